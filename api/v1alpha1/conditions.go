@@ -1,0 +1,174 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+// Names that Hawser puts on objects. They are part of the API: tools may rely on them.
+const (
+	// ReleaseFinalizer holds a VolumeAttachmentIntent until its node has let go of the
+	// volume, and a NodeVolumeState until it lists no attachment any more.
+	ReleaseFinalizer = "volumes.hawser.io/release"
+
+	// ClaimFinalizer holds a PersistentVolumeClaim while intents with publisher Agent use it.
+	// Kubernetes' own pvc-protection counts pods only.
+	ClaimFinalizer = "volumes.hawser.io/claim-protection"
+
+	// HoldAnnotation on a VolumeAttachment says that an intent counts on it; the value is the
+	// time at which the hold was set, in RFC 3339. An admission policy refuses to delete what is held.
+	HoldAnnotation = "volumes.hawser.io/hold"
+
+	// InstallNamespace is where Hawser keeps its Leases: one for each agent's liveness and one
+	// claim for each exclusive volume.
+	InstallNamespace = "hawser-system"
+
+	// AgentLeasePrefix and the node's name make the name of the Lease that the node's agent renews.
+	AgentLeasePrefix = "hawser-agent-"
+
+	// ExclusiveClaimPrefix and a hash of driver and handle make the name of an exclusive volume's claim.
+	ExclusiveClaimPrefix = "hawser-volume-"
+
+	// ExclusiveClaimLabel marks the Leases that are claims of exclusive volumes.
+	ExclusiveClaimLabel = "volumes.hawser.io/exclusive-claim"
+
+	// VolumeNameAnnotation on an exclusive claim is the unique name of its volume.
+	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
+
+	// MovedFromAnnotation on an exclusive claim names the node that held it before.
+	MovedFromAnnotation = "volumes.hawser.io/moved-from"
+)
+
+// Condition types of a VolumeAttachmentIntent. All are positive, True is good, except Stalled.
+const (
+	// ConditionResolved is True once the claim is bound to a volume that fits the intent and
+	// both are pinned in status. Absent before the first look; False names what is missing.
+	ConditionResolved = "Resolved"
+
+	// ConditionAttached is True once the volume is attached to the node, or needs no attaching.
+	// Absent until the intent is resolved; False says what the attachment waits for.
+	ConditionAttached = "Attached"
+
+	// ConditionStaged is True once the volume is mounted (or mapped) at the node's staging path.
+	// Absent while desiredState is Attached and nothing is staged.
+	ConditionStaged = "Staged"
+
+	// ConditionPublished is True once the volume can be used at status.path.
+	// Absent while desiredState is below Published and nothing is published.
+	ConditionPublished = "Published"
+
+	// ConditionExpanded is False while a larger capacity waits to reach the node, True once it has.
+	// Absent when the volume never grew under this intent.
+	ConditionExpanded = "Expanded"
+
+	// ConditionReady is True once everything that desiredState needs is True for the
+	// present generation. Unknown when the node's agent has not been heard of (AgentUnreachable).
+	ConditionReady = "Ready"
+
+	// ConditionStalled is True only on errors that no retry can mend: somebody has to change
+	// the intent or what it points to. Absent otherwise.
+	ConditionStalled = "Stalled"
+)
+
+// Condition types of a NodeVolumeState. All are positive, True is good.
+const (
+	// ConditionDriversReady is True while every driver that an attachment of this node needs is
+	// registered on the node.
+	ConditionDriversReady = "DriversReady"
+
+	// ConditionVolumesHealthy is True while no volume of the node carries an error or an
+	// abnormal volume condition.
+	ConditionVolumesHealthy = "VolumesHealthy"
+
+	// ConditionMountsConsistent is True while the mount table shows exactly what the agent's
+	// records say: nothing missing, no orphan.
+	ConditionMountsConsistent = "MountsConsistent"
+
+	// ConditionVolumesReleased is True once no volume is attached to the node or in use there, so that the node may be removed.
+	ConditionVolumesReleased = "VolumesReleased"
+)
+
+// Reasons of the Resolved condition.
+const (
+	ReasonResolved               = "Resolved"
+	ReasonClaimNotFound          = "ClaimNotFound"
+	ReasonClaimNotBound          = "ClaimNotBound"
+	ReasonWaitForFirstConsumer   = "WaitForFirstConsumer"
+	ReasonClaimLost              = "ClaimLost"
+	ReasonClaimDeleting          = "ClaimDeleting"
+	ReasonClaimReplaced          = "ClaimReplaced"
+	ReasonVolumeNotFound         = "VolumeNotFound"
+	ReasonVolumeBoundElsewhere   = "VolumeBoundElsewhere"
+	ReasonVolumeReplaced         = "VolumeReplaced"
+	ReasonVolumeNotSupported     = "VolumeNotSupported"
+	ReasonVolumeModeMismatch     = "VolumeModeMismatch"
+	ReasonAccessModeMismatch     = "AccessModeMismatch"
+	ReasonNodeNotFound           = "NodeNotFound"
+	ReasonNodeAffinityMismatch   = "NodeAffinityMismatch"
+	ReasonNodeDeleting           = "NodeDeleting"
+	ReasonAdmissionPolicyMissing = "AdmissionPolicyMissing"
+)
+
+// Reasons of the Attached condition.
+const (
+	ReasonAttached           = "Attached"
+	ReasonAttachNotRequired  = "AttachNotRequired"
+	ReasonAttaching          = "Attaching"
+	ReasonAttachFailed       = "AttachFailed"
+	ReasonDetaching          = "Detaching"
+	ReasonDetachFailed       = "DetachFailed"
+	ReasonDetached           = "Detached"
+	ReasonVolumeInUse        = "VolumeInUseElsewhere"
+	ReasonReadWriteOncePod   = "ReadWriteOncePodConflict"
+	ReasonNodeLimitReached   = "NodeLimitReached"
+	ReasonDriverNotInstalled = "DriverNotOnNode"
+	ReasonForcedAway         = "ForcedAwayNotReported"
+	ReasonWaitingForAgent    = "WaitingForAgentReport"
+	ReasonNodeStateTooLarge  = "NodeStateTooLarge"
+	ReasonAttachmentLost     = "AttachmentLost"
+)
+
+// Reasons of the Staged, Published and Expanded conditions.
+const (
+	ReasonStaged             = "Staged"
+	ReasonStaging            = "Staging"
+	ReasonStageFailed        = "StageFailed"
+	ReasonUnstaging          = "Unstaging"
+	ReasonUnstageFailed      = "UnstageFailed"
+	ReasonPublished          = "Published"
+	ReasonPublishing         = "Publishing"
+	ReasonPublishFailed      = "PublishFailed"
+	ReasonUnpublishing       = "Unpublishing"
+	ReasonUnpublishFailed    = "UnpublishFailed"
+	ReasonExpanded           = "Expanded"
+	ReasonExpanding          = "Expanding"
+	ReasonExpandFailed       = "ExpandFailed"
+	ReasonDriverNotFound     = "DriverNotRegistered"
+	ReasonOutcomeUncertain   = "OutcomeUncertain"
+	ReasonCallInFlight       = "EarlierCallStillRunning"
+	ReasonUnknownFSType      = "UnknownFilesystem"
+	ReasonFormatToolMissing  = "FormatToolMissing"
+	ReasonFilesystemMismatch = "FilesystemMismatch"
+	ReasonPathOccupied       = "PathOccupied"
+	ReasonSubPathInvalid     = "SubPathInvalid"
+	ReasonSecretNotReadable  = "SecretNotReadable"
+	ReasonRecordFailed       = "RecordNotWritable"
+	ReasonMountLost          = "MountLost"
+	ReasonMountOptions       = "MountOptionsNotSupported"
+	ReasonSharedByKubelet    = "UsedByKubelet"
+)
+
+// Reasons of the Ready and Stalled conditions, of events, and of NodeVolumeState conditions.
+const (
+	ReasonReady            = "Ready"
+	ReasonProgressing      = "Progressing"
+	ReasonReleasing        = "Releasing"
+	ReasonAgentUnreachable = "AgentUnreachable"
+	ReasonAgentStopped     = "AgentStopped"
+	ReasonDriversMissing   = "DriversMissing"
+	ReasonVolumesFailing   = "VolumesFailing"
+	ReasonMountsDiffer     = "MountsDiffer"
+	ReasonAsExpected       = "AsExpected"
+	ReasonReleased         = "Released"
+	ReasonVolumesPresent   = "VolumesPresent"
+)

@@ -1,0 +1,272 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DesiredState says how far a volume is to be brought on its node.
+// +kubebuilder:validation:Enum=Attached;Staged;Published
+type DesiredState string
+
+const (
+	// DesiredAttached wants the volume attached to the node and no further.
+	DesiredAttached DesiredState = "Attached"
+	// DesiredStaged wants the volume mounted (or mapped) once on the node, ready to be published quickly.
+	DesiredStaged DesiredState = "Staged"
+	// DesiredPublished wants the volume usable at the intent's own path.
+	DesiredPublished DesiredState = "Published"
+)
+
+// Publisher says who mounts the volume.
+// +kubebuilder:validation:Enum=Agent;Kubelet
+type Publisher string
+
+const (
+	// PublisherAgent means that Hawser's agent stages and publishes the volume.
+	PublisherAgent Publisher = "Agent"
+	// PublisherKubelet means that Hawser attaches the volume and the kubelet mounts it.
+	PublisherKubelet Publisher = "Kubelet"
+)
+
+// VolumeAttachmentIntentSpec says which volume is wanted on which node and how far.
+// +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || (has(self.desiredState) && self.desiredState == 'Attached')",message="with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached",fieldPath=".desiredState"
+// +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || !has(self.mount)",message="with publisher Kubelet the kubelet mounts the volume, so mount must not be set",fieldPath=".mount"
+type VolumeAttachmentIntentSpec struct {
+	// nodeName names the Node on which the volume is wanted. To move a volume, create an intent
+	// for the other node and delete this one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="nodeName must be the name of a Node: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeName cannot be changed; create an intent for the other node and delete this one"
+	// +required
+	NodeName string `json:"nodeName"`
+
+	// volume is what is wanted there.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="volume cannot be changed; create another intent"
+	// +required
+	Volume VolumeSource `json:"volume"`
+
+	// desiredState says how far the volume is to be brought; it may be raised and lowered.
+	// +kubebuilder:default=Published
+	// +optional
+	DesiredState DesiredState `json:"desiredState,omitempty"`
+
+	// readOnly publishes the volume read-only.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty"`
+
+	// publisher says who mounts the volume: Hawser's agent, or the kubelet.
+	// +kubebuilder:default=Agent
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="publisher cannot be changed; create another intent"
+	// +optional
+	Publisher Publisher `json:"publisher,omitempty"`
+
+	// mount holds what is special to this intent's publication of a filesystem. Must be absent for a Block volume.
+	// +optional
+	Mount *MountSpec `json:"mount,omitempty"`
+
+	// detachPolicy says whether time alone may force a detach from a node that is not Ready.
+	// Absent: it never does.
+	// +optional
+	DetachPolicy *DetachPolicy `json:"detachPolicy,omitempty"`
+}
+
+// VolumeSource names one volume.
+// +kubebuilder:validation:XValidation:rule="[has(self.persistentVolumeClaim)].filter(x, x).size() == 1",message="exactly one volume source must be set: persistentVolumeClaim"
+type VolumeSource struct {
+	// persistentVolumeClaim names a claim in the intent's own namespace.
+	// +optional
+	PersistentVolumeClaim *PersistentVolumeClaimSource `json:"persistentVolumeClaim,omitempty"`
+}
+
+// PersistentVolumeClaimSource names a claim in the intent's own namespace.
+type PersistentVolumeClaimSource struct {
+	// claimName is the claim's name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="claimName must be the name of a PersistentVolumeClaim: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+	// +required
+	ClaimName string `json:"claimName"`
+}
+
+// MountSpec holds what is special to one publication of a filesystem.
+type MountSpec struct {
+	// options are added when the volume is published, never when it is staged.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(o, o.matches('^[A-Za-z0-9_.:=/+@%-]+$'))",message="each mount option must be one word without commas, quotes or white space"
+	// +kubebuilder:validation:XValidation:rule="self.all(o, !(o in ['bind', 'rbind', 'move', 'remount', 'shared', 'rshared', 'slave', 'rslave', 'private', 'rprivate', 'unbindable', 'runbindable']))",message="bind, move, remount and propagation options change other mounts and are not allowed; use readOnly for a read-only volume"
+	// +optional
+	Options []string `json:"options,omitempty"`
+
+	// fsGroup is the group id that owns the published files.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	// +optional
+	FSGroup *int64 `json:"fsGroup,omitempty"`
+
+	// fsGroupChangePolicy says whether ownership is set on every publish (Always) or only when the root of the volume differs.
+	// +kubebuilder:validation:Enum=OnRootMismatch;Always
+	// +optional
+	FSGroupChangePolicy *corev1.PodFSGroupChangePolicy `json:"fsGroupChangePolicy,omitempty"`
+
+	// seLinuxOptions label the mount where the driver supports it.
+	// +optional
+	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
+
+	// subPath publishes a directory inside the volume instead of its root. The directory must
+	// exist; symbolic links that lead out of the volume are not followed.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/')",message="subPath must be relative to the root of the volume"
+	// +kubebuilder:validation:XValidation:rule="self.split('/').all(p, p != '..' && p != '.' && p != '')",message="subPath must not contain '.', '..' or empty parts"
+	// +optional
+	SubPath string `json:"subPath,omitempty"`
+}
+
+// DetachPolicy says when a detach may be forced.
+type DetachPolicy struct {
+	// forceAfter forces a detach once the node has not been Ready for this long.
+	// At least one minute. Beware: what the node had not written yet is lost.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="forceAfter must be at least 1m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('720h')",message="forceAfter must be at most 720h"
+	// +required
+	ForceAfter metav1.Duration `json:"forceAfter"`
+}
+
+// VolumeAttachmentIntentStatus says how far the volume has come.
+type VolumeAttachmentIntentStatus struct {
+	// observedGeneration is the generation that Ready speaks of; -1 until somebody looked.
+	// +kubebuilder:default=-1
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// claimUID pins the claim: another one under the same name is not switched to.
+	// +optional
+	ClaimUID types.UID `json:"claimUID,omitempty"`
+
+	// volumeName is the name of the PersistentVolume that the intent resolved to.
+	// +optional
+	VolumeName string `json:"volumeName,omitempty"`
+
+	// volumeUID pins the PersistentVolume.
+	// +optional
+	VolumeUID types.UID `json:"volumeUID,omitempty"`
+
+	// uniqueVolumeName is the volume's name in NodeVolumeStates: kubernetes.io/csi/<driver>^<handle>.
+	// +optional
+	UniqueVolumeName string `json:"uniqueVolumeName,omitempty"`
+
+	// volumeMode is Filesystem or Block.
+	// +optional
+	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+
+	// capacity is what the node sees of the volume.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+
+	// path is where the volume can be used on the node: a directory, or a device node for a Block volume.
+	// +optional
+	Path string `json:"path,omitempty"`
+
+	// devicePath is the device behind the volume where that is known.
+	// +optional
+	DevicePath string `json:"devicePath,omitempty"`
+
+	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// lastError is the error that the present wait is about. Absent while nothing fails.
+	// +optional
+	LastError *OperationError `json:"lastError,omitempty"`
+
+	// timeline says when each step was reached.
+	// +optional
+	Timeline *Timeline `json:"timeline,omitempty"`
+}
+
+// OperationError describes a failing operation.
+type OperationError struct {
+	// operation that failed: resolve, attach, detach, stage, publish, expand, unpublish or unstage.
+	Operation string `json:"operation"`
+	// code is the gRPC code's name, or a reason.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// message as it came, without secrets.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// attempts so far.
+	// +optional
+	Attempts int32 `json:"attempts,omitempty"`
+	// nextAttemptTime is when it will be tried again by itself. Absent where an event is waited for.
+	// +optional
+	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
+}
+
+// Timeline says when each step was reached, with microseconds.
+type Timeline struct {
+	// requested is when the cluster controller first saw the intent.
+	// +optional
+	Requested *metav1.MicroTime `json:"requested,omitempty"`
+	// attached is when Attached last became True.
+	// +optional
+	Attached *metav1.MicroTime `json:"attached,omitempty"`
+	// staged is when Staged last became True.
+	// +optional
+	Staged *metav1.MicroTime `json:"staged,omitempty"`
+	// published is when Published last became True.
+	// +optional
+	Published *metav1.MicroTime `json:"published,omitempty"`
+}
+
+// VolumeAttachmentIntent says that this volume is wanted on this node, this far.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vai,categories=hawser
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.volume.persistentVolumeClaim.claimName`
+// +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.spec.desiredState`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self.metadata.name).hasValue()",message="name must be lower case letters, digits, '-' and '.'"
+type VolumeAttachmentIntent struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is wanted.
+	// +required
+	Spec VolumeAttachmentIntentSpec `json:"spec"`
+
+	// status is how far it has come.
+	// +kubebuilder:default={"observedGeneration":-1}
+	// +optional
+	Status VolumeAttachmentIntentStatus `json:"status,omitempty"`
+}
+
+// VolumeAttachmentIntentList is a list of intents.
+// +kubebuilder:object:root=true
+type VolumeAttachmentIntentList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VolumeAttachmentIntent `json:"items"`
+}

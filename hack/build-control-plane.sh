@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
+# kubectl, kube-controller-manager, csi-attacher, csi-sanity. Needs nothing but Go.
+#
+# Every program carries a stamp of what it was built from, so a second run does nothing and an
+# interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs
+# of the control plane that it holds; they are linked into .cache/bin, so all are found there.
+#
+#   hack/build-control-plane.sh [PROGRAM ...]     default: all of them
+
+set -euo pipefail
+
+hack=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+module=$hack/localcluster
+bin=${LOCALCLUSTER_BIN:-$(dirname "$hack")/.cache/bin}
+# shellcheck source=versions.env
+source "$hack/versions.env"
+
+programs=("$@")
+if [[ ${#programs[@]} -eq 0 ]]; then
+	programs=(etcd kube-apiserver kubectl kube-controller-manager csi-attacher csi-sanity)
+fi
+
+say() { printf '%s\n' "$*"; }
+fail() {
+	printf 'build-control-plane: %s\n' "$*" >&2
+	exit 1
+}
+
+# required prints the version of a module that a go.mod requires.
+required() { awk -v m="$2" '$1 == m && $2 ~ /^v/ { print $2 } $1 == "require" && $2 == m { print $3 }' "$1"; }
+
+# agree fails when a go.mod and versions.env name different versions.
+agree() {
+	local found
+	found=$(required "$1" "$2")
+	[[ $found == "$3" ]] || fail "$1 requires $2 ${found:-(nothing)}, versions.env says $3"
+}
+
+# version_of prints what is built for a program.
+version_of() {
+	case $1 in
+	etcd) say "$ETCD_VERSION" ;;
+	kube-apiserver | kubectl | kube-controller-manager) say "$KUBERNETES_VERSION" ;;
+	csi-attacher) say "$CSI_ATTACHER_VERSION" ;;
+	csi-sanity) say "$CSI_SANITY_VERSION" ;;
+	*) fail "no such program: $1" ;;
+	esac
+}
+
+# kubernetes_flags stamps the version: an unstamped kubectl refuses the server's version.
+# The date is the one of the release line, not of the build, so that builds are reproducible.
+kubernetes_flags() {
+	local number=${KUBERNETES_VERSION#v} package flags=""
+	local major=${number%%.*} rest=${number#*.}
+	for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+		flags+=" -X $package.gitVersion=$KUBERNETES_VERSION -X $package.gitMajor=$major"
+		flags+=" -X $package.gitMinor=${rest%%.*} -X $package.gitTreeState=clean"
+	done
+	say "$flags"
+}
+
+# compile builds one program to the given file.
+compile() {
+	local directory=$module package flags="-s -w"
+	case $1 in
+	etcd) package=./etcd ;;
+	kube-apiserver | kubectl | kube-controller-manager)
+		package=k8s.io/kubernetes/cmd/$1
+		flags+=$(kubernetes_flags)
+		;;
+	csi-attacher)
+		directory=$module/csi
+		package=github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher
+		flags+=" -X main.version=$CSI_ATTACHER_VERSION"
+		;;
+	csi-sanity)
+		directory=$module/csi
+		package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
+		;;
+	esac
+	(cd "$directory" && CGO_ENABLED=0 GOWORK=off GOFLAGS= go build -mod=readonly -trimpath -buildvcs=false \
+		-ldflags "$flags" -o "$2" "$package")
+}
+
+# stamp prints the hash of everything that a program is made of.
+stamp() {
+	local sources=("$module/go.mod" "$module/go.sum" "$module/etcd/main.go")
+	case $1 in csi-*) sources=("$module/csi/go.mod" "$module/csi/go.sum") ;; esac
+	{
+		cat "${sources[@]}" "${BASH_SOURCE[0]}"
+		version_of "$1"
+	} | sha256sum | cut -d ' ' -f 1
+}
+
+# spared reports whether the program is there in KUBEBUILDER_ASSETS already.
+spared() {
+	case $1 in csi-*) return 1 ;; esac
+	[[ -n ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$1 && ! $KUBEBUILDER_ASSETS -ef $bin ]]
+}
+
+# provide makes one program present in the bin directory: linked, unchanged, or built.
+provide() {
+	local name=$1 position=$2 want start
+	if spared "$name"; then
+		ln -sf "$(cd "$KUBEBUILDER_ASSETS" && pwd)/$name" "$bin/$name"
+		rm -f "$bin/.stamp-$name"
+		return
+	fi
+	want=$(stamp "$name")
+	if [[ -x $bin/$name && $(cat "$bin/.stamp-$name" 2>/dev/null) == "$want" ]]; then
+		return
+	fi
+	command -v go >/dev/null || fail "building $name needs Go, which is not in the PATH"
+	say "building $name $(version_of "$name") ($position) ..."
+	start=$SECONDS
+	compile "$name" "$bin/.new-$name"
+	# The file gets its name only when it is whole, its stamp only after that.
+	rm -f "$bin/$name"
+	mv "$bin/.new-$name" "$bin/$name"
+	printf '%s\n' "$want" >"$bin/.stamp-$name"
+	say "built $name in $((SECONDS - start)) s"
+}
+
+agree "$module/go.mod" k8s.io/kubernetes "$KUBERNETES_VERSION"
+agree "$module/go.mod" go.etcd.io/etcd/server/v3 "$ETCD_VERSION"
+agree "$module/csi/go.mod" github.com/kubernetes-csi/external-attacher/v4 "$CSI_ATTACHER_VERSION"
+agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
+
+mkdir -p "$bin"
+# One build at a time: two callers would build everything twice.
+if command -v flock >/dev/null; then
+	exec 9>"$bin/.lock"
+	flock 9
+fi
+for i in "${!programs[@]}"; do
+	provide "${programs[$i]}" "$((i + 1))/${#programs[@]}"
+done
