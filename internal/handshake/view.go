@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import (
+	"slices"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// NodeOf is volumeName's part of nvs; the zero Node when nvs is nil.
+func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
+	if nvs == nil {
+		return Node{}
+	}
+	n := Node{
+		Exists:   true,
+		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
+		BootID:   nvs.Status.BootID,
+	}
+	if a := AttachmentOf(nvs, volumeName); a != nil {
+		n.Entry = Entry{State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil}
+		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
+			n.Entry.Forced, n.Entry.BootID = true, a.Evidence.BootID
+		}
+	}
+	if v := VolumeOf(nvs, volumeName); v != nil {
+		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse}
+	}
+	return n
+}
+
+// AttachmentOf returns volumeName's entry in nvs.spec, or nil. It points into nvs.
+func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeAttachment {
+	i := slices.IndexFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == volumeName })
+	if i < 0 {
+		return nil
+	}
+	return &nvs.Spec.Attachments[i]
+}
+
+// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs.
+func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeVolume {
+	i := slices.IndexFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool { return v.VolumeName == volumeName })
+	if i < 0 {
+		return nil
+	}
+	return &nvs.Status.Volumes[i]
+}
