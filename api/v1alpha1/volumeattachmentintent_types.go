@@ -216,7 +216,7 @@ type OperationError struct {
 	Attempts int32 `json:"attempts,omitempty"`
 	// nextAttemptTime is when it will be tried again by itself. Absent where an event is waited for.
 	// +optional
-	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
+	NextAttemptTime *metav1.MicroTime `json:"nextAttemptTime,omitempty"`
 }
 
 // Timeline says when each step was reached, with microseconds.

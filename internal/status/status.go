@@ -101,7 +101,7 @@ func NextError(previous *volumesv1alpha1.OperationError, operation, code, messag
 	if previous != nil && previous.Operation == operation {
 		e.Attempts = previous.Attempts + 1
 	}
-	next := metav1.NewTime(now.Add(Backoff(e.Attempts)))
+	next := metav1.NewMicroTime(now.Add(Backoff(e.Attempts)))
 	e.NextAttemptTime = &next
 	return e
 }
