@@ -1,0 +1,95 @@
+# Hawser. `make help` lists the targets; `make demo` and `make test` do all their own set-up.
+
+include hack/versions.env
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -o pipefail -ec
+
+VERSION ?= v0.1.0-dev
+LDFLAGS := -X github.com/hawser-io/hawser/internal/version.Version=$(VERSION)
+CACHE := $(CURDIR)/.cache
+TOOLS := $(CACHE)/tools
+# The local cluster's programs are linked or built here; KUBEBUILDER_ASSETS, if set, spares the control plane's build.
+ASSETS := $(CACHE)/bin
+DIR ?= /tmp/hawser-local
+
+CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_TOOLS_VERSION)
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*##"} /^[a-zA-Z_-]+:.*##/ {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/manager and bin/agent.
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/manager ./cmd/manager
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/agent ./cmd/agent
+
+.PHONY: generate
+generate: ## Generate deepcopy code.
+	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: ## Generate CRDs and roles into config/.
+	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
+	$(CONTROLLER_GEN) rbac:roleName=hawser-manager paths=./internal/controller/... output:rbac:dir=config/rbac/manager
+	$(CONTROLLER_GEN) rbac:roleName=hawser-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
+
+##@ Check
+
+.PHONY: test
+test: packages control-plane ## Run every test, with -race; as root nothing is left out.
+	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules.
+	$(GOLANGCI_LINT) run ./...
+	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+
+$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION), once"
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: verify
+verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on any difference.
+	go mod tidy
+	cd hack/localcluster && go mod tidy
+	gofmt -l -w api cmd internal test hack
+	go vet ./...
+	$(MAKE) lint
+	@hack/check-clean.sh
+
+##@ Run
+
+.PHONY: packages
+packages: ## Install what the tests need of the system (e2fsprogs, xfsprogs, ...), as root where apt is.
+	@hack/setup-packages.sh
+
+.PHONY: control-plane
+control-plane: ## Build etcd, kube-apiserver, kube-controller-manager, kubectl and csi-attacher from modules.
+	@hack/build-control-plane.sh
+
+.PHONY: programs
+programs: control-plane build
+	go build -o bin/csi-loop ./test/csiloop/cmd/csi-loop
+	cd hack/localcluster && go build -o ../../bin/localcluster .
+
+.PHONY: local-up
+local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints KUBECONFIG.
+	@go run ./test/local up --dir $(DIR)
+
+.PHONY: local-down
+local-down: programs ## Stop that cluster.
+	@go run ./test/local down --dir $(DIR)
+
+.PHONY: demo
+demo: packages programs ## Show the main job on a local cluster (root, Linux). KEEP=1 leaves it running.
+	@KEEP=$(KEEP) go run ./test/demo --dir $(DIR)-demo
+
+.PHONY: bench
+bench: packages programs ## Measure latency, requests and memory on an idle local cluster (root, Linux).
+	@go run ./test/bench --dir $(DIR)-bench $(BENCH_ARGS)

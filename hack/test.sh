@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the tests of all modules with -race and says at the end what was left out and why.
+# As root nothing may be left out: then a test that says LEFT OUT fails the run.
+#
+#   hack/test.sh [PACKAGE ...]     default: every package
+set -uo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+
+run() { # DIRECTORY PACKAGES...
+	local directory=$1
+	shift
+	(cd "$directory" && go test -race -v -timeout 25m "$@" 2>&1) | tee -a "$log" |
+		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^visited|^# |cannot|undefined'
+	[[ ${PIPESTATUS[0]} -eq 0 ]] || failed=1
+}
+
+if [[ $# -gt 0 ]]; then
+	run "$top" "$@"
+else
+	run "$top" ./...
+	run "$top/hack/localcluster" ./...
+fi
+
+if [[ $failed -ne 0 ]]; then
+	echo "== output around the failures"
+	grep -n -B60 -E -- '^[[:space:]]*--- FAIL|^panic:|WARNING: DATA RACE|^FAIL' "$log" | tail -n 500
+fi
+if grep -q 'LEFT OUT' "$log"; then
+	echo "== left out:"
+	grep -h 'LEFT OUT' "$log" | sort | uniq -c
+	if [[ $(id -u) -eq 0 ]]; then
+		echo "tests were left out although this is root" >&2
+		failed=1
+	fi
+fi
+echo "tests: $(grep -c -E '^[[:space:]]*--- PASS' "$log") passed, $(grep -c -E '^[[:space:]]*--- FAIL' "$log") failed, $(grep -c -E '^[[:space:]]*--- SKIP' "$log") skipped"
+exit $failed
