@@ -119,8 +119,7 @@ provide() {
 	start=$SECONDS
 	compile "$name" "$bin/.new-$name"
 	# The file gets its name only when it is whole, its stamp only after that.
-	rm -f "$bin/$name"
-	mv "$bin/.new-$name" "$bin/$name"
+	mv -f "$bin/.new-$name" "$bin/$name"
 	printf '%s\n' "$want" >"$bin/.stamp-$name"
 	say "built $name in $((SECONDS - start)) s"
 }

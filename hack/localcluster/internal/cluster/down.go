@@ -1,0 +1,99 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/hawser-io/hawser/hack/localcluster/internal/purge"
+)
+
+// stopGrace is what a program gets between being asked and being killed.
+const stopGrace = 20 * time.Second
+
+// stopOrder ends those first that depend on the others.
+var stopOrder = []string{attacher, nodeParts, controllerManager, apiServer, etcd}
+
+// Down stops all processes of the cluster. With purge its directory is deleted too, except for what
+// lies behind a mount point; nothing is ever unmounted here.
+func Down(l Layout, everything bool, out io.Writer) error {
+	for _, name := range stopOrder {
+		if err := Stop(l, name, out); err != nil {
+			return err
+		}
+		if err := l.Processes().Remove(name); err != nil {
+			return err
+		}
+	}
+	if !everything {
+		return nil
+	}
+	if err := purge.Directory(l.Root); err != nil {
+		return fmt.Errorf("deleting the cluster's directory: %w", err)
+	}
+	_, _ = fmt.Fprintf(out, "deleted %s\n", l.Root) // progress only
+	return nil
+}
+
+// Stop ends one process and keeps its record, so that Start brings it back.
+func Stop(l Layout, name string, out io.Writer) error {
+	if !slices.Contains(stopOrder, name) {
+		return fmt.Errorf("%q is none of %v", name, stopOrder)
+	}
+	records, err := l.Processes().List()
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		if record.Name != name || !record.Running() {
+			continue
+		}
+		if err := record.Stop(stopGrace); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "stopped %s\n", name) // progress only
+	}
+	return nil
+}
+
+// Start brings a stopped process back as it was, and waits until it is ready.
+func Start(ctx context.Context, l Layout, name string) error {
+	record, err := l.Processes().Load(name)
+	if err != nil {
+		return err
+	}
+	return startAndWait(ctx, l, record.Spec)
+}
+
+// ErrNotRunning says that a part of the cluster is not up.
+var ErrNotRunning = errors.New("not everything runs")
+
+// Status prints what runs. The error is ErrNotRunning when a recorded process does not, or when
+// there is none at all.
+func Status(l Layout, out io.Writer) error {
+	records, err := l.Processes().List()
+	if err != nil {
+		return err
+	}
+	healthy := len(records) > 0
+	for _, record := range records {
+		state := "running"
+		if !record.Running() {
+			state, healthy = "stopped", false
+		}
+		_, _ = fmt.Fprintf(out, "%-24s %-8s pid %-8d log %s\n", record.Name, state, record.PID, record.Log)
+	}
+	_, _ = fmt.Fprintf(out, "export KUBECONFIG=%s\n", l.AdminKubeconfig())
+	if !healthy {
+		return ErrNotRunning
+	}
+	return nil
+}

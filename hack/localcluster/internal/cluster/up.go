@@ -1,0 +1,241 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/hawser-io/hawser/hack/localcluster/internal/pki"
+	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
+)
+
+// Options of a cluster.
+type Options struct {
+	Layout Layout
+	// Bin holds the programs that hack/build-control-plane.sh builds.
+	Bin string
+	// Self is the launcher's own executable; it plays the nodes and keeps the attacher running.
+	Self  string
+	Nodes []string
+	// Controllers is kube-controller-manager's list of controllers.
+	Controllers string
+	AuditLog    bool
+	// Durable makes etcd wait for the disk.
+	Durable bool
+	// APIServerArgs and ControllerManagerArgs are appended to what the programs get anyway.
+	APIServerArgs         []string
+	ControllerManagerArgs []string
+	// ControllerSockets maps CSI drivers to the sockets of their controllers, for the provisioner and
+	// the resizer.
+	ControllerSockets map[string]string
+	// AttacherSocket is the driver that the external attacher serves, if any.
+	AttacherSocket string
+	// Manifests are files, directories or kustomizations to be applied at the end.
+	Manifests []string
+	Out       io.Writer
+}
+
+// Up brings the cluster up. What runs already stays, so it also mends a cluster that lost a part.
+func Up(ctx context.Context, o Options) error {
+	begin := time.Now()
+	if err := o.Layout.prepare(o.Nodes); err != nil {
+		return err
+	}
+	ports, err := o.Layout.ports()
+	if err != nil {
+		return err
+	}
+	authority, err := certificates(o.Layout, ports, o.Nodes)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.Layout.auditPolicy(), []byte(auditPolicy), 0o644); err != nil {
+		return fmt.Errorf("writing the audit policy: %w", err)
+	}
+	client, err := Client(o.Layout.AdminKubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, step := range o.steps(ports, authority, client) {
+		start := time.Now()
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		_, _ = fmt.Fprintf(o.Out, "%-50s %6.1f s\n", step.name, time.Since(start).Seconds()) // progress only
+	}
+	_, _ = fmt.Fprintf(o.Out, "cluster up in %.1f s\nexport KUBECONFIG=%s\n", time.Since(begin).Seconds(), o.Layout.AdminKubeconfig())
+	return nil
+}
+
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
+func (o Options) steps(p Ports, a *pki.Authority, client kubernetes.Interface) []step {
+	l := o.Layout
+	steps := []step{
+		{"starting etcd", func(ctx context.Context) error {
+			health := fmt.Sprintf("http://127.0.0.1:%d/health", p.EtcdClient)
+			return o.start(ctx, etcd, health, etcdArgs(l, p, o.Durable))
+		}},
+		{"starting kube-apiserver", func(ctx context.Context) error {
+			args := append(apiServerArgs(l, p, a, o.AuditLog), o.APIServerArgs...)
+			return o.start(ctx, apiServer, p.Server()+"/readyz", args)
+		}},
+		{"starting kube-controller-manager", func(ctx context.Context) error {
+			health := fmt.Sprintf("https://127.0.0.1:%d/healthz", p.ControllerManager)
+			args := append(controllerManagerArgs(l, p, a, o.Controllers), o.ControllerManagerArgs...)
+			return o.start(ctx, controllerManager, health, args)
+		}},
+		{"creating accounts and roles", func(ctx context.Context) error {
+			return errors.Join(accounts(ctx, client, l, p, a), grant(ctx, client))
+		}},
+		{fmt.Sprintf("registering %d nodes", len(o.Nodes)), func(ctx context.Context) error {
+			if err := o.startNodeParts(); err != nil {
+				return err
+			}
+			return awaitNodes(ctx, client, o.Nodes)
+		}},
+		{"creating the agents' credentials", func(ctx context.Context) error {
+			for _, node := range o.Nodes {
+				if err := agentCredential(ctx, client, l, p, a, node); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	}
+	if o.AttacherSocket != "" {
+		steps = append(steps, step{"starting csi-attacher", func(context.Context) error { return o.StartAttacher() }})
+	}
+	for _, path := range o.Manifests {
+		steps = append(steps, step{"applying " + path, func(ctx context.Context) error { return o.apply(ctx, path) }})
+	}
+	return steps
+}
+
+// Client makes a client of a kubeconfig, without a limit on its requests.
+func Client(kubeconfig string) (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
+	}
+	return client, nil
+}
+
+func (o Options) startNodeParts() error {
+	args := []string{"run-node-parts", "--dir", o.Layout.Root}
+	for _, node := range o.Nodes {
+		args = append(args, "--node", node)
+	}
+	for driver, socket := range o.ControllerSockets {
+		args = append(args, "--controller-socket", driver+"="+socket)
+	}
+	return startDetached(o.Layout, process.Spec{Name: nodeParts, Program: o.Self, Args: args})
+}
+
+// StartAttacher runs the external attacher as its own user. It ends when its driver does, so the
+// launcher keeps it running, like a kubelet would.
+func (o Options) StartAttacher() error {
+	program, err := o.program(attacher)
+	if err != nil {
+		return err
+	}
+	return startDetached(o.Layout, process.Spec{
+		Name: attacher, Program: o.Self,
+		Args: []string{
+			"keep-running", "--", program,
+			"--csi-address=" + o.AttacherSocket,
+			"--kubeconfig=" + o.Layout.Kubeconfig("attacher"),
+			"--worker-threads=64",
+			"--kube-api-qps=1000",
+			"--kube-api-burst=2000",
+		},
+	})
+}
+
+// startDetached starts a program whose readiness shows in the API.
+func startDetached(l Layout, spec process.Spec) error {
+	spec.Log = l.Log(spec.Name)
+	_, err := l.Processes().Start(spec)
+	return err
+}
+
+// awaitNodes watches until every node is Ready.
+func awaitNodes(ctx context.Context, client kubernetes.Interface, nodes []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	missing := map[string]bool{}
+	for _, node := range nodes {
+		missing[node] = true
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	source := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything())
+	_, err := watchtools.UntilWithSync(ctx, source, &corev1.Node{}, nil, func(event watch.Event) (bool, error) {
+		if node, ok := event.Object.(*corev1.Node); ok && event.Type != watch.Deleted && ready(node) {
+			delete(missing, node.Name)
+		}
+		return len(missing) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %d nodes to be Ready: %w", len(missing), err)
+	}
+	return nil
+}
+
+func ready(node *corev1.Node) bool {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// apply runs kubectl on a file, a directory, or a kustomization.
+func (o Options) apply(ctx context.Context, path string) error {
+	kubectl, err := o.program("kubectl")
+	if err != nil {
+		return err
+	}
+	flag := "-f"
+	if _, err := os.Stat(filepath.Join(path, "kustomization.yaml")); err == nil {
+		flag = "-k"
+	}
+	// On the server's side, because a large definition does not fit into the annotation of the other.
+	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig", o.Layout.AdminKubeconfig(),
+		"apply", "--server-side", "--force-conflicts", "--field-manager=localcluster", flag, path)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("applying %s: %w\n%s", path, err, output)
+	}
+	return nil
+}

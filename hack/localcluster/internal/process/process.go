@@ -1,0 +1,201 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package process runs programs that outlive the one who started them: each has a record on disk by
+// which it is found, recognised and stopped later.
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Spec says what to run.
+type Spec struct {
+	// Name is unique in its directory.
+	Name string `json:"name"`
+	// Program is the path of the executable.
+	Program string   `json:"program"`
+	Args    []string `json:"args"`
+	// Log is the file that standard output and standard error are appended to.
+	Log string `json:"log"`
+	// Health is the URL, if any, at which the program answers once it is ready.
+	Health string `json:"health,omitempty"`
+}
+
+// Record is a started program as it stands on disk.
+type Record struct {
+	Spec
+	PID int `json:"pid"`
+	// Birth tells this process from another that got the same number later.
+	Birth string `json:"birth"`
+}
+
+// Directory keeps the records of a set of processes.
+type Directory string
+
+// Start runs the program detached, in a session of its own, and records it. A program of that name
+// that still runs is left as it is. The channel yields when the process ends while the caller lives.
+func (d Directory) Start(spec Spec) (<-chan error, error) {
+	if record, err := d.Load(spec.Name); err == nil && record.Running() {
+		return nil, nil
+	}
+	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of %s: %w", spec.Name, err)
+	}
+	defer func() { _ = log.Close() }() // the child has its own descriptor
+
+	cmd := exec.Command(spec.Program, spec.Args...) // not bound to a context: it outlives the caller
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
+	}
+	birth, err := birthOf(cmd.Process.Pid)
+	if err == nil {
+		err = d.save(Record{Spec: spec, PID: cmd.Process.Pid, Birth: birth})
+	}
+	if err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return ended, nil
+}
+
+// Load reads the record of a name.
+func (d Directory) Load(name string) (Record, error) {
+	var record Record
+	data, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return record, fmt.Errorf("reading the record of %s: %w", name, err)
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return record, fmt.Errorf("parsing the record of %s: %w", name, err)
+	}
+	return record, nil
+}
+
+// List reads all records.
+func (d Directory) List() ([]Record, error) {
+	paths, err := filepath.Glob(d.path("*"))
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", d, err)
+	}
+	records := make([]Record, 0, len(paths))
+	for _, path := range paths {
+		record, err := d.Load(strings.TrimSuffix(filepath.Base(path), ".json"))
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// Remove forgets a record, so that nothing starts the program again.
+func (d Directory) Remove(name string) error {
+	if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the record of %s: %w", name, err)
+	}
+	return nil
+}
+
+func (d Directory) path(name string) string { return filepath.Join(string(d), name+".json") }
+
+// save writes the record under a temporary name first: a torn one would lose the process.
+func (d Directory) save(record Record) error {
+	data, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the record of %s: %w", record.Name, err)
+	}
+	temporary := d.path(record.Name) + ".new"
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the record of %s: %w", record.Name, err)
+	}
+	if err := os.Rename(temporary, d.path(record.Name)); err != nil {
+		return fmt.Errorf("writing the record of %s: %w", record.Name, err)
+	}
+	return nil
+}
+
+// Running reports whether the recorded process itself, not a later one of the same number, lives.
+func (r Record) Running() bool {
+	birth, err := birthOf(r.PID)
+	return err == nil && birth == r.Birth
+}
+
+// Stop asks the process to end, waits, and kills it when the grace has passed. A process that is
+// gone, or whose number now belongs to another, is stopped already.
+func (r Record) Stop(grace time.Duration) error {
+	descriptor, err := unix.PidfdOpen(r.PID, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening process %d of %s: %w", r.PID, r.Name, err)
+	}
+	defer func() { _ = unix.Close(descriptor) }() // nothing was written to it
+
+	// The descriptor names one process for good: what is checked now is what gets the signal.
+	if !r.Running() {
+		return nil
+	}
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.PidfdSendSignal(descriptor, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("signalling %s: %w", r.Name, err)
+		}
+		gone, err := waitEnd(descriptor, grace)
+		if err != nil {
+			return fmt.Errorf("waiting for the end of %s: %w", r.Name, err)
+		}
+		if gone {
+			return nil
+		}
+	}
+	return fmt.Errorf("stopping %s: process %d outlives SIGKILL", r.Name, r.PID)
+}
+
+// waitEnd waits until the process behind the descriptor has ended; the kernel wakes us.
+func waitEnd(descriptor int, limit time.Duration) (bool, error) {
+	deadline := time.Now().Add(limit)
+	for {
+		left := max(time.Until(deadline), 0)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return n > 0, err
+	}
+}
+
+// birthOf identifies a living process: the boot, and the tick of that boot at which it started.
+// A zombie counts as gone.
+func birthOf(pid int) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("reading the boot ID: %w", err)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", fmt.Errorf("reading process %d: %w", pid, err)
+	}
+	// The program's name stands in parentheses and may hold anything; the fields follow the last one.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return "", fmt.Errorf("process %d has ended", pid)
+	}
+	return strings.TrimSpace(string(boot)) + "/" + fields[19], nil
+}

@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package worker runs a reconcile function over the keys of a work queue.
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Queue holds keys that wait for their turn.
+type Queue = workqueue.TypedRateLimitingInterface[string]
+
+// NewQueue makes a queue that repeats a failed key after 100 ms, then twice that, up to the limit.
+func NewQueue(limit time.Duration) Queue {
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, limit))
+}
+
+// Run works on the queue until the context ends, and returns once all workers have. A key whose
+// reconcile fails comes back later.
+func Run(ctx context.Context, log *slog.Logger, queue Queue, workers int, reconcile func(context.Context, string) error) {
+	stop := context.AfterFunc(ctx, queue.ShutDown)
+	defer stop()
+
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			for {
+				key, shutdown := queue.Get()
+				if shutdown {
+					return
+				}
+				if err := reconcile(ctx, key); err != nil {
+					log.Error("failed, will try again", "key", key, "attempts", queue.NumRequeues(key)+1, "error", err)
+					queue.AddRateLimited(key)
+				} else {
+					queue.Forget(key)
+				}
+				queue.Done(key)
+			}
+		})
+	}
+	group.Wait()
+}

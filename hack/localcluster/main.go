@@ -1,0 +1,205 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Command localcluster runs a Kubernetes cluster on one machine: a real control plane, and nodes
+// whose kubelets it plays as far as volumes need them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
+	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
+)
+
+const usage = `localcluster runs a Kubernetes cluster on one machine, below one directory.
+
+  localcluster up      --dir DIR --nodes 2 [flags]   bring it up, or mend it; prints the KUBECONFIG
+  localcluster down    --dir DIR [--purge]           stop it, and delete its directory
+  localcluster status  --dir DIR                     list what runs; fails when something does not
+  localcluster stop    --dir DIR PART                stop etcd, kube-apiserver, kube-controller-manager,
+  localcluster start   --dir DIR PART                  node-parts or csi-attacher; start it as it was
+  localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
+  localcluster silence --dir DIR NODE                stop a node's heartbeats
+  localcluster wake    --dir DIR NODE                take them up again
+
+"localcluster COMMAND --help" lists a command's flags.
+`
+
+type command func(ctx context.Context, flags *pflag.FlagSet, args []string) error
+
+var commands = map[string]command{
+	"up":       up,
+	"down":     down,
+	"status":   status,
+	"stop":     stop,
+	"start":    start,
+	"attacher": startAttacher,
+	"silence":  silence,
+	"wake":     wake,
+	// The two that the launcher starts itself with.
+	"run-node-parts": runNodeParts,
+	"keep-running":   keepRunning,
+}
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	cancel()
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "localcluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || commands[args[0]] == nil {
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("which command?")
+	}
+	return commands[args[0]](ctx, pflag.NewFlagSet(args[0], pflag.ContinueOnError), args[1:])
+}
+
+func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	options := cluster.Options{Out: os.Stdout}
+	dir := flags.String("dir", "", "directory of the cluster")
+	nodes := flags.String("nodes", "2", "names of the nodes, separated by commas, or how many (node-a, node-b, ...)")
+	attachDetach := flags.Bool("attach-detach", true, "run upstream's attach/detach controller")
+	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH: provision and resize the driver's volumes; may be repeated")
+	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs; KUBEBUILDER_ASSETS is searched next")
+	flags.StringVar(&options.Controllers, "controllers", "*", "controllers of kube-controller-manager")
+	flags.BoolVar(&options.AuditLog, "audit-log", true, "write a JSON line for every request to DIR/audit.log")
+	flags.BoolVar(&options.Durable, "fsync", false, "let etcd wait for the disk")
+	flags.StringVar(&options.AttacherSocket, "attacher-socket", "", "PATH of a driver's socket: run csi-attacher for it")
+	flags.StringArrayVar(&options.APIServerArgs, "apiserver-arg", nil, "a further argument of kube-apiserver; may be repeated")
+	flags.StringArrayVar(&options.ControllerManagerArgs, "controller-manager-arg", nil, "a further argument of kube-controller-manager; may be repeated")
+	flags.StringArrayVar(&options.Manifests, "apply", nil, "file, directory or kustomization to apply at the end; may be repeated")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if options.Layout, err = layout(*dir); err != nil {
+		return err
+	}
+	if options.Nodes, err = nodeNames(*nodes); err != nil {
+		return err
+	}
+	if options.ControllerSockets, err = parseSockets(*sockets); err != nil {
+		return err
+	}
+	if !*attachDetach {
+		options.Controllers += ",-persistentvolume-attach-detach-controller"
+	}
+	if options.Self, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	return cluster.Up(ctx, options)
+}
+
+func down(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	purge := flags.Bool("purge", false, "delete the directory too")
+	l, err := parse(flags, args, 0)
+	if err != nil {
+		return err
+	}
+	return cluster.Down(l, *purge, os.Stdout)
+}
+
+func status(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 0)
+	if err != nil {
+		return err
+	}
+	return cluster.Status(l, os.Stdout)
+}
+
+func stop(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	return cluster.Stop(l, flags.Arg(0), os.Stdout)
+}
+
+func start(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	return cluster.Start(ctx, l, flags.Arg(0))
+}
+
+func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	var options cluster.Options
+	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs")
+	flags.StringVar(&options.AttacherSocket, "socket", "", "PATH of the driver's socket")
+	var err error
+	if options.Layout, err = parse(flags, args, 0); err != nil {
+		return err
+	}
+	if options.AttacherSocket == "" {
+		return errors.New("--socket is missing")
+	}
+	if options.Self, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	return options.StartAttacher()
+}
+
+func silence(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.Silence(flags.Arg(0)), nil, 0o644); err != nil {
+		return fmt.Errorf("silencing node %s: %w", flags.Arg(0), err)
+	}
+	return nil
+}
+
+func wake(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(l.Silence(flags.Arg(0))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("waking node %s: %w", flags.Arg(0), err)
+	}
+	return nil
+}
+
+func runNodeParts(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	nodes := flags.StringArray("node", nil, "a node to play; may be repeated")
+	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH; may be repeated")
+	l, err := parse(flags, args, 0)
+	if err != nil {
+		return err
+	}
+	drivers, err := parseSockets(*sockets)
+	if err != nil {
+		return err
+	}
+	return cluster.RunNodeParts(ctx, l, *nodes, drivers, slog.Default())
+}
+
+// keepRunning takes the program and its arguments after "--".
+func keepRunning(ctx context.Context, _ *pflag.FlagSet, args []string) error {
+	if len(args) < 2 || args[0] != "--" {
+		return errors.New("keep-running takes -- PROGRAM [ARGUMENT ...]")
+	}
+	process.KeepRunning(ctx, args[1], args[2:], slog.Default())
+	return nil
+}
