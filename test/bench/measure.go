@@ -1,0 +1,269 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+const (
+	node      = "node-a"
+	namespace = "default"
+	class     = "bench"
+)
+
+func name(i int) string { return fmt.Sprintf("volume-%03d", i) }
+
+// prepare makes the claims, and formats every volume by publishing it once.
+func (b *bench) prepare(ctx context.Context) error {
+	attach := true
+	policy := storagev1.FileFSGroupPolicy
+	objects := []client.Object{
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
+	}
+	for i := range b.mass {
+		objects = append(objects, claim(i))
+	}
+	for _, object := range objects {
+		if err := b.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %s: %w", object.GetName(), err)
+		}
+	}
+	b.say("formatting %d volumes by publishing each once", b.mass)
+	if err := b.all(ctx, b.publish); err != nil {
+		return err
+	}
+	return b.all(ctx, b.undo)
+}
+
+func claim(i int) *corev1.PersistentVolumeClaim {
+	className := class
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name(i)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &className,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+		},
+	}
+}
+
+// publish creates an intent and waits until it is Ready.
+func (b *bench) publish(ctx context.Context, i int) error {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name(i)},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: node,
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: name(i)}},
+		},
+	}
+	if err := b.Client.Create(ctx, intent); err != nil {
+		return fmt.Errorf("creating an intent: %w", err)
+	}
+	_, err := b.AwaitReady(ctx, namespace, name(i))
+	return err
+}
+
+// undo deletes an intent and waits until its VolumeAttachment is gone.
+func (b *bench) undo(ctx context.Context, i int) error {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := b.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name(i)}, intent); err != nil {
+		return fmt.Errorf("reading an intent: %w", err)
+	}
+	attachment, err := b.attachmentOf(ctx, intent.Status.VolumeName)
+	if err != nil {
+		return err
+	}
+	if err := b.Client.Delete(ctx, intent); err != nil {
+		return fmt.Errorf("deleting an intent: %w", err)
+	}
+	return b.AwaitAttachmentGone(ctx, attachment)
+}
+
+func (b *bench) attachmentOf(ctx context.Context, volume string) (string, error) {
+	var list storagev1.VolumeAttachmentList
+	if err := b.Client.List(ctx, &list); err != nil {
+		return "", fmt.Errorf("listing attachments: %w", err)
+	}
+	for _, a := range list.Items {
+		if a.Spec.Source.PersistentVolumeName != nil && *a.Spec.Source.PersistentVolumeName == volume {
+			return a.Name, nil
+		}
+	}
+	return "", fmt.Errorf("no attachment of %s", volume)
+}
+
+// all does something to every volume at once.
+func (b *bench) all(ctx context.Context, do func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range b.mass {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// alone measures one volume at a time.
+func (b *bench) alone(ctx context.Context) error {
+	var up, down []time.Duration
+	requests := map[string][]system.Request{}
+	for round := range b.rounds {
+		i := round % b.mass
+		for _, measured := range []struct {
+			what  string
+			do    func(context.Context, int) error
+			times *[]time.Duration
+		}{{"publish", b.publish, &up}, {"undo", b.undo, &down}} {
+			mark, err := b.Mark()
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			if err := measured.do(ctx, i); err != nil {
+				return err
+			}
+			*measured.times = append(*measured.times, time.Since(begin))
+			if err := b.settled(ctx); err != nil {
+				return err
+			}
+			asked, err := b.Requests(mark)
+			if err != nil {
+				return err
+			}
+			requests[measured.what] = append(requests[measured.what], asked...)
+		}
+	}
+	b.say("\none volume at a time, %d rounds, formatted before", b.rounds)
+	b.say("  intent created -> Ready             %s", percentiles(up))
+	b.say("  intent deleted -> attachment gone   %s", percentiles(down))
+	b.requestTable("new intent to Ready, alone", requests["publish"], b.rounds)
+	b.requestTable("deleted intent to nothing, alone", requests["undo"], b.rounds)
+	return nil
+}
+
+// settled waits until what may be written later (a second at most) has been written: the node's
+// state lists the same volumes on both sides.
+func (b *bench) settled(ctx context.Context) error {
+	_, err := b.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		staged := 0
+		for _, v := range nvs.Status.Volumes {
+			if v.StagedPath != "" {
+				staged++
+			}
+		}
+		return staged == len(nvs.Spec.Attachments) && nvs.Status.Summary != nil && int(nvs.Status.Summary.Attached) == staged
+	})
+	return err
+}
+
+// together measures many volumes that come at once.
+func (b *bench) together(ctx context.Context) error {
+	mark, err := b.Mark()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	var mutex sync.Mutex
+	var times []time.Duration
+	if err := b.all(ctx, func(ctx context.Context, i int) error {
+		begin := time.Now()
+		err := b.publish(ctx, i)
+		mutex.Lock()
+		defer mutex.Unlock()
+		times = append(times, time.Since(begin))
+		return err
+	}); err != nil {
+		return err
+	}
+	b.say("\n%d volumes at once: all Ready after %d ms", b.mass, time.Since(begin).Milliseconds())
+	b.say("  intent created -> Ready             %s", percentiles(times))
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	requests, err := b.Requests(mark)
+	if err != nil {
+		return err
+	}
+	b.requestTable(fmt.Sprintf("new intent to Ready, %d at once", b.mass), requests, b.mass)
+	return nil
+}
+
+// quiet counts what is asked while nothing changes.
+func (b *bench) quiet(ctx context.Context) error {
+	mark, err := b.Mark()
+	if err != nil {
+		return err
+	}
+	b.say("\nidle for %s with %d published volumes", b.idle, b.mass)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(b.idle):
+	}
+	requests, err := b.Requests(mark)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, r := range requests {
+		if who := owner(r); who != "" {
+			counts[fmt.Sprintf("%-9s %-7s %s", who, r.Verb, r.What())]++
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(counts)) {
+		b.say("  %-50s %d", line, counts[line])
+	}
+	return nil
+}
+
+// memory of the programs as they are now, with everything published.
+func (b *bench) memory(context.Context) error {
+	b.say("\nmemory with %d published volumes", b.mass)
+	for _, process := range []string{system.Manager, system.Agent(node), system.Attacher} {
+		pid, err := b.PID(process)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return fmt.Errorf("reading the memory of %s: %w", process, err)
+		}
+		line := "  " + fmt.Sprintf("%-22s", process)
+		for _, field := range strings.Split(string(data), "\n") {
+			if strings.HasPrefix(field, "VmRSS") || strings.HasPrefix(field, "VmHWM") {
+				line += " " + strings.Join(strings.Fields(field), " ")
+			}
+		}
+		b.say("%s", line)
+	}
+	return nil
+}
+
+func (b *bench) release(ctx context.Context) error {
+	begin := time.Now()
+	if err := b.all(ctx, b.undo); err != nil {
+		return err
+	}
+	b.say("\n%d intents deleted at once: all attachments gone after %d ms", b.mass, time.Since(begin).Milliseconds())
+	return nil
+}

@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Command demo shows Hawser's main job on a real control plane with real devices: claims become
+// mounted volumes, survive a killed agent, grow, move to another node with their data, and leave nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+const (
+	nodeA, nodeB = "node-a", "node-b"
+	namespace    = "hawser-demo"
+	stepLimit    = 2 * time.Minute
+)
+
+func main() {
+	dir := flag.String("dir", "/tmp/hawser-demo", "folder of the cluster; must not exist")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *dir, os.Getenv("KEEP") == "1", os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "demo failed:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dir string, keep bool, out io.Writer) (err error) {
+	begin := time.Now()
+	sys, err := system.Up(ctx, system.Options{Dir: dir, Nodes: []string{nodeA, nodeB}, Out: out, AttachDetach: true})
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	if keep {
+		defer func() {
+			_, _ = fmt.Fprintf(out, "\nleft running; stop it with: make local-down DIR=%s\nexport KUBECONFIG=%s\n", dir, sys.Kubeconfig())
+		}()
+	} else {
+		// The end of the demo must not be cut short by the signal that ended it.
+		defer func() { err = errors.Join(err, sys.Down(context.WithoutCancel(ctx))) }()
+	}
+	d := &demo{System: sys, out: out}
+	for _, step := range d.steps() {
+		if err := d.show(ctx, step); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, "\nthe demo is done, %.0f s in all\n", time.Since(begin).Seconds())
+	return nil
+}
+
+// demo is a running system and what its steps hand on to each other.
+type demo struct {
+	*system.System
+	out io.Writer
+	// mounts before the agent was killed.
+	mounts map[string]int
+}
+
+type step struct {
+	title string
+	run   func(context.Context) error
+}
+
+func (d *demo) steps() []step {
+	return []step{
+		{"a filesystem claim and a block claim become Ready on " + nodeA, d.publish},
+		{"data is written to both and read back", d.writeAndRead},
+		{"the filesystem grows while it is in use", d.expand},
+		{"the agent of " + nodeA + " is killed with -9: nothing is unmounted", d.killAgent},
+		{"the agent of " + nodeA + " starts again: nothing was unmounted, everything is Ready", d.restartAgent},
+		{"an intent wants the exclusive volume on " + nodeB + " too: it waits and names the holder", d.contend},
+		{"the intent on " + nodeA + " goes: the volume moves to " + nodeB + " with its data", d.move},
+		{"everything is deleted: nothing is left behind", d.remove},
+	}
+}
+
+// show runs one step, prints its time and what kubectl shows afterwards.
+func (d *demo) show(ctx context.Context, s step) error {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	_, _ = fmt.Fprintf(d.out, "\n== %s\n", s.title)
+	begin := time.Now()
+	if err := s.run(ctx); err != nil {
+		state, _ := d.Kubectl(context.WithoutCancel(ctx), "get", "vai,nvs,volumeattachments", "-A", "-o", "wide") // for the reader of the failure
+		return fmt.Errorf("%s: %w\n%s", s.title, err, state)
+	}
+	_, _ = fmt.Fprintf(d.out, "   done in %d ms\n", time.Since(begin).Milliseconds())
+	state, err := d.Kubectl(ctx, "get", "vai,nvs", "--all-namespaces")
+	_, _ = fmt.Fprint(d.out, state)
+	return err
+}
+
+func sample(name string) string {
+	return filepath.Join(apiserver.Root(), "config", "samples", name)
+}

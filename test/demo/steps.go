@@ -1,0 +1,275 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+const (
+	dataOnA, rawOnA, dataOnB = "data-on-node-a", "raw-on-node-a", "data-on-node-b"
+	greeting                 = "written on node-a\n"
+	grown                    = "96Mi"
+)
+
+func (d *demo) publish(ctx context.Context) error {
+	if _, err := d.Kubectl(ctx, "apply", "-k", sample("")); err != nil {
+		return err
+	}
+	for _, name := range []string{dataOnA, rawOnA} {
+		intent, err := d.AwaitReady(ctx, namespace, name)
+		if err != nil {
+			return err
+		}
+		d.sayTimeline(intent)
+	}
+	return nil
+}
+
+// sayTimeline tells how long each step of an intent took.
+func (d *demo) sayTimeline(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	t := intent.Status.Timeline
+	if t == nil || t.Requested == nil || t.Attached == nil || t.Published == nil {
+		return
+	}
+	_, _ = fmt.Fprintf(d.out, "   %s: attached after %d ms, published after %d ms at %s\n", intent.Name,
+		t.Attached.Sub(t.Requested.Time).Milliseconds(), t.Published.Sub(t.Requested.Time).Milliseconds(), intent.Status.Path)
+}
+
+func (d *demo) writeAndRead(context.Context) error {
+	file := filepath.Join(d.PublishedPath(nodeA, namespace, dataOnA), "greeting")
+	if err := writeSynced(file, []byte(greeting)); err != nil {
+		return err
+	}
+	if err := sameContent(file, []byte(greeting)); err != nil {
+		return err
+	}
+	return writeBlock(d.PublishedPath(nodeA, namespace, rawOnA))
+}
+
+// writeBlock writes to a device node and reads the same bytes back.
+func writeBlock(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("looking at the block volume: %w", err)
+	}
+	if info.Mode()&os.ModeDevice == 0 {
+		return fmt.Errorf("%s is no device node: %s", path, info.Mode())
+	}
+	device, err := os.OpenFile(path, os.O_RDWR|os.O_SYNC, 0)
+	if err != nil {
+		return fmt.Errorf("opening the block volume: %w", err)
+	}
+	defer func() { _ = device.Close() }() // O_SYNC: what was written is there
+	want := bytes.Repeat([]byte("hawser.."), 512)
+	if _, err := device.WriteAt(want, 1<<20); err != nil {
+		return fmt.Errorf("writing the block volume: %w", err)
+	}
+	got := make([]byte, len(want))
+	if _, err := device.ReadAt(got, 1<<20); err != nil {
+		return fmt.Errorf("reading the block volume: %w", err)
+	}
+	if !bytes.Equal(got, want) {
+		return errors.New("the block volume gave back other bytes than were written")
+	}
+	return nil
+}
+
+func (d *demo) expand(ctx context.Context) error {
+	path := d.PublishedPath(nodeA, namespace, dataOnA)
+	before, err := sizeOf(path)
+	if err != nil {
+		return err
+	}
+	patch := fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, grown)
+	if _, err := d.Kubectl(ctx, "patch", "pvc", "data", "-n", namespace, "-p", patch); err != nil {
+		return err
+	}
+	want := resource.MustParse(grown)
+	_, err = d.AwaitIntent(ctx, namespace, dataOnA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return intent != nil && intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(want) >= 0 &&
+			meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionExpanded)
+	})
+	if err != nil {
+		return err
+	}
+	after, err := sizeOf(path)
+	if err != nil {
+		return err
+	}
+	if after <= before {
+		return fmt.Errorf("the filesystem did not grow: %d bytes before, %d after", before, after)
+	}
+	_, _ = fmt.Fprintf(d.out, "   %d MiB before, %d MiB after\n", before>>20, after>>20)
+	return sameContent(filepath.Join(path, "greeting"), []byte(greeting))
+}
+
+func (d *demo) killAgent(context.Context) error {
+	var err error
+	if d.mounts, err = system.MountIDs(d.Dir); err != nil {
+		return err
+	}
+	if err := d.Kill(system.Agent(nodeA)); err != nil {
+		return err
+	}
+	return d.sameMounts()
+}
+
+func (d *demo) restartAgent(ctx context.Context) error {
+	// The new agent reports under the same object: its version moves on once it has looked.
+	old, err := d.AwaitNode(ctx, nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
+	if err != nil {
+		return err
+	}
+	if err := d.StartAgent(ctx, nodeA); err != nil {
+		return err
+	}
+	if _, err := d.AwaitNode(ctx, nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return nvs != nil && nvs.Status.Instance != old.Status.Instance && meta.IsStatusConditionTrue(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
+	}); err != nil {
+		return err
+	}
+	for _, name := range []string{dataOnA, rawOnA} {
+		if _, err := d.AwaitReady(ctx, namespace, name); err != nil {
+			return err
+		}
+	}
+	return d.sameMounts()
+}
+
+// sameMounts fails unless the mounts are those, and no others, that were there before.
+func (d *demo) sameMounts() error {
+	now, err := system.MountIDs(d.Dir)
+	if err != nil {
+		return err
+	}
+	for path, id := range d.mounts {
+		if now[path] != id {
+			return fmt.Errorf("%s was unmounted", path)
+		}
+	}
+	if len(now) != len(d.mounts) {
+		return fmt.Errorf("there were %d mounts, now there are %d", len(d.mounts), len(now))
+	}
+	_, _ = fmt.Fprintf(d.out, "   all %d mounts are still the same\n", len(now))
+	return nil
+}
+
+func (d *demo) contend(ctx context.Context) error {
+	if _, err := d.Kubectl(ctx, "apply", "-k", sample("move")); err != nil {
+		return err
+	}
+	intent, err := d.AwaitIntent(ctx, namespace, dataOnB, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonVolumeInUse))
+	if err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	_, _ = fmt.Fprintf(d.out, "   %s: %s\n", c.Reason, c.Message)
+	return nil
+}
+
+func (d *demo) move(ctx context.Context) error {
+	if _, err := d.Kubectl(ctx, "delete", "vai", dataOnA, "-n", namespace); err != nil {
+		return err
+	}
+	if _, err := d.AwaitReady(ctx, namespace, dataOnB); err != nil {
+		return err
+	}
+	return sameContent(filepath.Join(d.PublishedPath(nodeB, namespace, dataOnB), "greeting"), []byte(greeting))
+}
+
+func (d *demo) remove(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"delete", "vai", "--all", "-n", namespace},
+		{"delete", "pvc", "--all", "-n", namespace},
+	} {
+		if _, err := d.Kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	var attachments storagev1.VolumeAttachmentList
+	if err := d.Client.List(ctx, &attachments); err != nil {
+		return fmt.Errorf("listing attachments: %w", err)
+	}
+	for i := range attachments.Items {
+		if err := d.AwaitAttachmentGone(ctx, attachments.Items[i].Name); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Kubectl(ctx, "wait", "--for=delete", "pv", "--all", "--timeout=60s"); err != nil {
+		return err
+	}
+	return d.nothingLeft(ctx)
+}
+
+// nothingLeft fails when a mount, a loop device, an entry or a finalizer is left.
+func (d *demo) nothingLeft(ctx context.Context) error {
+	for _, node := range []string{nodeA, nodeB} {
+		if _, err := d.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+			return nvs != nil && len(nvs.Spec.Attachments) == 0 && len(nvs.Status.Volumes) == 0
+		}); err != nil {
+			return err
+		}
+	}
+	mounts, err := system.MountsBelow(d.Dir)
+	if err != nil {
+		return err
+	}
+	loops, err := system.LoopDevicesOn(d.Dir)
+	if err != nil {
+		return err
+	}
+	if len(mounts)+len(loops) > 0 {
+		return fmt.Errorf("left behind: mounts %v, loop devices %v", mounts, loops)
+	}
+	_, _ = fmt.Fprintln(d.out, "   no mount, loop device, VolumeAttachment, volume, claim or finalizer is left")
+	return nil
+}
+
+func writeSynced(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_SYNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", path, err)
+	}
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+func sameContent(path string, want []byte) error {
+	got, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading back: %w", err)
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%s holds %q, want %q", path, got, want)
+	}
+	return nil
+}
+
+// sizeOf a mounted filesystem in bytes.
+func sizeOf(path string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return 0, fmt.Errorf("reading the size of %s: %w", path, err)
+	}
+	return int64(fs.Blocks) * fs.Bsize, nil
+}

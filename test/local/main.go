@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Command local starts a cluster with all of Hawser on this machine and stops it again.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"flag"
+
+	"github.com/hawser-io/hawser/test/system"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("usage: local up|down --dir DIR")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	dir := flags.String("dir", "/tmp/hawser-local", "folder of the cluster")
+	if err := flags.Parse(args[1:]); err != nil {
+		return fmt.Errorf("reading the flags: %w", err)
+	}
+	options := system.Options{Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true}
+	switch args[0] {
+	case "up":
+		sys, err := system.Up(ctx, options)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("export KUBECONFIG=%s\n", sys.Kubeconfig())
+		return nil
+	case "down":
+		return system.Open(options).Down(ctx)
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}

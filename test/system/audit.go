@@ -1,0 +1,98 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package system
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Users of the programs, as the API server names them.
+const (
+	ManagerUser  = "system:serviceaccount:hawser-system:hawser-manager"
+	AgentUser    = "system:serviceaccount:hawser-system:hawser-agent"
+	AttacherUser = "system:serviceaccount:hawser-system:csi-attacher"
+)
+
+// Request is one line of the API server's audit log.
+type Request struct {
+	Stage      string `json:"stage"`
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	User       struct {
+		Username string              `json:"username"`
+		Extra    map[string][]string `json:"extra"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// IsWrite says whether the request changes something.
+func (r Request) IsWrite() bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+}
+
+// What names the request's resource with its subresource.
+func (r Request) What() string {
+	if r.ObjectRef.Subresource != "" {
+		return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+	}
+	return r.ObjectRef.Resource
+}
+
+// Node that the user's token is bound to; empty for most users.
+func (r Request) Node() string {
+	return strings.Join(r.User.Extra["authentication.kubernetes.io/node-name"], ",")
+}
+
+// AuditMark is a place in the audit log.
+type AuditMark int64
+
+// Mark returns the present end of the audit log.
+func (s *System) Mark() (AuditMark, error) {
+	info, err := os.Stat(s.AuditLog())
+	if err != nil {
+		return 0, fmt.Errorf("looking at the audit log: %w", err)
+	}
+	return AuditMark(info.Size()), nil
+}
+
+// Requests reads what was asked of the API server since mark: each request once, a watch when it
+// began.
+func (s *System) Requests(mark AuditMark) ([]Request, error) {
+	file, err := os.Open(s.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("opening the audit log: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	if _, err := file.Seek(int64(mark), 0); err != nil {
+		return nil, fmt.Errorf("finding the place in the audit log: %w", err)
+	}
+	var requests []Request
+	scanner := bufio.NewScanner(file)
+	scanner.Buffer(nil, 16<<20)
+	for scanner.Scan() {
+		var r Request
+		if err := json.Unmarshal(scanner.Bytes(), &r); err != nil {
+			break // the last line is still being written
+		}
+		if (r.Verb == "watch") == (r.Stage == "ResponseStarted") {
+			requests = append(requests, r)
+		}
+	}
+	return requests, scanner.Err()
+}

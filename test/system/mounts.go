@@ -1,0 +1,65 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package system
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/mount-utils"
+)
+
+// MountsBelow lists the mount points below dir, deepest first.
+func MountsBelow(dir string) ([]string, error) {
+	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading the mount table: %w", err)
+	}
+	var below []string
+	for _, info := range infos {
+		if strings.HasPrefix(info.MountPoint, strings.TrimSuffix(dir, "/")+"/") {
+			below = append([]string{info.MountPoint}, below...)
+		}
+	}
+	return below, nil
+}
+
+// MountIDs maps each mount point below dir to the kernel's number of the mount: the same number
+// later means that nobody unmounted it meanwhile.
+func MountIDs(dir string) (map[string]int, error) {
+	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading the mount table: %w", err)
+	}
+	ids := map[string]int{}
+	for _, info := range infos {
+		if strings.HasPrefix(info.MountPoint, strings.TrimSuffix(dir, "/")+"/") {
+			ids[info.MountPoint] = info.ID
+		}
+	}
+	return ids, nil
+}
+
+// LoopDevicesOn lists the loop devices whose backing file stands (or stood, before it was unlinked) below dir.
+func LoopDevicesOn(dir string) ([]string, error) {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, fmt.Errorf("listing loop devices: %w", err)
+	}
+	var devices []string
+	for _, file := range files {
+		backing, err := os.ReadFile(file)
+		if err != nil {
+			continue // the device was let go meanwhile
+		}
+		if strings.HasPrefix(string(backing), strings.TrimSuffix(dir, "/")+"/") {
+			devices = append(devices, "/dev/"+strings.Split(file, "/")[3])
+		}
+	}
+	return devices, nil
+}

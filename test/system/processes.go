@@ -1,0 +1,148 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// Names of the processes; a node's own carry its name behind a dash.
+const (
+	Manager          = "manager"
+	Attacher         = "csi-attacher"
+	ControllerDriver = "csi-loop-controller"
+)
+
+// Agent is the name of a node's agent process.
+func Agent(node string) string { return "agent-" + node }
+
+// NodeDriver is the name of a node's loop driver process.
+func NodeDriver(node string) string { return "csi-loop-" + node }
+
+func (s *System) startDrivers(ctx context.Context) error {
+	if err := s.StartControllerDriver(ctx); err != nil {
+		return err
+	}
+	for _, node := range s.Nodes {
+		if err := s.StartNodeDriver(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartControllerDriver starts the driver's controller service.
+func (s *System) StartControllerDriver(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.controllerSocket()), 0o755); err != nil {
+		return fmt.Errorf("making the driver's folder: %w", err)
+	}
+	return s.start(ctx, ControllerDriver, s.program("csi-loop"), append([]string{
+		"--mode=controller", "--backing-dir", s.BackingDir(), "--endpoint", s.controllerSocket(), "--node-id=controller"},
+		s.DriverArgs...)...)
+}
+
+// StartNodeDriver starts a node's part of the driver, registered in the node's kubelet folder.
+func (s *System) StartNodeDriver(ctx context.Context, node string) error {
+	return s.start(ctx, NodeDriver(node), s.program("csi-loop"), append([]string{
+		"--mode=node", "--backing-dir", s.BackingDir(), "--kubelet-dir", s.KubeletDir(node), "--node-id", node},
+		s.DriverArgs...)...)
+}
+
+// StartAttacher starts the external-attacher on the driver's controller service.
+func (s *System) StartAttacher(ctx context.Context) error {
+	return s.start(ctx, Attacher, filepath.Join(apiserver.Root(), ".cache", "bin", "csi-attacher"),
+		"--csi-address="+s.controllerSocket(), "--kubeconfig="+filepath.Join(s.Dir, "attacher.kubeconfig"),
+		"--worker-threads=100", "--kube-api-qps=10000", "--kube-api-burst=10000",
+		"--retry-interval-start=500ms", "--v=2")
+}
+
+// StartManager starts the cluster controller.
+func (s *System) StartManager(ctx context.Context) error {
+	return s.start(ctx, Manager, s.program("manager"), append([]string{
+		"--kubeconfig=" + filepath.Join(s.Dir, "manager.kubeconfig"), "--leader-elect=false",
+		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, s.ManagerArgs...)...)
+}
+
+func (s *System) startAgents(ctx context.Context) error {
+	for _, node := range s.Nodes {
+		if err := s.StartAgent(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartAgent starts a node's agent.
+func (s *System) StartAgent(ctx context.Context, node string) error {
+	return s.start(ctx, Agent(node), s.program("agent"), append([]string{
+		"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
+		"--kubeconfig=" + filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig"),
+		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, s.AgentArgs...)...)
+}
+
+func (s *System) program(name string) string { return filepath.Join(s.bin, name) }
+
+// start runs a program that outlives this process and that Down stops.
+func (s *System) start(ctx context.Context, name, program string, args ...string) error {
+	return s.localcluster(ctx, append([]string{"start", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
+}
+
+// StopProcess ends one process in good order.
+func (s *System) StopProcess(ctx context.Context, name string) error {
+	return s.localcluster(ctx, "stop", "--dir", s.Dir, "--name", name)
+}
+
+// Kill ends one process with SIGKILL: it gets no chance to tidy up.
+func (s *System) Kill(name string) error { return s.Signal(name, syscall.SIGKILL) }
+
+// Signal sends a signal to one process.
+func (s *System) Signal(name string, signal syscall.Signal) error {
+	pid, err := s.PID(name)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, signal); err != nil {
+		return fmt.Errorf("signalling %s: %w", name, err)
+	}
+	return nil
+}
+
+// PID of one process.
+func (s *System) PID(name string) (int, error) {
+	data, err := os.ReadFile(filepath.Join(s.Dir, "run", name+".json"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the record of %s: %w", name, err)
+	}
+	var record struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return 0, fmt.Errorf("parsing the record of %s: %w", name, err)
+	}
+	return record.PID, nil
+}
+
+// Down stops every process and removes the folder, unless something is still mounted below it:
+// then it leaves the folder and says so.
+func (s *System) Down(ctx context.Context) error {
+	err := s.localcluster(ctx, "down", "--dir", s.Dir)
+	mounts, mountErr := MountsBelow(s.Dir)
+	if err = errors.Join(err, mountErr); err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("still mounted below %s, which is left as it is: %v", s.Dir, mounts)
+	}
+	return s.localcluster(ctx, "down", "--dir", s.Dir, "--purge")
+}

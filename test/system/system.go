@@ -1,0 +1,194 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package system runs all of Hawser on one machine: a real control plane, several nodes each with an agent of its own,
+// the cluster controller, the external-attacher and the loop CSI driver. The demo, the benchmark and
+// the end-to-end tests stand on it. It needs root, for mounts, and Linux.
+package system
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// DriverName is the loop CSI driver's name.
+const DriverName = "loop.csi.hawser.io"
+
+// Options of a System.
+type Options struct {
+	// Dir holds everything of the system.
+	Dir string
+	// Nodes to run agents on.
+	Nodes []string
+	// Out gets the progress lines.
+	Out io.Writer
+	// AttachDetach runs upstream's attach/detach controller beside Hawser, as in mode Coexist.
+	AttachDetach bool
+	// ManagerArgs and AgentArgs are added to the programs' own.
+	ManagerArgs, AgentArgs []string
+	// DriverArgs are added to the loop driver's.
+	DriverArgs []string
+}
+
+// System is a running one.
+type System struct {
+	Options
+	// Client acts as an administrator.
+	Client client.WithWatch
+
+	bin string
+}
+
+// Up starts a System. What it started is stopped again when it fails.
+func Up(ctx context.Context, options Options) (*System, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the system needs root: it mounts volumes")
+	}
+	dir, err := filepath.Abs(options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("resolving %s: %w", options.Dir, err)
+	}
+	options.Dir = dir
+	s := &System{Options: options, bin: filepath.Join(apiserver.Root(), "bin")}
+	if err := s.up(ctx); err != nil {
+		return nil, errors.Join(err, s.Down(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *System) up(ctx context.Context) error {
+	if err := s.cluster(ctx); err != nil {
+		return err
+	}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	steps := []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"installing Hawser's kinds, roles and admission policies", s.install},
+		{"starting the loop driver", s.startDrivers},
+		{"starting the external-attacher", s.StartAttacher},
+		{"starting the controller", s.StartManager},
+		{"starting the agents", s.startAgents},
+	}
+	for _, step := range steps {
+		begin := time.Now()
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		s.say("%s (%.1f s)", step.name, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+func (s *System) say(format string, args ...any) {
+	if s.Out != nil {
+		_, _ = fmt.Fprintf(s.Out, format+"\n", args...) // progress only
+	}
+}
+
+func (s *System) cluster(ctx context.Context) error {
+	args := []string{"up", "--dir", s.Dir, fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
+		"--controller-socket", DriverName + "=" + s.controllerSocket()}
+	for _, node := range s.Nodes {
+		args = append(args, "--nodes", node)
+	}
+	return s.localcluster(ctx, args...)
+}
+
+// connect makes the administrator's client, without client-side rate limits.
+func (s *System) connect() error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	cfg.QPS, cfg.Burst = -1, -1
+	s.Client, err = client.NewWithWatch(cfg, client.Options{Scheme: apiserver.Scheme()})
+	if err != nil {
+		return fmt.Errorf("creating the administrator's client: %w", err)
+	}
+	return nil
+}
+
+func (s *System) install(ctx context.Context) error {
+	for _, part := range []string{"crd", "rbac", "admission"} {
+		if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(apiserver.Root(), "config", part)); err != nil {
+			return err
+		}
+	}
+	return s.awaitKinds(ctx)
+}
+
+// awaitKinds returns once the API server serves Hawser's kinds.
+func (s *System) awaitKinds(ctx context.Context) error {
+	_, err := s.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd",
+		"volumeattachmentintents.volumes.hawser.io", "nodevolumestates.volumes.hawser.io")
+	return err
+}
+
+// Kubeconfig of the administrator.
+func (s *System) Kubeconfig() string { return filepath.Join(s.Dir, "admin.kubeconfig") }
+
+// AuditLog of the API server.
+func (s *System) AuditLog() string { return filepath.Join(s.Dir, "audit.log") }
+
+// KubeletDir of a node.
+func (s *System) KubeletDir(node string) string {
+	return filepath.Join(s.Dir, "nodes", node, "kubelet")
+}
+
+// AgentRoot of a node.
+func (s *System) AgentRoot(node string) string { return filepath.Join(s.Dir, "nodes", node, "root") }
+
+// PublishedPath is where the agent of node publishes an intent.
+func (s *System) PublishedPath(node, namespace, name string) string {
+	return filepath.Join(s.AgentRoot(node), "published", namespace, name)
+}
+
+// BackingDir is the loop driver's store.
+func (s *System) BackingDir() string { return filepath.Join(s.Dir, "backing") }
+
+func (s *System) controllerSocket() string { return filepath.Join(s.Dir, "driver", "controller.sock") }
+
+// Kubectl runs kubectl as an administrator and returns what it printed.
+func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(apiserver.Root(), ".cache", "bin", "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("running kubectl %v: %w: %s", args, err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+func (s *System) localcluster(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "localcluster"), args...)
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = s.Out, &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("running localcluster %s: %w: %s", args[0], err, stderr.String())
+	}
+	return nil
+}
+
+// Open takes over a System that another process started, without a client, to stop it.
+func Open(options Options) *System {
+	return &System{Options: options, bin: filepath.Join(apiserver.Root(), "bin")}
+}
