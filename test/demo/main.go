@@ -70,6 +70,8 @@ type demo struct {
 	out io.Writer
 	// mounts before the agent was killed.
 	mounts map[string]int
+	// agentSince is when the agent that was killed had come up.
+	agentSince time.Time
 }
 
 type step struct {

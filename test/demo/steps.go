@@ -120,8 +120,11 @@ func (d *demo) expand(ctx context.Context) error {
 	return sameContent(filepath.Join(path, "greeting"), []byte(greeting))
 }
 
-func (d *demo) killAgent(context.Context) error {
+func (d *demo) killAgent(ctx context.Context) error {
 	var err error
+	if d.agentSince, err = d.AgentSince(ctx, nodeA); err != nil {
+		return err
+	}
 	if d.mounts, err = system.MountIDs(d.Dir); err != nil {
 		return err
 	}
@@ -132,17 +135,10 @@ func (d *demo) killAgent(context.Context) error {
 }
 
 func (d *demo) restartAgent(ctx context.Context) error {
-	// The new agent reports under the same object: its version moves on once it has looked.
-	old, err := d.AwaitNode(ctx, nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
-	if err != nil {
-		return err
-	}
 	if err := d.StartAgent(ctx, nodeA); err != nil {
 		return err
 	}
-	if _, err := d.AwaitNode(ctx, nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
-		return nvs != nil && nvs.Status.Instance != old.Status.Instance && meta.IsStatusConditionTrue(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
-	}); err != nil {
+	if err := d.AwaitAgent(ctx, nodeA, d.agentSince); err != nil {
 		return err
 	}
 	for _, name := range []string{dataOnA, rawOnA} {

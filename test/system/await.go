@@ -9,8 +9,11 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,5 +147,48 @@ func HasReason(conditionType, reason string) func(*volumesv1alpha1.VolumeAttachm
 		}
 		c := meta.FindStatusCondition(intent.Status.Conditions, conditionType)
 		return c != nil && c.Reason == reason
+	}
+}
+
+// AgentSince is when the agent of a node acquired its Lease: another time means another process.
+func (s *System) AgentSince(ctx context.Context, node string) (time.Time, error) {
+	lease := &coordinationv1.Lease{}
+	if err := s.Client.Get(ctx, agentLease(node), lease); err != nil {
+		return time.Time{}, fmt.Errorf("reading the lease of the agent: %w", err)
+	}
+	return lease.Spec.AcquireTime.Time, nil
+}
+
+// AwaitAgent waits until a node's agent came up later than since.
+func (s *System) AwaitAgent(ctx context.Context, node string, since time.Time) error {
+	_, err := Await(ctx, s, &coordinationv1.LeaseList{}, agentLease(node), func(lease *coordinationv1.Lease) bool {
+		return lease != nil && lease.Spec.AcquireTime != nil && lease.Spec.AcquireTime.After(since)
+	})
+	return err
+}
+
+func agentLease(node string) client.ObjectKey {
+	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+}
+
+// AwaitEvent waits for an event of that reason about an object of that name.
+func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string) error {
+	w, err := s.Client.Watch(ctx, &eventsv1.EventList{}, client.InNamespace(namespace), client.MatchingFields{"regarding.name": name, "reason": reason})
+	if err != nil {
+		return fmt.Errorf("watching events: %w", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for event %s about %s: %w", reason, name, ctx.Err())
+		case event, open := <-w.ResultChan():
+			if !open {
+				return fmt.Errorf("waiting for event %s about %s: the watch ended", reason, name)
+			}
+			if event.Type == watch.Added || event.Type == watch.Modified {
+				return nil
+			}
+		}
 	}
 }

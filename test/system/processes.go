@@ -13,8 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 // Names of the processes; a node's own carry its name behind a dash.
@@ -59,9 +57,22 @@ func (s *System) StartNodeDriver(ctx context.Context, node string) error {
 		s.DriverArgs...)...)
 }
 
+// APIServer is the name of the API server's process.
+const APIServer = "kube-apiserver"
+
+// StartAPIServer starts the API server again after it was stopped.
+func (s *System) StartAPIServer(ctx context.Context) error {
+	return s.localcluster(ctx, "start", "--dir", s.Dir, APIServer)
+}
+
+// BackingFile of a volume of the loop driver.
+func (s *System) BackingFile(handle string) string {
+	return filepath.Join(s.BackingDir(), "volumes", handle+".img")
+}
+
 // StartAttacher starts the external-attacher on the driver's controller service.
 func (s *System) StartAttacher(ctx context.Context) error {
-	return s.start(ctx, Attacher, filepath.Join(apiserver.Root(), ".cache", "bin", "csi-attacher"),
+	return s.start(ctx, Attacher, filepath.Join(assets(), "csi-attacher"),
 		"--csi-address="+s.controllerSocket(), "--kubeconfig="+filepath.Join(s.Dir, "attacher.kubeconfig"),
 		"--worker-threads=100", "--kube-api-qps=10000", "--kube-api-burst=10000",
 		"--retry-interval-start=500ms", "--v=2")
@@ -91,16 +102,16 @@ func (s *System) StartAgent(ctx context.Context, node string) error {
 		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, s.AgentArgs...)...)
 }
 
-func (s *System) program(name string) string { return filepath.Join(s.bin, name) }
+func (s *System) program(name string) string { return filepath.Join(s.Bin, name) }
 
 // start runs a program that outlives this process and that Down stops.
 func (s *System) start(ctx context.Context, name, program string, args ...string) error {
-	return s.localcluster(ctx, append([]string{"start", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
+	return s.localcluster(ctx, append([]string{"run", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
 }
 
 // StopProcess ends one process in good order.
 func (s *System) StopProcess(ctx context.Context, name string) error {
-	return s.localcluster(ctx, "stop", "--dir", s.Dir, "--name", name)
+	return s.localcluster(ctx, "stop", "--dir", s.Dir, name)
 }
 
 // Kill ends one process with SIGKILL: it gets no chance to tidy up.

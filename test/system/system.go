@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +43,8 @@ type Options struct {
 	ManagerArgs, AgentArgs []string
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
+	// Bin holds the programs; empty for the repository's bin.
+	Bin string
 }
 
 // System is a running one.
@@ -49,8 +52,6 @@ type System struct {
 	Options
 	// Client acts as an administrator.
 	Client client.WithWatch
-
-	bin string
 }
 
 // Up starts a System. What it started is stopped again when it fails.
@@ -58,12 +59,7 @@ func Up(ctx context.Context, options Options) (*System, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the system needs root: it mounts volumes")
 	}
-	dir, err := filepath.Abs(options.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("resolving %s: %w", options.Dir, err)
-	}
-	options.Dir = dir
-	s := &System{Options: options, bin: filepath.Join(apiserver.Root(), "bin")}
+	s := Open(options)
 	if err := s.up(ctx); err != nil {
 		return nil, errors.Join(err, s.Down(context.WithoutCancel(ctx)))
 	}
@@ -104,11 +100,8 @@ func (s *System) say(format string, args ...any) {
 }
 
 func (s *System) cluster(ctx context.Context) error {
-	args := []string{"up", "--dir", s.Dir, fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
+	args := []string{"up", "--dir", s.Dir, "--bin", assets(), "--nodes", strings.Join(s.Nodes, ","), fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
 		"--controller-socket", DriverName + "=" + s.controllerSocket()}
-	for _, node := range s.Nodes {
-		args = append(args, "--nodes", node)
-	}
 	return s.localcluster(ctx, args...)
 }
 
@@ -168,7 +161,7 @@ func (s *System) controllerSocket() string { return filepath.Join(s.Dir, "driver
 
 // Kubectl runs kubectl as an administrator and returns what it printed.
 func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(apiserver.Root(), ".cache", "bin", "kubectl"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(assets(), "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -179,7 +172,7 @@ func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {
 }
 
 func (s *System) localcluster(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "localcluster"), args...)
+	cmd := exec.CommandContext(ctx, s.program("localcluster"), args...)
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = s.Out, &stderr
 	if err := cmd.Run(); err != nil {
@@ -190,5 +183,14 @@ func (s *System) localcluster(ctx context.Context, args ...string) error {
 
 // Open takes over a System that another process started, without a client, to stop it.
 func Open(options Options) *System {
-	return &System{Options: options, bin: filepath.Join(apiserver.Root(), "bin")}
+	if dir, err := filepath.Abs(options.Dir); err == nil { // fails only without a working directory
+		options.Dir = dir
+	}
+	if options.Bin == "" {
+		options.Bin = filepath.Join(apiserver.Root(), "bin")
+	}
+	return &System{Options: options}
 }
+
+// assets is where the control plane's programs are.
+func assets() string { return filepath.Join(apiserver.Root(), ".cache", "bin") }

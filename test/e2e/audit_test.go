@@ -1,0 +1,79 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// large enough for every filesystem: xfs wants 300 MiB.
+func large(pvc *corev1.PersistentVolumeClaim) {
+	pvc.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("512Mi")
+}
+
+// TestAnAgentAsksOnlyForItsOwnNode reads the API server's audit log: every request that an agent made
+// is bound to its node by name, by field selector or by the object's name.
+func TestAnAgentAsksOnlyForItsOwnNode(t *testing.T) {
+	v := newVolume(t)
+	name := v.intent(nodeA)
+	v.ready(name)
+	v.release(name)
+
+	requests, err := sys.Requests(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, r := range requests {
+		if r.User.Username != system.AgentUser {
+			continue
+		}
+		seen[r.Node()]++
+		if !ownNode(r) {
+			t.Errorf("the agent of %s asked for more than its node: %s %s", r.Node(), r.Verb, r.RequestURI)
+		}
+		if r.IsWrite() && (r.ObjectRef.Resource == "volumeattachmentintents" || r.ObjectRef.Resource == "nodevolumestates") &&
+			r.ObjectRef.Subresource != "status" {
+			t.Errorf("the agent of %s wrote more than a status: %s %s", r.Node(), r.Verb, r.RequestURI)
+		}
+	}
+	if seen[nodeA] == 0 || seen[nodeB] == 0 {
+		t.Fatalf("too few requests of agents in the audit log to say anything: %v", seen)
+	}
+	t.Logf("%v requests of agents, each for its own node", seen)
+}
+
+// ownNode says whether a request can only touch objects of the node that the token is bound to.
+func ownNode(r system.Request) bool {
+	node := r.Node()
+	if node == "" {
+		return false
+	}
+	selects := func(field string) bool {
+		return strings.Contains(r.RequestURI, "fieldSelector="+field+"%3D"+node)
+	}
+	switch r.ObjectRef.Resource {
+	case "volumeattachmentintents":
+		return selects("spec.nodeName") || r.ObjectRef.Name != "" // one intent by name: it came from the selected list
+	case "nodevolumestates":
+		return selects("metadata.name") || r.ObjectRef.Name == node
+	case "nodes":
+		return r.ObjectRef.Name == node
+	case "leases":
+		return strings.HasSuffix(r.ObjectRef.Name, node) || r.Verb == "create"
+	case "secrets":
+		return r.ObjectRef.Name != ""
+	case "events":
+		return true
+	}
+	return !strings.HasPrefix(r.RequestURI, "/api/") && !strings.HasPrefix(r.RequestURI, "/apis/") || r.ObjectRef.Resource == ""
+}

@@ -1,0 +1,264 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package e2e holds the tests of all of Hawser on one machine: real control plane, real
+// external-attacher, real CSI driver over loop devices, every program built with the race detector
+// and killed, stopped and misled where it hurts.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+const (
+	nodeA, nodeB = "node-a", "node-b"
+	namespace    = "default"
+	class        = "loop"
+	// driverTimeout of the agents under test: short, so that a call that hangs is given up soon.
+	driverTimeout = 4 * time.Second
+	// patience with anything that has to come about.
+	patience = 90 * time.Second
+)
+
+// sys is shared by all tests of the package; each uses claims and intents of its own.
+var sys *system.System
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("LEFT OUT (needs root): every end-to-end test")
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	if err := start(ctx); err != nil {
+		fmt.Println("FAIL: starting the system:", err)
+		return 1
+	}
+	code := m.Run()
+	if err := sys.Down(context.Background()); err != nil {
+		fmt.Println("FAIL: stopping the system:", err)
+		code = 1
+	}
+	return code
+}
+
+func start(ctx context.Context) error {
+	bin, err := system.BuildRace(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "hawser-e2e-")
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	sys, err = system.Up(ctx, system.Options{
+		Dir: dir, Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout, AttachDetach: true,
+		AgentArgs: []string{"--driver-timeout=" + driverTimeout.String()},
+	})
+	if err != nil {
+		return err
+	}
+	attach, policy := true, storagev1.FileFSGroupPolicy
+	for _, object := range []client.Object{
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
+	} {
+		if err := sys.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// TestZNoProgramRaced runs last: what the race detector found stands in the logs of the programs.
+func TestZNoProgramRaced(t *testing.T) {
+	logs, err := filepath.Glob(filepath.Join(sys.Dir, "logs", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no logs of the programs: %v", err)
+	}
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "Observed a panic"} {
+			if i := strings.Index(string(content), bad); i >= 0 {
+				t.Errorf("%s: %s", log, content[i:min(len(content), i+4000)])
+			}
+		}
+	}
+}
+
+// volume is one claim of a test.
+type volume struct {
+	t      *testing.T
+	name   string
+	handle string
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newVolume makes a claim and waits until it is bound. Both are gone when the test ends.
+func newVolume(t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
+	t.Helper()
+	ctx := limited(t)
+	className := class
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &className,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+		},
+	}
+	for _, c := range change {
+		c(pvc)
+	}
+	if err := sys.Client.Create(ctx, pvc); err != nil {
+		t.Fatal(err)
+	}
+	v := &volume{t: t, name: pvc.Name}
+	t.Cleanup(v.remove)
+	bound, err := sys.AwaitClaim(ctx, namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool {
+		return c != nil && c.Status.Phase == corev1.ClaimBound
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv := &corev1.PersistentVolume{}
+	if err := sys.Client.Get(ctx, client.ObjectKey{Name: bound.Spec.VolumeName}, pv); err != nil {
+		t.Fatal(err)
+	}
+	v.handle = pv.Spec.CSI.VolumeHandle
+	return v
+}
+
+// remove deletes the claim and waits until the driver's volume is gone too.
+func (v *volume) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pvc := &corev1.PersistentVolumeClaim{}
+	key := client.ObjectKey{Namespace: namespace, Name: v.name}
+	if err := sys.Client.Get(ctx, key, pvc); err != nil {
+		v.t.Errorf("reading the claim: %v", err)
+		return
+	}
+	if err := sys.Client.Delete(ctx, pvc); err != nil {
+		v.t.Errorf("deleting the claim: %v", err)
+	}
+	if err := sys.AwaitVolumeGone(ctx, pvc.Spec.VolumeName); err != nil {
+		v.t.Error(err)
+	}
+}
+
+// intent makes an intent for the volume. It is gone, with everything it held, when the test ends.
+func (v *volume) intent(node string, change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) string {
+	v.t.Helper()
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: v.name + "-" + node + "-"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: node,
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}},
+		},
+	}
+	for _, c := range change {
+		c(intent)
+	}
+	if err := sys.Client.Create(limited(v.t), intent); err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { v.release(intent.Name) })
+	return intent.Name
+}
+
+// release deletes an intent and waits until it is gone; one that is gone already is fine.
+func (v *volume) release(name string) {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := client.IgnoreNotFound(sys.Client.Delete(ctx, intent)); err != nil {
+		v.t.Errorf("deleting intent %s: %v", name, err)
+	}
+	if err := sys.AwaitGone(ctx, namespace, name); err != nil {
+		v.t.Error(err)
+	}
+}
+
+// delete asks for an intent's end and does not wait.
+func (v *volume) delete(name string) {
+	v.t.Helper()
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := sys.Client.Delete(limited(v.t), intent); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// await waits until done is true of an intent.
+func (v *volume) await(name string, done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
+	v.t.Helper()
+	intent, err := sys.AwaitIntent(limited(v.t), namespace, name, done)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return intent
+}
+
+// ready waits until an intent is Ready and returns its path.
+func (v *volume) ready(name string) string {
+	v.t.Helper()
+	return v.await(name, system.Ready).Status.Path
+}
+
+// fault puts a fault on the driver's calls for this volume, until the test ends.
+func (v *volume) fault(f faults.Fault) string {
+	v.t.Helper()
+	f.Volume = v.handle
+	id, err := faults.Add(sys.BackingDir(), f)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { v.mend(id) })
+	return id
+}
+
+// mend takes a fault away.
+func (v *volume) mend(id string) {
+	v.t.Helper()
+	if err := faults.Remove(sys.BackingDir(), id); err != nil {
+		v.t.Error(err)
+	}
+}
+
+// struck waits until the fault has struck.
+func (v *volume) struck(id string) {
+	v.t.Helper()
+	if err := faults.WaitHits(limited(v.t), sys.BackingDir(), id, 1); err != nil {
+		v.t.Fatal(err)
+	}
+}

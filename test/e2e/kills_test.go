@@ -1,0 +1,272 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// None of these tests is parallel: each kills or stops what all volumes need.
+
+func TestADriverKilledDuringACallIsCalledAgain(t *testing.T) {
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+		for _, moment := range []faults.Moment{faults.Before, faults.After} {
+			t.Run(method+" dies "+string(moment)+" its effect", func(t *testing.T) {
+				v := newVolume(t)
+				id := v.fault(faults.Fault{Method: method, Count: 1, When: moment, Action: faults.Die})
+				name := v.intent(nodeA)
+				if method == "NodeUnpublishVolume" || method == "NodeUnstageVolume" {
+					v.ready(name)
+					v.delete(name)
+				}
+				v.struck(id)
+				restart(t, system.NodeDriver(nodeA), func() error { return sys.StartNodeDriver(limited(t), nodeA) })
+				if method == "NodeStageVolume" || method == "NodePublishVolume" {
+					write(t, v.ready(name))
+				}
+				v.release(name)
+			})
+		}
+	}
+}
+
+func TestAControllerDriverKilledDuringACallIsCalledAgain(t *testing.T) {
+	for _, method := range []string{"ControllerPublishVolume", "ControllerUnpublishVolume"} {
+		for _, moment := range []faults.Moment{faults.Before, faults.After} {
+			t.Run(method+" dies "+string(moment)+" its effect", func(t *testing.T) {
+				v := newVolume(t)
+				id := v.fault(faults.Fault{Method: method, Count: 1, When: moment, Action: faults.Die})
+				name := v.intent(nodeA)
+				if method == "ControllerUnpublishVolume" {
+					v.ready(name)
+					v.delete(name)
+				}
+				v.struck(id)
+				restart(t, system.ControllerDriver, func() error { return sys.StartControllerDriver(limited(t)) })
+				// The external-attacher ends itself when it loses its driver.
+				restart(t, system.Attacher, func() error { return sys.StartAttacher(limited(t)) })
+				if method == "ControllerPublishVolume" {
+					write(t, v.ready(name))
+				}
+				v.release(name)
+			})
+		}
+	}
+}
+
+// restart makes sure that a process has ended and starts it again.
+func restart(t *testing.T, name string, start func() error) {
+	t.Helper()
+	if err := sys.StopProcess(limited(t), name); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACallThatHangsIsUncertainAndHoldsUpNoOtherVolume(t *testing.T) {
+	v, other := newVolume(t), newVolume(t)
+	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
+	name := v.intent(nodeA)
+	v.struck(id)
+
+	write(t, other.ready(other.intent(nodeA)))
+
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonOutcomeUncertain))
+	nvs, err := sys.AwaitNode(limited(t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !inUse(nvs, v.handle) {
+		t.Error("a volume whose stage may still come about must count as in use")
+	}
+	v.mend(id)
+	write(t, v.ready(name))
+}
+
+func inUse(nvs *volumesv1alpha1.NodeVolumeState, handle string) bool {
+	for _, volume := range nvs.Status.Volumes {
+		if volume.VolumeName == uniqueName(handle) {
+			return volume.InUse
+		}
+	}
+	return false
+}
+
+func uniqueName(handle string) string { return "kubernetes.io/csi/" + system.DriverName + "^" + handle }
+
+func TestAnIntentDeletedDuringAStageThatHangsIsReleasedOnlyWhenTheCallHasEnded(t *testing.T) {
+	v := newVolume(t)
+	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
+	name := v.intent(nodeA)
+	v.struck(id)
+	v.delete(name)
+	v.mend(id)
+	if err := sys.AwaitGone(limited(t), namespace, name); err != nil {
+		t.Fatal(err)
+	}
+	judge(t)
+}
+
+// judge reads the driver's own ledger: nothing was unpublished under a mount, nothing was on two nodes.
+func judge(t *testing.T) {
+	t.Helper()
+	entries, err := ledger.Read(sys.BackingDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
+		for _, violation := range rule(entries) {
+			t.Error(violation)
+		}
+	}
+}
+
+func TestAnAgentKilledInsideEachCallGoesOnWhereItWas(t *testing.T) {
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+		for _, moment := range []faults.Moment{faults.Before, faults.After} {
+			t.Run(method+" "+string(moment)+" its effect", func(t *testing.T) {
+				v := newVolume(t)
+				id := v.fault(faults.Fault{Method: method, Count: 1, When: moment, Action: faults.Hang, IgnoreCancel: true})
+				name := v.intent(nodeA)
+				release := method == "NodeUnpublishVolume" || method == "NodeUnstageVolume"
+				if release {
+					v.ready(name)
+					v.delete(name)
+				}
+				v.struck(id)
+				if err := sys.Kill(system.Agent(nodeA)); err != nil {
+					t.Fatal(err)
+				}
+				v.mend(id)
+				startAgent(t, nodeA)
+				if !release {
+					write(t, v.ready(name))
+				}
+				v.release(name)
+			})
+		}
+	}
+	judge(t)
+}
+
+func startAgent(t *testing.T, node string) {
+	t.Helper()
+	restart(t, system.Agent(node), func() error { return sys.StartAgent(limited(t), node) })
+}
+
+func TestAControllerKilledBetweenAttachmentAndStatusFinishesTheAttach(t *testing.T) {
+	v := newVolume(t)
+	id := v.fault(faults.Fault{Method: "ControllerPublishVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
+	name := v.intent(nodeA)
+	v.struck(id)
+	if err := sys.Kill(system.Manager); err != nil {
+		t.Fatal(err)
+	}
+	v.mend(id)
+	if _, err := system.Await(limited(t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: v.attachment()},
+		func(a *storagev1.VolumeAttachment) bool { return a != nil && a.Status.Attached }); err != nil {
+		t.Fatal(err)
+	}
+	restart(t, system.Manager, func() error { return sys.StartManager(limited(t)) })
+	write(t, v.ready(name))
+}
+
+// attachment is the name of the volume's only VolumeAttachment.
+func (v *volume) attachment() string {
+	v.t.Helper()
+	pvc := &corev1.PersistentVolumeClaim{}
+	if err := sys.Client.Get(limited(v.t), client.ObjectKey{Namespace: namespace, Name: v.name}, pvc); err != nil {
+		v.t.Fatal(err)
+	}
+	var list storagev1.VolumeAttachmentList
+	if err := sys.Client.List(limited(v.t), &list); err != nil {
+		v.t.Fatal(err)
+	}
+	for _, a := range list.Items {
+		if a.Spec.Source.PersistentVolumeName != nil && *a.Spec.Source.PersistentVolumeName == pvc.Spec.VolumeName {
+			return a.Name
+		}
+	}
+	v.t.Fatalf("no attachment of %s", pvc.Spec.VolumeName)
+	return ""
+}
+
+// TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted waits for the minute: it is longer
+// than the agents' leases, so that the controller finds them expired when it comes back.
+func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
+	v := newVolume(t)
+	name := v.intent(nodeA)
+	path := v.ready(name)
+	before, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.StopProcess(limited(t), system.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	minute := time.NewTimer(time.Minute)
+	defer minute.Stop()
+	<-minute.C
+	write(t, path)
+	if err := sys.StartAPIServer(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, newVolumeReady(t))
+	v.ready(name)
+	after, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mount, id := range before {
+		if after[mount] != id {
+			t.Errorf("%s was unmounted", mount)
+		}
+	}
+}
+
+func newVolumeReady(t *testing.T) string {
+	v := newVolume(t)
+	return v.ready(v.intent(nodeA))
+}
+
+// write proves that a published filesystem takes data and gives it back.
+func write(t *testing.T, path string) {
+	t.Helper()
+	file := filepath.Join(path, "proof")
+	if err := os.WriteFile(file, []byte(path), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != path {
+		t.Fatalf("read %q, %v", got, err)
+	}
+	mounts, err := system.MountIDs(filepath.Dir(path))
+	if err != nil || mounts[path] == 0 {
+		t.Fatalf("%s is no mount point: %v", path, err)
+	}
+}
+
+func conditionOf(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string) string {
+	c := meta.FindStatusCondition(intent.Status.Conditions, conditionType)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason + ": " + c.Message
+}

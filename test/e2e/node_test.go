@@ -1,0 +1,235 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+func TestAForeignFileAtThePublishedPathIsLeftAloneAndWaitedFor(t *testing.T) {
+	v := newVolume(t)
+	path := sys.PublishedPath(nodeA, namespace, "occupied")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	v.intent(nodeA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+		intent.Name, intent.GenerateName = "occupied", ""
+	})
+	intent := v.await("occupied", system.HasReason(volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPathOccupied))
+	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, path) {
+		t.Errorf("Ready does not name the path: %s", got)
+	}
+	if content, err := os.ReadFile(path); err != nil || string(content) != "mine" {
+		t.Fatalf("the foreign file was touched: %q, %v", content, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, v.ready("occupied"))
+}
+
+func TestAMountThatSomebodyRemovedIsPutBack(t *testing.T) {
+	v := newVolume(t)
+	name := v.intent(nodeA)
+	path := v.ready(name)
+	before, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.AwaitEvent(limited(t), namespace, name, volumesv1alpha1.ReasonMountLost); err != nil {
+		t.Fatal(err)
+	}
+	v.ready(name)
+	write(t, path)
+	after, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after[path] == 0 || after[path] == before[path] {
+		t.Errorf("mount of %s before %d, after %d", path, before[path], after[path])
+	}
+}
+
+func TestAFullDiskUnderTheAgentsRootIsToldAndOvercome(t *testing.T) {
+	v := newVolume(t)
+	records := filepath.Join(sys.AgentRoot(nodeB), "volumes")
+	if err := os.MkdirAll(records, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", records, "tmpfs", 0, "size=16k"); err != nil {
+		t.Fatal(err)
+	}
+	filler := filepath.Join(records, "filler")
+	if err := os.WriteFile(filler, bytes.Repeat([]byte("x"), 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startAgent(t, nodeB)
+	t.Cleanup(func() {
+		if err := unix.Unmount(records, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		startAgent(t, nodeB)
+	})
+	name := v.intent(nodeB)
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonRecordFailed))
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	write(t, v.ready(name))
+	v.release(name)
+}
+
+func TestADriverThatIsNotOnTheNodeIsNamedAndWaitedFor(t *testing.T) {
+	v := newVolume(t)
+	if err := sys.StopProcess(limited(t), system.NodeDriver(nodeB)); err != nil {
+		t.Fatal(err)
+	}
+	startAgent(t, nodeB) // a fresh agent never saw the driver
+	name := v.intent(nodeB)
+	intent := v.await(name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return strings.Contains(conditionOf(intent, volumesv1alpha1.ConditionReady), system.DriverName) &&
+			!system.Ready(intent)
+	})
+	t.Log(conditionOf(intent, volumesv1alpha1.ConditionReady))
+	if err := sys.StartNodeDriver(limited(t), nodeB); err != nil {
+		t.Fatal(err)
+	}
+	write(t, v.ready(name))
+}
+
+// ofType makes a StorageClass for a filesystem, gone when the test ends.
+func ofType(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
+	t.Helper()
+	sc := &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{GenerateName: "loop-" + fsType + "-"},
+		Provisioner: system.DriverName,
+		Parameters:  map[string]string{"csi.storage.k8s.io/fstype": fsType},
+	}
+	if err := sys.Client.Create(limited(t), sc); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sys.Client.Delete(t.Context(), sc); client.IgnoreNotFound(err) != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return func(pvc *corev1.PersistentVolumeClaim) { pvc.Spec.StorageClassName = &sc.Name }
+}
+
+func TestAFilesystemThatNobodyKnowsIsNamed(t *testing.T) {
+	v := newVolume(t, ofType(t, "nosuchfs"))
+	intent := v.await(v.intent(nodeA), system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonUnknownFSType))
+	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
+		t.Errorf("the condition does not name the filesystem: %s", got)
+	}
+}
+
+func TestAnotherFilesystemOnTheDeviceIsNamedAndNeverFormatted(t *testing.T) {
+	v := newVolume(t, ofType(t, "ext4"))
+	backing := sys.BackingFile(v.handle)
+	if out, err := exec.CommandContext(t.Context(), "mkfs.btrfs", "-q", "-f", "--mixed", backing).CombinedOutput(); err != nil {
+		t.Fatalf("formatting: %v: %s", err, out)
+	}
+	before, err := os.ReadFile(backing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := v.intent(nodeA)
+	intent := v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonFilesystemMismatch))
+	got := conditionOf(intent, volumesv1alpha1.ConditionReady)
+	if !strings.Contains(got, "ext4") || !strings.Contains(got, "btrfs") {
+		t.Errorf("the condition does not name both filesystems: %s", got)
+	}
+	v.release(name)
+	after, err := os.ReadFile(backing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Error("the device was written to")
+	}
+}
+
+func TestEachFilesystemIsMadeAndKept(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			v := newVolume(t, ofType(t, fsType), large)
+			first := v.intent(nodeA)
+			write(t, v.ready(first))
+			v.release(first)
+			path := v.ready(v.intent(nodeB))
+			if _, err := os.Stat(filepath.Join(path, "proof")); err != nil {
+				t.Errorf("what was written on %s is not there on %s: %v", nodeA, nodeB, err)
+			}
+		})
+	}
+}
+
+func TestABlockVolumeIsADeviceThatMoves(t *testing.T) {
+	v := newVolume(t, func(pvc *corev1.PersistentVolumeClaim) {
+		mode := corev1.PersistentVolumeBlock
+		pvc.Spec.VolumeMode = &mode
+	})
+	first := v.intent(nodeA)
+	want := bytes.Repeat([]byte("block"), 1000)
+	writeDevice(t, v.ready(first), want)
+	v.release(first)
+	if got := readDevice(t, v.ready(v.intent(nodeB)), len(want)); !bytes.Equal(got, want) {
+		t.Error("the device holds other bytes after the move")
+	}
+}
+
+func writeDevice(t *testing.T, path string, data []byte) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&os.ModeDevice == 0 {
+		t.Fatalf("%s is no device: %v, %v", path, info, err)
+	}
+	device, err := os.OpenFile(path, os.O_WRONLY|os.O_SYNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := device.Write(data); err != nil {
+		t.Error(err)
+	}
+	if err := device.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func readDevice(t *testing.T, path string, size int) []byte {
+	t.Helper()
+	device, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = device.Close() }() // only read
+	data := make([]byte, size)
+	if _, err := device.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
