@@ -1,0 +1,206 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bind makes source, a directory or a file such as a device node, appear at target, which must exist and
+// be of the same sort (EnsureDir, EnsureFile). The mount appears with all its options at once: a
+// read-only one is never writable for a moment. Done already, it changes nothing, or only the options
+// where they differ; anything else mounted at target is ErrOccupied. Options that are not a mount's own
+// are ErrOption.
+func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, options []string) error {
+	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) (err error) {
+		fd, err := openPath(source, 0)
+		if err != nil {
+			return fmt.Errorf("opening source %s: %w", source, err)
+		}
+		defer func() { err = errors.Join(err, unix.Close(fd)) }()
+		return use(fd)
+	})
+}
+
+// BindFile is Bind with an open source, for instance from OpenBeneath; O_PATH is enough.
+func (m *Mounter) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) error {
+		conn, err := source.SyscallConn()
+		if err != nil {
+			return err
+		}
+		// Control keeps the descriptor from being closed, and its number from being taken, while the call goes on.
+		var used error
+		err = conn.Control(func(fd uintptr) { used = use(int(fd)) })
+		return errors.Join(err, used)
+	})
+}
+
+func (m *Mounter) bind(ctx context.Context, target string, readOnly bool, options []string, with func(use func(fd int) error) error) error {
+	attr, err := bindAttributes(readOnly, options)
+	if err != nil {
+		return fmt.Errorf("binding at %s: %w", target, err)
+	}
+	target = filepath.Clean(target)
+	return m.run(ctx, changes, "bind", target, func() error {
+		err := with(func(fd int) error { return m.bindDescriptor(fd, target, attr) })
+		if err != nil {
+			return fmt.Errorf("binding at %s: %w", target, err)
+		}
+		return nil
+	})
+}
+
+// bindDescriptor looks what is at target and mounts a clone of fd there unless it is there already.
+func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) error {
+	table, err := m.Table()
+	if err != nil {
+		return err
+	}
+	if entry, mounted := table.At(target); mounted {
+		return m.adjust(fd, target, entry, attr)
+	}
+	if err := attach(fd, target, attr); err != nil {
+		return err
+	}
+	return m.verify(fd, target, attr)
+}
+
+// adjust gives the mount that stands at target the wanted options, if it shows what fd shows.
+func (m *Mounter) adjust(fd int, target string, entry Entry, attr *unix.MountAttr) error {
+	same, err := sameFile(fd, target)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return fmt.Errorf("%w: %s of %s is mounted there", ErrOccupied, entry.Root, entry.Source)
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, attr); err != nil {
+		return fmt.Errorf("setting mount options: %w", err)
+	}
+	return m.verify(fd, target, attr)
+}
+
+// attach clones fd's mount, gives the clone its options while nobody can reach it, and puts it at target.
+func attach(fd int, target string, attr *unix.MountAttr) (err error) {
+	clone, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("cloning mount: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Close(clone)) }()
+	if err := unix.MountSetattr(clone, "", unix.AT_EMPTY_PATH, attr); err != nil {
+		return fmt.Errorf("setting mount options: %w", err)
+	}
+	at, err := openPath(target, unix.O_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("opening target: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Close(at)) }()
+	if err := notSymlink(at); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(clone, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attaching mount: %w", err)
+	}
+	return nil
+}
+
+// verify trusts neither the call's success nor anybody who may have mounted over it in the meantime.
+func (m *Mounter) verify(fd int, target string, attr *unix.MountAttr) error {
+	table, err := m.Table()
+	if err != nil {
+		return err
+	}
+	entry, mounted := table.At(target)
+	if !mounted {
+		return fmt.Errorf("verifying: %w", ErrNotMounted)
+	}
+	same, err := sameFile(fd, target)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return fmt.Errorf("verifying: %w: %s of %s is mounted there", ErrOccupied, entry.Root, entry.Source)
+	}
+	if attr.Attr_set&unix.MOUNT_ATTR_RDONLY != 0 && !entry.ReadOnly() {
+		return errors.New("verifying: the mount is writable")
+	}
+	return nil
+}
+
+// sameFile says whether path shows the very file or directory that fd is.
+func sameFile(fd int, path string) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Fstat(fd, &a); err != nil {
+		return false, fmt.Errorf("reading source: %w", err)
+	}
+	if err := unix.Lstat(path, &b); err != nil {
+		return false, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}
+
+func notSymlink(fd int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("reading target: %w", err)
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return fmt.Errorf("%w: a symbolic link", ErrOccupied)
+	}
+	return nil
+}
+
+func openPath(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// Unmount removes the top-most mount at path. A path that is not there or not mounted is done. While the mount
+// is used the error is EBUSY. When another mount stands below the removed one the error is
+// ErrStillMounted; the next call takes that.
+func (m *Mounter) Unmount(ctx context.Context, path string) error {
+	return m.unmount(ctx, "unmount", path, 0)
+}
+
+// UnmountLazily takes the mount out of the tree even while it is used. Users keep what they have open, so the
+// filesystem may live on: it is never proof that nothing writes any more.
+func (m *Mounter) UnmountLazily(ctx context.Context, path string) error {
+	return m.unmount(ctx, "lazy unmount", path, unix.MNT_DETACH)
+}
+
+func (m *Mounter) unmount(ctx context.Context, operation, path string, flags int) error {
+	path = filepath.Clean(path)
+	return m.run(ctx, changes, operation, path, func() error {
+		table, err := m.Table()
+		if err != nil {
+			return err
+		}
+		if len(table.All(path)) == 0 {
+			return nil
+		}
+		if err := unix.Unmount(path, flags|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmounting %s: %w", path, err)
+		}
+		if table, err = m.Table(); err != nil {
+			return err
+		}
+		if left := table.All(path); len(left) != 0 {
+			return fmt.Errorf("unmounting %s: %w: %s of %s", path, ErrStillMounted, left[0].Root, left[0].Source)
+		}
+		return nil
+	})
+}

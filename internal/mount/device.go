@@ -1,0 +1,168 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is a block device, or the anonymous device of a filesystem without one.
+type Device struct {
+	Major, Minor uint32
+	// Path of the node, such as /dev/loop0; empty for an anonymous device.
+	Path string
+}
+
+// DeviceOf returns the block device behind path: of the filesystem mounted there, or, where a device node is
+// bound, that device itself. ErrNotMounted when path is neither.
+func (m *Mounter) DeviceOf(ctx context.Context, path string) (Device, error) {
+	path = filepath.Clean(path)
+	found := make(chan Device, 1)
+	err := m.run(ctx, looks, "device lookup", path, func() error {
+		device, err := m.deviceOf(path)
+		if err != nil {
+			return fmt.Errorf("finding device of %s: %w", path, err)
+		}
+		found <- device
+		return nil
+	})
+	if err != nil {
+		return Device{}, err
+	}
+	return <-found, nil
+}
+
+func (m *Mounter) deviceOf(path string) (Device, error) {
+	table, err := m.Table()
+	if err != nil {
+		return Device{}, err
+	}
+	// First the node itself: a device node that is bound is a mount too, of the filesystem that holds the node.
+	device, isBlock, err := blockDevice(path)
+	if isBlock {
+		return device, err
+	}
+	if entry, mounted := table.At(path); mounted {
+		return deviceOfFilesystem(entry)
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	return Device{}, ErrNotMounted
+}
+
+func deviceOfFilesystem(entry Entry) (Device, error) {
+	if entry.Major != 0 {
+		return named(uint32(entry.Major), uint32(entry.Minor))
+	}
+	// btrfs has an anonymous device number, its source is the real device.
+	if filepath.IsAbs(entry.Source) {
+		if device, isBlock, err := blockDevice(entry.Source); err == nil && isBlock {
+			return device, nil
+		}
+	}
+	return Device{Major: uint32(entry.Major), Minor: uint32(entry.Minor)}, nil
+}
+
+// blockDevice says which block device the node at path is, if it is one.
+func blockDevice(path string) (Device, bool, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return Device{}, false, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Device{}, false, nil
+	}
+	device, err := named(unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
+	return device, true, err
+}
+
+// named finds the node's name in sysfs. A device that has just vanished has none.
+func named(major, minor uint32) (Device, error) {
+	device := Device{Major: major, Minor: minor}
+	uevent, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/uevent", major, minor))
+	if errors.Is(err, os.ErrNotExist) {
+		return device, nil
+	}
+	if err != nil {
+		return Device{}, fmt.Errorf("reading device's name: %w", err)
+	}
+	for line := range strings.Lines(string(uevent)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
+			device.Path = filepath.Join("/dev", name)
+		}
+	}
+	return device, nil
+}
+
+// DeviceSize returns how many bytes the block device at path holds.
+func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
+	found := make(chan int64, 1)
+	err := m.run(ctx, looks, "size lookup", filepath.Clean(path), func() error {
+		size, err := deviceSize(path)
+		if err != nil {
+			return fmt.Errorf("reading size of %s: %w", path, err)
+		}
+		found <- size
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return <-found, nil
+}
+
+func deviceSize(path string) (size int64, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	var bytes uint64
+	// x/sys has no wrapper for a 64 bit answer.
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&bytes))); errno != 0 {
+		return 0, errno
+	}
+	return int64(bytes), nil
+}
+
+// Usage of a filesystem.
+type Usage struct {
+	Capacity, Used, Available int64
+	Inodes, InodesUsed        int64
+}
+
+// Usage asks the filesystem mounted at path how full it is.
+func (m *Mounter) Usage(ctx context.Context, path string) (Usage, error) {
+	path = filepath.Clean(path)
+	found := make(chan Usage, 1)
+	err := m.run(ctx, looks, "usage lookup", path, func() error {
+		var stat unix.Statfs_t
+		if err := unix.Statfs(path, &stat); err != nil {
+			return fmt.Errorf("reading usage of %s: %w", path, err)
+		}
+		found <- Usage{
+			Capacity:   int64(stat.Blocks) * stat.Frsize,
+			Used:       int64(stat.Blocks-stat.Bfree) * stat.Frsize,
+			Available:  int64(stat.Bavail) * stat.Frsize,
+			Inodes:     int64(stat.Files),
+			InodesUsed: int64(stat.Files - stat.Ffree),
+		}
+		return nil
+	})
+	if err != nil {
+		return Usage{}, err
+	}
+	return <-found, nil
+}

@@ -1,0 +1,171 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/utils/clock"
+	"k8s.io/utils/exec"
+)
+
+// SelfMountInfo is the mount table of the process's own mount namespace.
+const SelfMountInfo = "/proc/self/mountinfo"
+
+// HostMountInfo is the host's mount table, for a process that shares the host's process IDs. In a mount
+// namespace of one's own SelfMountInfo shows only what propagates into it.
+const HostMountInfo = "/proc/1/mountinfo"
+
+// Options of a Mounter.
+type Options struct {
+	// MountInfo is the file to read the mount table from: SelfMountInfo unless told.
+	MountInfo string
+	// Clock tells since when a call runs; the real one unless told.
+	Clock clock.PassiveClock
+	// Exec runs programs (blkid); the real one unless told.
+	Exec exec.Interface
+}
+
+// Mounter changes and examines the node's mounts. It is safe for concurrent use.
+type Mounter struct {
+	mountInfo string
+	clock     clock.PassiveClock
+	exec      exec.Interface
+
+	mu      sync.Mutex
+	running map[callKey]*running
+}
+
+// New returns a Mounter.
+func New(o Options) *Mounter {
+	if o.MountInfo == "" {
+		o.MountInfo = SelfMountInfo
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Exec == nil {
+		o.Exec = exec.New()
+	}
+	return &Mounter{mountInfo: o.MountInfo, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{}}
+}
+
+// Table reads the mount table. The kernel answers from memory, so this cannot hang on a dead server.
+func (m *Mounter) Table() (*Table, error) { return ReadTable(m.mountInfo) }
+
+// NewWatcher returns a Watcher of this Mounter's mount table.
+func (m *Mounter) NewWatcher() *Watcher { return NewWatcher(m.mountInfo) }
+
+// kind tells calls apart that may run beside each other on one path: a look that hangs must not keep an
+// unmount from being tried, which may be the way out.
+type kind int
+
+const (
+	looks kind = iota
+	changes
+)
+
+type callKey struct {
+	kind kind
+	path string
+}
+
+// running is a call that goes on.
+type running struct {
+	Call
+	done      chan struct{}
+	abandoned chan struct{}
+}
+
+// run carries f out in a goroutine of its own and waits for it until ctx ends. Of one kind there is one call a path: a
+// second one waits for the first, but is refused at once when the first one's caller has given it up.
+// f must write to nothing that its caller reads after a *PendingError.
+func (m *Mounter) run(ctx context.Context, k kind, operation, path string, f func() error) error {
+	key := callKey{k, path}
+	call, err := m.begin(ctx, key, operation)
+	if err != nil {
+		return err // nothing was begun
+	}
+	result := make(chan error, 1)
+	go func() {
+		err := f()
+		m.end(key, call)
+		result <- err
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		close(call.abandoned)
+		return &PendingError{Call: call.Call, Err: ctx.Err()}
+	}
+}
+
+func (m *Mounter) begin(ctx context.Context, key callKey, operation string) (*running, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("%s of %s: %w", operation, key.path, err)
+		}
+		call, begun := m.enter(key, operation)
+		if begun {
+			return call, nil
+		}
+		select {
+		case <-call.done:
+		case <-call.abandoned:
+			return nil, &PendingError{Call: call.Call}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// enter registers a new call, or returns the one that is in its way.
+func (m *Mounter) enter(key callKey, operation string) (call *running, begun bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if earlier, ok := m.running[key]; ok {
+		return earlier, false
+	}
+	call = &running{
+		Call:      Call{Operation: operation, Path: key.path, Since: m.clock.Now()},
+		done:      make(chan struct{}),
+		abandoned: make(chan struct{}),
+	}
+	m.running[key] = call
+	return call, true
+}
+
+func (m *Mounter) end(key callKey, call *running) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, key)
+	close(call.done)
+}
+
+// Busy returns the call that changes the path at the moment, if there is one.
+func (m *Mounter) Busy(path string) (Call, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	call, ok := m.running[callKey{changes, filepath.Clean(path)}]
+	if !ok {
+		return Call{}, false
+	}
+	return call.Call, true
+}
+
+// Running returns every call that goes on, in no order.
+func (m *Mounter) Running() []Call {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	calls := make([]Call, 0, len(m.running))
+	for _, call := range m.running {
+		calls = append(calls, call.Call)
+	}
+	return calls
+}

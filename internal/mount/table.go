@@ -1,0 +1,189 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// Entry is one mount.
+type Entry struct {
+	ID, ParentID int
+	// Major and Minor number the filesystem's device, 0:N for one without a device of its own (and for btrfs).
+	Major, Minor int
+	// Root is what of the filesystem is mounted: / or, for a bind mount, the path within. The kernel
+	// appends //deleted when it has been unlinked.
+	Root string
+	// Path is the mount point.
+	Path   string
+	FSType string
+	// Source as it was given to mount, for instance /dev/loop0.
+	Source string
+	// Options of this mount, such as ro or noatime.
+	Options []string
+	// SuperOptions are the filesystem's own.
+	SuperOptions []string
+}
+
+// ReadOnly says whether nothing can be written through this mount.
+func (e Entry) ReadOnly() bool {
+	return slices.Contains(e.Options, "ro") || slices.Contains(e.SuperOptions, "ro")
+}
+
+// SameSource says whether both mounts show the same part of the same filesystem.
+func (e Entry) SameSource(other Entry) bool {
+	return e.Major == other.Major && e.Minor == other.Minor && e.Root == other.Root
+}
+
+// Table is a mount table as it was at one moment.
+type Table struct {
+	entries []Entry
+	byPath  map[string][]int
+	byID    map[int]int
+}
+
+// ReadTable reads a mountinfo file. Since Linux 5.8 no mount that stands throughout is missed while others come and go.
+func ReadTable(path string) (*Table, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading mount table: %w", err)
+	}
+	return Parse(data)
+}
+
+// Parse parses the content of a mountinfo file. A line that cannot be understood is an error, because a
+// mount that is overlooked would count as not mounted.
+func Parse(data []byte) (*Table, error) {
+	infos, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
+	if err != nil {
+		return nil, fmt.Errorf("parsing mount table: %w", err)
+	}
+	entries := make([]Entry, len(infos))
+	for i, info := range infos {
+		entries[i] = Entry{
+			ID: info.ID, ParentID: info.Parent, Major: info.Major, Minor: info.Minor,
+			Root: info.Root, Path: info.Mountpoint, FSType: info.FSType, Source: info.Source,
+			Options: splitOptions(info.Options), SuperOptions: splitOptions(info.VFSOptions),
+		}
+	}
+	return NewTable(entries), nil
+}
+
+// NewTable returns a table of the entries, for tests and fakes.
+func NewTable(entries []Entry) *Table {
+	t := &Table{entries: entries, byPath: make(map[string][]int, len(entries)), byID: make(map[int]int, len(entries))}
+	for i, e := range entries {
+		t.byPath[e.Path] = append(t.byPath[e.Path], i)
+		t.byID[e.ID] = i
+	}
+	return t
+}
+
+// splitOptions splits at commas outside of double quotes; an SELinux context may hold commas.
+func splitOptions(s string) []string {
+	quoted := false
+	return strings.FieldsFunc(s, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return r == ',' && !quoted
+	})
+}
+
+// Entries returns all mounts in the kernel's order. The caller must not change them.
+func (t *Table) Entries() []Entry { return t.entries }
+
+// At returns the mount that one reaches at path: the top-most one, and none that another mount hides.
+func (t *Table) At(path string) (Entry, bool) {
+	path = filepath.Clean(path)
+	for _, i := range slices.Backward(t.byPath[path]) {
+		if e := t.entries[i]; !t.covered(e) && !t.hidden(e) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// All returns every mount at path, hidden and covered ones too. While it is not empty, the path is not free.
+func (t *Table) All(path string) []Entry { return t.pick(t.byPath[filepath.Clean(path)]) }
+
+// Below returns every mount below dir, not the ones at dir itself; hidden ones too.
+func (t *Table) Below(dir string) []Entry {
+	prefix := filepath.Clean(dir)
+	if prefix != "/" {
+		prefix += "/"
+	}
+	return t.filter(func(e Entry) bool { return e.Path != "/" && strings.HasPrefix(e.Path, prefix) })
+}
+
+// References returns the mounts, other than e, that show the same part of the same filesystem.
+func (t *Table) References(e Entry) []Entry {
+	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.SameSource(e) })
+}
+
+// OfDevice returns every mount of the filesystem with that device number, whatever part of it they show.
+func (t *Table) OfDevice(major, minor int) []Entry {
+	return t.filter(func(e Entry) bool { return e.Major == major && e.Minor == minor })
+}
+
+// OfSource returns every mount that was given this source, for instance /dev/loop0. It is the way to find btrfs by its device.
+func (t *Table) OfSource(source string) []Entry {
+	return t.filter(func(e Entry) bool { return e.Source == source })
+}
+
+func (t *Table) filter(keep func(Entry) bool) []Entry {
+	var found []Entry
+	for _, e := range t.entries {
+		if keep(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (t *Table) pick(indices []int) []Entry {
+	var found []Entry
+	for _, i := range indices {
+		found = append(found, t.entries[i])
+	}
+	return found
+}
+
+// covered says whether another mount stands on top of e at the same path.
+func (t *Table) covered(e Entry) bool {
+	for _, i := range t.byPath[e.Path] {
+		if above := t.entries[i]; above.ParentID == e.ID && above.ID != e.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// hidden says whether a mount over one of the directories above e, in e's parent or further up, hides e.
+func (t *Table) hidden(e Entry) bool {
+	for {
+		parent, ok := t.byID[e.ParentID]
+		if !ok || e.ParentID == e.ID {
+			return false
+		}
+		for dir := e.Path; dir != "/"; {
+			dir = filepath.Dir(dir)
+			for _, i := range t.byPath[dir] {
+				if s := t.entries[i]; s.ParentID == e.ParentID && s.ID != e.ID && s.ID != e.ParentID {
+					return true
+				}
+			}
+		}
+		e = t.entries[parent]
+	}
+}
