@@ -15,6 +15,10 @@ const (
 	// Kubernetes' own pvc-protection counts pods only.
 	ClaimFinalizer = "volumes.hawser.io/claim-protection"
 
+	// ForcedAwayFinalizer keeps the name of a VolumeAttachment that was forced away taken, until the
+	// node's agent has reported that nothing of the old mount is left.
+	ForcedAwayFinalizer = "volumes.hawser.io/forced-away"
+
 	// HoldAnnotation on a VolumeAttachment says that an intent counts on it; the value is the
 	// time at which the hold was set, in RFC 3339. An admission policy refuses to delete what is held.
 	HoldAnnotation = "volumes.hawser.io/hold"

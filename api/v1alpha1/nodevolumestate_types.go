@@ -52,6 +52,10 @@ type DetachEvidence struct {
 	// bootID of the node at that time, where known.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// unprotected is true when the driver is not known to cut the node's access when it unpublishes: a
+	// mount that is left behind may still write to the volume.
+	// +optional
+	Unprotected bool `json:"unprotected,omitempty"`
 	// message names what was seen.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -137,6 +141,11 @@ type NodeVolumeStateSpec struct {
 	// +listMapKey=volumeName
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
+
+	// fences counts the claims of exclusive volumes that were moved away from this node. Incrementing it
+	// voids every decision that was made on an earlier version of this object.
+	// +optional
+	Fences int64 `json:"fences,omitempty"`
 }
 
 // IntentReference names one intent.
@@ -254,6 +263,10 @@ type NodeVolumeStateStatus struct {
 	// metadata.uid, everything counts as in use.
 	// +optional
 	ObservedUID types.UID `json:"observedUID,omitempty"`
+	// reports counts the agent's writes. Each write increments it, so that none is empty and each
+	// voids one that is still on its way, also from an earlier process.
+	// +optional
+	Reports int64 `json:"reports,omitempty"`
 	// bootID of the node's kernel.
 	// +optional
 	BootID string `json:"bootID,omitempty"`

@@ -104,8 +104,8 @@ type MountSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="self.all(o, o.matches('^[A-Za-z0-9_.:=/+@%-]+$'))",message="each mount option must be one word without commas, quotes or white space"
-	// +kubebuilder:validation:XValidation:rule="self.all(o, !(o in ['bind', 'rbind', 'move', 'remount', 'shared', 'rshared', 'slave', 'rslave', 'private', 'rprivate', 'unbindable', 'runbindable']))",message="bind, move, remount and propagation options change other mounts and are not allowed; use readOnly for a read-only volume"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9_.:=/+@%-]+$')",message="each mount option must be one word without commas, quotes or white space"
+	// +kubebuilder:validation:items:XValidation:rule="!(self in ['bind', 'rbind', 'move', 'remount', 'shared', 'rshared', 'slave', 'rslave', 'private', 'rprivate', 'unbindable', 'runbindable'])",message="mount options that bind, move or remount, or that set propagation, are not allowed; for a read-only volume set readOnly"
 	// +optional
 	Options []string `json:"options,omitempty"`
 
@@ -136,13 +136,11 @@ type MountSpec struct {
 
 // DetachPolicy says when a detach may be forced.
 type DetachPolicy struct {
-	// forceAfter forces a detach once the node has not been Ready for this long.
-	// At least one minute. Beware: what the node had not written yet is lost.
+	// forceAfter forces a detach once the node has not been Ready for this long: hours, minutes and
+	// seconds such as 6m or 1h30m, from 1m to 720h. Beware: what the node had not written yet is lost.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="forceAfter must be at least 1m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('720h')",message="forceAfter must be at most 720h"
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
 	// +required
 	ForceAfter metav1.Duration `json:"forceAfter"`
 }
@@ -248,7 +246,6 @@ type Timeline struct {
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self.metadata.name).hasValue()",message="name must be lower case letters, digits, '-' and '.'"
 type VolumeAttachmentIntent struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -1,0 +1,152 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const tableAnswer = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+func (s server) testListByNode(t *testing.T) {
+	s.create(t, newIntent(t, "on-list-1", changes{"spec.nodeName": "list-1"}))
+	s.create(t, newIntent(t, "on-list-2", changes{"spec.nodeName": "list-2"}))
+
+	var list volumesv1alpha1.VolumeAttachmentIntentList
+	if err := s.client.List(t.Context(), &list, client.MatchingFields{"spec.nodeName": "list-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Name != "on-list-1" {
+		t.Errorf("the intents of node list-1: %+v", list.Items)
+	}
+}
+
+// testWatchByNode creates the other node's intent first: the first event that comes is this node's.
+func (s server) testWatchByNode(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	events, err := s.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.MatchingFields{"spec.nodeName": "watch-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	s.create(t, newIntent(t, "on-watch-2", changes{"spec.nodeName": "watch-2"}))
+	s.create(t, newIntent(t, "on-watch-1", changes{"spec.nodeName": "watch-1"}))
+
+	event, open := <-events.ResultChan()
+	if !open {
+		t.Fatal("the watch ended without an event")
+	}
+	intent, ok := event.Object.(*volumesv1alpha1.VolumeAttachmentIntent)
+	if event.Type != watch.Added || !ok || intent.Name != "on-watch-1" {
+		t.Errorf("the first event of node watch-1: %s %+v", event.Type, event.Object)
+	}
+}
+
+func (s server) testDiscovery(t *testing.T) {
+	set := kubernetes.NewForConfigOrDie(s.config)
+	resources, err := set.Discovery().ServerResourcesForGroupVersion(volumesv1alpha1.GroupVersion.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]metav1.APIResource{}
+	for _, r := range resources.APIResources {
+		found[r.Name] = r
+	}
+	for _, want := range []metav1.APIResource{
+		{Name: "volumeattachmentintents", ShortNames: []string{"vai"}, Namespaced: true},
+		{Name: "nodevolumestates", ShortNames: []string{"nvs"}, Namespaced: false},
+	} {
+		got := found[want.Name]
+		if !slices.Equal(got.ShortNames, want.ShortNames) || got.Namespaced != want.Namespaced || !slices.Contains(got.Categories, "hawser") {
+			t.Errorf("%s: %+v", want.Name, got)
+		}
+		if _, ok := found[want.Name+"/status"]; !ok {
+			t.Errorf("%s has no status of its own", want.Name)
+		}
+	}
+}
+
+// columns reads the table that kubectl would print, without the age: always visible ones first, -o wide ones in brackets.
+func (s server) columns(t *testing.T, path string) (names []string, cells []string) {
+	t.Helper()
+	var table metav1.Table
+	set := kubernetes.NewForConfigOrDie(s.config)
+	raw, err := set.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", tableAnswer).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode(t, raw, &table)
+	for i, column := range table.ColumnDefinitions {
+		name, cell := column.Name, fmt.Sprint(table.Rows[0].Cells[i])
+		if name == "Age" {
+			cell = ""
+		}
+		if column.Priority > 0 {
+			name = "(" + name + ")"
+		}
+		names, cells = append(names, name), append(cells, cell)
+	}
+	return names, cells
+}
+
+func (s server) testIntentColumns(t *testing.T) {
+	object := newIntent(t, "columns", nil)
+	s.create(t, object)
+	intent := asIntent(t, object)
+	intent.Status.Path = "/var/lib/hawser/published/default/columns"
+	intent.Status.Conditions = []metav1.Condition{{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound,
+		Message: "there is no claim data", LastTransitionTime: metav1.Now(),
+	}}
+	if err := s.client.Status().Update(t.Context(), &intent); err != nil {
+		t.Fatal(err)
+	}
+
+	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/namespaces/default/volumeattachmentintents/columns")
+	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Path)", "(Message)", "Age"}; !slices.Equal(names, want) {
+		t.Errorf("columns %q, want %q", names, want)
+	}
+	want := []string{
+		"columns", "node-a", "data", "Published", "False", "ClaimNotFound",
+		"/var/lib/hawser/published/default/columns", "there is no claim data", "",
+	}
+	if !slices.Equal(cells, want) {
+		t.Errorf("cells %q, want %q", cells, want)
+	}
+}
+
+func (s server) testNodeVolumeStateColumns(t *testing.T) {
+	state := &volumesv1alpha1.NodeVolumeState{}
+	state.Name = "columns"
+	s.create(t, state)
+	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Attached: 4, Staged: 3, Published: 2, Failing: 1}
+	state.Status.Conditions = []metav1.Condition{{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady, LastTransitionTime: metav1.Now(),
+	}}
+	if err := s.client.Status().Update(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+
+	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/nodevolumestates/columns")
+	if want := []string{"Name", "Ready", "Attached", "Staged", "Published", "Failing", "Age"}; !slices.Equal(names, want) {
+		t.Errorf("columns %q, want %q", names, want)
+	}
+	if want := []string{"columns", "True", "4", "3", "2", "1", ""}; !slices.Equal(cells, want) {
+		t.Errorf("cells %q, want %q", cells, want)
+	}
+}
