@@ -18,16 +18,34 @@ SPDX-License-Identifier: Apache-2.0
 //	                       |                                                              | C delete, gone
 //	                       +------------------- C Detaching (not inUse) ----------------->+--> (none)
 //
-// An exclusive volume has one claim besides, which says on which node it may be usable. It is
-// moved from A to B in three acts whose order matters, because a leader that was deposed may wake
-// up between its reads and its write:
+// # Moving an exclusive volume
 //
-//  1. Detaching stands on A, not yet marked detached, and the attachment of A is gone;
-//  2. the claim moves to B and remembers A (MovedFrom);
-//  3. A's entry is removed, or marked detached: a write that voids every decision that was made on
-//     a version of A's state from before the move.
+// An exclusive volume has one claim besides, which says on which node it may be usable. It moves
+// from A to B in three writes whose order matters, because a leader that was deposed may wake up
+// between its reads and its write:
 //
-// B is written Attached only after it was seen, read live after the claim, that step 3 is done.
+//  1. the claim names B and remembers A (MovedFrom), by compare-and-swap on the claim;
+//  2. the fence: after that claim was read, spec.fences of A's NodeVolumeState is incremented, at a version
+//     where A is not Attached and not in use, and with A's attachment gone;
+//  3. MovedFrom is cleared, at the version of the claim that was read before the fence.
+//
+// Nothing is attached, and no entry written Attached, while MovedFrom stands. Whoever decided on
+// Attached for A had read A's state before a claim that still named A, so the fence voids its write;
+// whoever reads A's state later finds a claim that names B. Where A has no NodeVolumeState, having read that live is
+// the fence. A process that dies between the writes leaves them to the next one, which repeats them.
+//
+// # After a forced detach
+//
+// The name of a VolumeAttachment is the same in each of its lives, and a create has no version to
+// be decided on. So before an attachment that is forced away is deleted it gets a finalizer of ours: the driver
+// unpublishes, but the name stays taken until the agent has reported that nothing of the old mount is left.
+// Until then not even a leader that was deposed long ago can open the node's access again.
+//
+// # What the agent relies on
+//
+// A write whose answer was lost, or whose writer died, may still arrive. So an agent relies only on inUse
+// that a write of its own process was acknowledged to set, with no write of unknown outcome
+// since; each of its writes increments status.reports, which makes it a change and voids what is still on its way.
 package handshake
 
 import "k8s.io/apimachinery/pkg/types"
@@ -70,6 +88,8 @@ type Node struct {
 	Exists bool
 	// Reported: the agent has reported under the object's present UID.
 	Reported bool
+	// Looked: the agent has looked at its node after it saw this version's spec.
+	Looked bool
 	// BootID that the agent reported.
 	BootID string
 	Entry  Entry
@@ -81,7 +101,7 @@ type Claim struct {
 	Exists bool
 	// Holder is the node on which the volume may be usable.
 	Holder string
-	// MovedFrom is the node that held it before, empty when there was none.
+	// MovedFrom is the node that held it before and that has not been fenced yet; empty once it has.
 	MovedFrom string
 }
 
@@ -91,4 +111,27 @@ type Attachment struct {
 	UID         types.UID
 	Attached    bool
 	Terminating bool
+	// NameHeld: our finalizer keeps the name taken after a forced detach.
+	NameHeld bool
+	// Unpublished: terminating, and no finalizer but ours is left, so the driver's attacher is done with it.
+	Unpublished bool
+}
+
+// Gone says whether nothing is published through the attachment any more, nor ever will be.
+func (a Attachment) Gone() bool {
+	return !a.Exists || a.Terminating && a.Unpublished
+}
+
+// Intent is an intent as it was read live, by its UID.
+type Intent struct {
+	Exists   bool
+	Deleting bool
+}
+
+// KubeletLists is what the Node object lists for one volume, where the kubelet publishes.
+type KubeletLists struct {
+	// Attached: the Node's volumesAttached, which we write.
+	Attached bool
+	// InUse: the Node's volumesInUse, which the kubelet writes.
+	InUse bool
 }

@@ -8,6 +8,8 @@ package handshake
 import (
 	"slices"
 
+	storagev1 "k8s.io/api/storage/v1"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
@@ -21,6 +23,7 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
 		BootID:   nvs.Status.BootID,
 	}
+	n.Looked = n.Reported && nvs.Status.ObservedGeneration >= nvs.Generation
 	if a := AttachmentOf(nvs, volumeName); a != nil {
 		n.Entry = Entry{State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil}
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
@@ -49,4 +52,21 @@ func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv
 		return nil
 	}
 	return &nvs.Status.Volumes[i]
+}
+
+// AttachmentFrom is va as the protocol sees it; the zero Attachment when va is nil.
+func AttachmentFrom(va *storagev1.VolumeAttachment) Attachment {
+	if va == nil {
+		return Attachment{}
+	}
+	ours := func(f string) bool { return f == volumesv1alpha1.ForcedAwayFinalizer }
+	terminating := va.DeletionTimestamp != nil
+	return Attachment{
+		Exists:      true,
+		UID:         va.UID,
+		Attached:    va.Status.Attached,
+		Terminating: terminating,
+		NameHeld:    slices.ContainsFunc(va.Finalizers, ours),
+		Unpublished: terminating && !slices.ContainsFunc(va.Finalizers, func(f string) bool { return !ours(f) }),
+	}
 }

@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import "k8s.io/apimachinery/pkg/types"
+
+// Held is what the agent knows of its own hold on a volume.
+type Held struct {
+	// Released: unpublish and unstage are known to be done.
+	Released bool
+	// CallsEnded: no earlier driver call can still be running.
+	CallsEnded bool
+	// Mounted: the mount table shows the volume.
+	Mounted bool
+}
+
+// MaySetInUse says whether the agent may write inUse for attachment uid, at the version of n. What is in use
+// under another UID is released first.
+func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
+	return first(
+		p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid),
+		p.refuse(GuardOneUse, !n.Use.InUse || n.Use.UID == uid),
+	)
+}
+
+// MayStage says whether the agent may call the driver for attachment uid. n is the state that the last
+// write of this process was acknowledged with, and no write of unknown outcome came after it; a state that was only read
+// is not enough. The record on disk is written before the call.
+func (p Protocol) MayStage(n Node, uid types.UID) Guard {
+	return p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid)
+}
+
+// MayPublish says whether the agent may publish for an intent: n as for MayStage, i as it was read live after n
+// was acknowledged.
+func (p Protocol) MayPublish(n Node, uid types.UID, i Intent) Guard {
+	return first(
+		p.MayStage(n, uid),
+		p.refuse(GuardIntentLive, i.Exists && !i.Deleting),
+	)
+}
+
+// MayClearInUse says whether the agent may take back inUse.
+func (p Protocol) MayClearInUse(h Held) Guard {
+	return first(
+		p.refuse(GuardReleased, h.Released),
+		p.refuse(GuardCallsEnded, h.CallsEnded),
+		p.refuse(GuardMountTable, !h.Mounted),
+	)
+}

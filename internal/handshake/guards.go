@@ -1,0 +1,70 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+// Guard names one check of the protocol. A refused act returns the guard that refused it; the
+// exploration removes guards one at a time to show that each is needed.
+type Guard string
+
+// Guards of the cluster controller's acts.
+const (
+	// GuardNone refuses nothing.
+	GuardNone Guard = ""
+	// GuardStateExists: without a NodeVolumeState there is nowhere to write.
+	GuardStateExists Guard = "StateExists"
+	// GuardAttachmentLive: the attachment is there, attached and not terminating.
+	GuardAttachmentLive Guard = "AttachmentLive"
+	// GuardDetachingIsFinal: Detaching is never taken back for its UID.
+	GuardDetachingIsFinal Guard = "DetachingIsFinal"
+	// GuardOneAttachment: an entry that speaks of another attachment has to go first.
+	GuardOneAttachment Guard = "OneAttachment"
+	// GuardOneUse: a volume still in use under another UID has to be released first.
+	GuardOneUse Guard = "OneUse"
+	// GuardForcedAwayReported: after a forced detach the agent first reports the old UID gone, or a new boot.
+	GuardForcedAwayReported Guard = "ForcedAwayReported"
+	// GuardNameHeld: an attachment that is forced away keeps its name taken.
+	GuardNameHeld Guard = "NameHeld"
+	// GuardClaimHeld: an exclusive volume's claim names this node.
+	GuardClaimHeld Guard = "ClaimHeld"
+	// GuardMoveFenced: the node that the claim was moved from has been fenced.
+	GuardMoveFenced Guard = "MoveFenced"
+	// GuardHolderDetached: the node that holds the claim has no Attached entry any more.
+	GuardHolderDetached Guard = "HolderDetached"
+	// GuardReported: an agent that never reported counts as having everything in use.
+	GuardReported Guard = "Reported"
+	// GuardNotInUse: no detach while the volume is in use, but on evidence.
+	GuardNotInUse Guard = "NotInUse"
+	// GuardDetachingStands: no delete before Detaching stands for the attachment's UID.
+	GuardDetachingStands Guard = "DetachingStands"
+	// GuardAttachmentGone: an entry is not removed and a node not fenced while the attachment is there.
+	GuardAttachmentGone Guard = "AttachmentGone"
+)
+
+// Guards of the agent's acts.
+const (
+	// GuardEntryAttached: the volume is taken into use only while its entry is Attached.
+	GuardEntryAttached Guard = "EntryAttached"
+	// GuardUseRecorded: nothing is staged before inUse stands for the entry's UID.
+	GuardUseRecorded Guard = "UseRecorded"
+	// GuardIntentLive: nothing is published for an intent that is gone or being deleted.
+	GuardIntentLive Guard = "IntentLive"
+	// GuardReleased: inUse is cleared only when unpublish and unstage are known to be done.
+	GuardReleased Guard = "Released"
+	// GuardCallsEnded: inUse is cleared only after the deadline of every call whose end is not known.
+	GuardCallsEnded Guard = "CallsEnded"
+	// GuardMountTable: inUse is cleared only when the mount table agrees.
+	GuardMountTable Guard = "MountTable"
+)
+
+// Guards of the cluster controller's acts where the kubelet publishes.
+const (
+	// GuardKubeletReleased: the Node's volumesInUse does not list the volume.
+	GuardKubeletReleased Guard = "KubeletReleased"
+	// GuardUnlisted: the Node's volumesAttached does not list the volume any more.
+	GuardUnlisted Guard = "Unlisted"
+	// GuardAgentLooked: the agent looked at its node after Detaching was written, because a kubelet that was restarted forgets.
+	GuardAgentLooked Guard = "AgentLooked"
+)

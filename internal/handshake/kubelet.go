@@ -1,0 +1,34 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+// MayListAttached says whether the volume may be put into the Node's volumesAttached. The caller has read, live and
+// in this order, the Node and n, and writes at the version of the Node.
+func (p Protocol) MayListAttached(n Node) Guard {
+	return p.refuse(GuardEntryAttached, n.Entry.State == Attached)
+}
+
+// MayUnlistAttached says whether the volume may be taken out of the Node's volumesAttached, at the version of the
+// Node. The caller has read n before the Node. The write goes out as a change also where the Node did not list the
+// volume, because it voids what was decided on an earlier version.
+func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
+	return first(
+		p.refuse(GuardDetachingStands, n.Entry.State == Detaching),
+		p.refuse(GuardKubeletReleased, !k.InUse || n.Entry.Forced),
+	)
+}
+
+// MayDeleteUnderKubelet is MayDelete where the kubelet publishes: k is the Node as our unlisting left it. A kubelet that was
+// restarted forgets volumes that are still mounted, and an agent sees them only when it looks; so the agent must have
+// looked, at the mount table and the kubelet's own records, after Detaching stood.
+func (p Protocol) MayDeleteUnderKubelet(n Node, k KubeletLists, a Attachment) Guard {
+	return first(
+		p.MayDelete(n, a),
+		p.refuse(GuardUnlisted, !k.Attached),
+		p.refuse(GuardAgentLooked, n.Looked || n.Entry.Forced),
+		p.refuse(GuardNotInUse, !n.Use.InUse || n.Entry.Forced),
+	)
+}
