@@ -1,0 +1,101 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package harnesstest ties the harness to a test: what it starts ends with the test, and what is left behind fails it.
+package harnesstest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/test/csiloop/driver"
+	"github.com/hawser-io/hawser/test/csiloop/harness"
+)
+
+// startTimeout bounds a build and a start.
+const startTimeout = 5 * time.Minute
+
+// NeedRoot leaves the test out, loudly, where it cannot work.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("LEFT OUT (needs root): %s mounts and sets up loop devices", t.Name())
+	}
+}
+
+// NeedProgram leaves the test out, loudly, where a program is missing.
+func NeedProgram(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("LEFT OUT (needs %s): %s", name, t.Name())
+	}
+}
+
+// Dir makes a directory whose path is short enough for sockets below it. When the test ends, no loop device and no
+// mount may be left there; if one is, the test fails and it is taken away.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "loop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { clean(t, dir) })
+	return dir
+}
+
+func clean(t testing.TB, dir string) {
+	devices, mounts, err := harness.Leftovers(dir)
+	if err != nil {
+		t.Errorf("looking for leftovers: %v", err)
+		return
+	}
+	for _, path := range slices.Backward(mounts) {
+		t.Errorf("left mounted: %s", path)
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmounting %s: %v", path, err)
+		}
+	}
+	for _, device := range devices {
+		t.Errorf("left set up: %s on %s", device.Path, device.Backing)
+		if err := device.Detach(); err != nil {
+			t.Error(err)
+		}
+	}
+	// Mount points were here, so nothing but this one filesystem may be deleted.
+	out, err := exec.CommandContext(context.Background(), "rm", "-rf", "--one-file-system", dir).CombinedOutput()
+	if err != nil {
+		t.Errorf("removing %s: %v: %s", dir, err, out)
+	}
+}
+
+// Start runs a process that ends with the test. Empty directories are made below dir: <dir>/backing, <dir>/<node>.
+func Start(t testing.TB, dir string, options harness.Options) *harness.Process {
+	t.Helper()
+	if options.BackingDir == "" {
+		options.BackingDir = filepath.Join(dir, "backing")
+	}
+	if options.KubeletDir == "" && options.Mode != driver.ModeController {
+		options.KubeletDir = filepath.Join(dir, options.NodeID)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	process, err := harness.Start(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return process
+}

@@ -1,0 +1,11 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+//go:build !race
+
+package harness
+
+// raceEnabled: the driver is built with the race detector if its tests are.
+const raceEnabled = false

@@ -1,0 +1,150 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package ledger is the record of every call that any process of the driver got, in the order in which they happened,
+// and the judge of that record. It survives the death of whoever writes it.
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hawser-io/hawser/test/csiloop/filelock"
+)
+
+// Phase is the part of a call that an entry tells of.
+type Phase string
+
+const (
+	// Start of the call, before anything was done.
+	Start Phase = "start"
+	// Effect: the work was done, or refused. A call that a fault kept from its work has no such entry.
+	Effect Phase = "effect"
+	// End: the answer goes to the caller. A process that died has none.
+	End Phase = "end"
+	// Note of a test about something that is no call, such as a reboot.
+	Note Phase = "note"
+)
+
+// Reboot is the method of the note that a node lost all its mounts and devices.
+const Reboot = "Reboot"
+
+// Entry is one line of the ledger.
+type Entry struct {
+	Seq  int64     `json:"seq"`
+	Time time.Time `json:"time"`
+	// Call is the sequence number of the call's Start.
+	Call  int64 `json:"call"`
+	Phase Phase `json:"phase"`
+	// Process and Mode that served the call, and the node it serves, if any.
+	Process int    `json:"process"`
+	Mode    string `json:"mode"`
+	// Method without its service, such as NodeStageVolume.
+	Method string `json:"method"`
+	// Node the call is about: the request's for the controller's calls, the plugin's own for a node's.
+	Node   string `json:"node,omitempty"`
+	Volume string `json:"volume,omitempty"`
+	// StagingPath and TargetPath as requested; TargetPath is also the volume path of stats and expansion.
+	StagingPath string `json:"stagingPath,omitempty"`
+	TargetPath  string `json:"targetPath,omitempty"`
+	AccessMode  string `json:"accessMode,omitempty"`
+	Block       bool   `json:"block,omitempty"`
+	ReadOnly    bool   `json:"readOnly,omitempty"`
+	// Code and Message of Effect and End.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// File is the ledger's path.
+func File(backingDir string) string { return filepath.Join(backingDir, "ledger.jsonl") }
+
+// Append writes the entry, and returns it with its sequence number and time. A Start names its own call.
+func Append(backingDir string, entry Entry) (Entry, error) {
+	err := filelock.With(filepath.Join(backingDir, "ledger.lock"), func() error {
+		file, err := os.OpenFile(File(backingDir), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+		if err != nil {
+			return fmt.Errorf("opening ledger: %w", err)
+		}
+		last, torn, err := lastSeq(file)
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		entry.Seq, entry.Time = last+1, time.Now()
+		if entry.Phase == Start || entry.Phase == Note {
+			entry.Call = entry.Seq
+		}
+		line, err := json.Marshal(entry)
+		if err != nil {
+			return errors.Join(fmt.Errorf("encoding ledger entry: %w", err), file.Close())
+		}
+		if torn {
+			line = append([]byte{'\n'}, line...)
+		}
+		_, err = file.Write(append(line, '\n'))
+		return errors.Join(err, file.Close())
+	})
+	return entry, err
+}
+
+// tail is longer than any entry.
+const tail = 64 << 10
+
+// lastSeq finds the last whole entry, and whether an unfinished line follows it.
+func lastSeq(file *os.File) (seq int64, torn bool, err error) {
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, false, err
+	}
+	from := max(info.Size()-tail, 0)
+	data := make([]byte, info.Size()-from)
+	if _, err := file.ReadAt(data, from); err != nil {
+		return 0, false, fmt.Errorf("reading the ledger's end: %w", err)
+	}
+	torn = data[len(data)-1] != '\n'
+	lines := bytes.Split(data, []byte{'\n'})
+	for i := len(lines) - 1; i >= 0; i-- {
+		var entry Entry
+		if json.Unmarshal(lines[i], &entry) == nil {
+			return entry.Seq, torn, nil
+		}
+	}
+	return 0, torn, nil
+}
+
+// Read returns the whole ledger. A line that a full disk cut short is left out.
+func Read(backingDir string) ([]Entry, error) {
+	file, err := os.Open(File(backingDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening ledger: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading ledger: %w", err)
+	}
+	var entries []Entry
+	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
+		var entry Entry
+		if json.Unmarshal(line, &entry) == nil {
+			entries = append(entries, entry)
+		}
+	}
+	return entries, nil
+}
+
+// NoteReboot records that a node lost its mounts and devices by other means than calls.
+func NoteReboot(backingDir, node string) error {
+	_, err := Append(backingDir, Entry{Phase: Note, Method: Reboot, Node: node, Process: os.Getpid(), Code: "OK"})
+	return err
+}
