@@ -10,6 +10,8 @@
 # of the control plane that it holds; they are linked into .cache/bin, so all are found there.
 #
 #   hack/build-control-plane.sh [PROGRAM ...]     default: all of them
+#
+# LOCALCLUSTER_BIN names another directory than .cache/bin.
 
 set -euo pipefail
 

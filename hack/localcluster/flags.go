@@ -69,11 +69,24 @@ func parseSockets(pairs []string) (map[string]string, error) {
 		if !ok || driver == "" || path == "" {
 			return nil, fmt.Errorf("--controller-socket: %q is not DRIVER=PATH", pair)
 		}
-		absolute, err := filepath.Abs(strings.TrimPrefix(path, "unix://"))
+		absolute, err := socketPath(path)
 		if err != nil {
-			return nil, fmt.Errorf("--controller-socket: resolving %s: %w", path, err)
+			return nil, err
 		}
 		sockets[driver] = absolute
 	}
 	return sockets, nil
+}
+
+// socketPath makes the path of a socket absolute: the processes that use it live elsewhere. None
+// stays none.
+func socketPath(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	absolute, err := filepath.Abs(strings.TrimPrefix(path, "unix://"))
+	if err != nil {
+		return "", fmt.Errorf("resolving the socket %s: %w", path, err)
+	}
+	return absolute, nil
 }

@@ -100,6 +100,9 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	if options.ControllerSockets, err = parseSockets(*sockets); err != nil {
 		return err
 	}
+	if options.AttacherSocket, err = socketPath(options.AttacherSocket); err != nil {
+		return err
+	}
 	if !*attachDetach {
 		options.Controllers += ",-persistentvolume-attach-detach-controller"
 	}
@@ -148,6 +151,9 @@ func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error
 	flags.StringVar(&options.AttacherSocket, "socket", "", "PATH of the driver's socket")
 	var err error
 	if options.Layout, err = parse(flags, args, 0); err != nil {
+		return err
+	}
+	if options.AttacherSocket, err = socketPath(options.AttacherSocket); err != nil {
 		return err
 	}
 	if options.AttacherSocket == "" {

@@ -24,14 +24,17 @@ import (
 const (
 	// Namespace is where Hawser is installed.
 	Namespace = "hawser-system"
-	// ManagerAccount, AgentAccount and AttacherAccount are the service accounts in Namespace.
-	ManagerAccount  = "hawser-manager"
-	AgentAccount    = "hawser-agent"
+	// ManagerAccount is the service account of the manager, in Namespace.
+	ManagerAccount = "hawser-manager"
+	// AgentAccount is the service account of all agents; their tokens differ by the pod they are bound to.
+	AgentAccount = "hawser-agent"
+	// AttacherAccount is the service account of the external attacher.
 	AttacherAccount = "csi-attacher"
 
-	// ProvisionerUser and ResizerUser are the users of the parts that the launcher plays.
+	// ProvisionerUser is the user of the provisioner that the launcher plays.
 	ProvisionerUser = "localcluster:provisioner"
-	ResizerUser     = "localcluster:resizer"
+	// ResizerUser is the user of the resizer that the launcher plays.
+	ResizerUser = "localcluster:resizer"
 
 	tokenLifetimeSeconds = int64(365 * 24 * 3600)
 )

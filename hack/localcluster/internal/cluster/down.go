@@ -16,8 +16,9 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/purge"
 )
 
-// stopGrace is what a program gets between being asked and being killed.
-const stopGrace = 20 * time.Second
+// stopGrace is what a program gets between being asked and being killed. An API server waits longer
+// for its watches; nothing is lost when it is killed.
+const stopGrace = 5 * time.Second
 
 // stopOrder ends those first that depend on the others.
 var stopOrder = []string{attacher, nodeParts, controllerManager, apiServer, etcd}

@@ -20,7 +20,7 @@ const (
 	longestPause  = 10 * time.Second
 	// settled is how long a program has to run to count as one that works.
 	settled   = 10 * time.Second
-	keepGrace = 10 * time.Second
+	keepGrace = 3 * time.Second
 )
 
 // KeepRunning runs the program and starts it again whenever it ends, until the context does. One

@@ -36,7 +36,9 @@ func TestStopEndsTheProcess(t *testing.T) {
 	if err := record.Stop(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	if err := <-ended; err == nil {
+		t.Fatal("the process ended by itself")
+	}
 	if record.Running() {
 		t.Fatal("the process still runs")
 	}
@@ -56,7 +58,9 @@ func TestStopKillsWhoDoesNotListen(t *testing.T) {
 	if err := record.Stop(200 * time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	if err := <-ended; err == nil || err.Error() != "signal: killed" {
+		t.Fatalf("the process ended with %v", err)
+	}
 }
 
 func TestStopLeavesAStrangerWithTheSameNumberAlone(t *testing.T) {

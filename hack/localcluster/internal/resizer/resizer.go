@@ -108,7 +108,9 @@ func (r *Resizer) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if err := r.resize(ctx, claim, volume); err != nil {
-		r.events.Eventf(claim, corev1.EventTypeWarning, "VolumeResizeFailed", "%v", err)
+		if !apierrors.IsConflict(err) { // another wrote the claim's status meanwhile: no failure
+			r.events.Eventf(claim, corev1.EventTypeWarning, "VolumeResizeFailed", "%v", err)
+		}
 		return fmt.Errorf("resizing claim %s: %w", key, err)
 	}
 	return nil

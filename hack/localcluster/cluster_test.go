@@ -1,0 +1,465 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
+)
+
+// programs is where hack/build-control-plane.sh puts them.
+const programs = "../../.cache/bin"
+
+// world is a running cluster of two nodes with the small driver.
+type world struct {
+	*testing.T
+	launcher string
+	layout   cluster.Layout
+	client   *kubernetes.Clientset
+	driver   *driver
+}
+
+// newWorld brings a cluster up with the real launcher, built for this test.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher"} {
+		if _, err := os.Stat(filepath.Join(programs, name)); err != nil {
+			t.Skipf("LEFT OUT (needs %s, which hack/build-control-plane.sh builds)", name)
+		}
+	}
+	// Not t.TempDir: its name is too long for sockets, and its deletion would go through mounts.
+	dir, err := os.MkdirTemp("", "lc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, launcher: filepath.Join(dir, "localcluster"), driver: newDriver()}
+	if w.layout, err = cluster.NewLayout(filepath.Join(dir, "c")); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.Command("go", "build", "-o", w.launcher, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building the launcher: %v\n%s", err, output)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.showLogs()
+		}
+		w.run("down", "--purge")
+		if err := os.RemoveAll(dir); err != nil { // holds but the launcher now
+			t.Error(err)
+		}
+	})
+	controller := filepath.Join(dir, "controller.sock")
+	w.driver.serveController(t, controller)
+	w.run("up", "--nodes", "node-a,node-b", "--bin", programs,
+		"--controller-socket", driverName+"="+controller, "--attacher-socket", controller)
+	if w.client, err = cluster.Client(w.layout.AdminKubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// run runs a command of the launcher.
+func (w *world) run(command string, args ...string) string {
+	w.Helper()
+	output, err := exec.Command(w.launcher, append([]string{command, "--dir", w.layout.Root}, args...)...).CombinedOutput()
+	if err != nil {
+		w.Errorf("localcluster %s %v: %v\n%s", command, args, err, output)
+	}
+	return string(output)
+}
+
+func (w *world) showLogs() {
+	for _, name := range []string{"node-parts", "csi-attacher"} {
+		data, err := os.ReadFile(w.layout.Log(name))
+		w.Logf("log of %s (%v):\n%s", name, err, data)
+	}
+}
+
+// eventually waits until the API says what is expected.
+func (w *world) eventually(what string, holds func(context.Context) (bool, error)) {
+	w.Helper()
+	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, 60*time.Second, true, holds); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestALocalClusterLivesAndDies(t *testing.T) {
+	w := newWorld(t)
+	t.Run("its nodes are Ready and send heartbeats", w.sub((*world).nodesAreReady))
+	t.Run("an agent's token carries its node's name", w.sub((*world).agentTokensCarryTheNode))
+	registered := w.driver.serveNode(t, "node-a", w.layout.KubeletDir("node-a"))
+	w.driver.serveNode(t, "node-b", w.layout.KubeletDir("node-b"))
+	t.Run("a driver that registers is listed with its topology", w.sub((*world).driversAreListed))
+	t.Run("a volume is provisioned, attached, grown, detached and deleted", w.sub((*world).volumeLives))
+	t.Run("a block volume is grown without the node", w.sub((*world).blockVolumeGrows))
+	registered.Stop()
+	t.Run("a driver whose socket vanishes is listed no more", w.sub((*world).driverIsUnlisted))
+	t.Run("every request stands in the audit log under its user", w.sub((*world).auditLogNamesUsers))
+	t.Run("a part can be stopped and started again", w.sub((*world).apiServerComesBack))
+	t.Run("no process is left behind", w.sub((*world).nothingIsLeft))
+}
+
+// sub makes a subtest of a step.
+func (w *world) sub(step func(*world)) func(*testing.T) {
+	return func(t *testing.T) {
+		inner := *w
+		inner.T = t
+		step(&inner)
+	}
+}
+
+func (w *world) nodesAreReady() {
+	for _, name := range []string{"node-a", "node-b"} {
+		node, err := w.client.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if node.Labels[corev1.LabelHostname] != name || node.Status.NodeInfo.BootID == "" ||
+			node.Status.NodeInfo.KubeletVersion != "v1.37.1" {
+			w.Errorf("%s: labels %v, node info %+v", name, node.Labels, node.Status.NodeInfo)
+		}
+		w.eventually("lease of "+name, func(ctx context.Context) (bool, error) {
+			lease, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil && lease.Spec.RenewTime != nil && len(lease.OwnerReferences) == 1, err
+		})
+	}
+}
+
+func (w *world) agentTokensCarryTheNode() {
+	for _, node := range []string{"node-a", "node-b"} {
+		client, err := cluster.Client(w.layout.AgentKubeconfig(node))
+		if err != nil {
+			w.Fatal(err)
+		}
+		review, err := client.AuthenticationV1().SelfSubjectReviews().
+			Create(w.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		who := review.Status.UserInfo
+		if who.Username != "system:serviceaccount:hawser-system:hawser-agent" {
+			w.Errorf("the agent of %s is %s", node, who.Username)
+		}
+		if got := who.Extra["authentication.kubernetes.io/node-name"]; len(got) != 1 || got[0] != node {
+			w.Errorf("the token of the agent on %s names the node %v", node, got)
+		}
+	}
+}
+
+func (w *world) driversAreListed() {
+	for _, name := range []string{"node-a", "node-b"} {
+		want := storagev1.CSINodeDriver{
+			Name: driverName, NodeID: "id-of-" + name, TopologyKeys: []string{topologyKey},
+			Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(7))},
+		}
+		w.eventually("CSINode of "+name, func(ctx context.Context) (bool, error) {
+			node, err := w.client.StorageV1().CSINodes().Get(ctx, name, metav1.GetOptions{})
+			return err == nil && len(node.Spec.Drivers) == 1 && asJSON(w, node.Spec.Drivers[0]) == asJSON(w, want), err
+		})
+		node, err := w.client.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if node.Labels[topologyKey] != name {
+			w.Errorf("%s has no topology label: %v", name, node.Labels)
+		}
+		if outcome := <-w.driver.outcomes; !outcome.GetPluginRegistered() {
+			w.Errorf("the driver was told that it is not registered: %s", outcome.GetError())
+		}
+	}
+}
+
+func asJSON(t testing.TB, value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (w *world) driverIsUnlisted() {
+	w.eventually("driver off the list", func(ctx context.Context) (bool, error) {
+		node, err := w.client.StorageV1().CSINodes().Get(ctx, "node-a", metav1.GetOptions{})
+		return err == nil && len(node.Spec.Drivers) == 0, err
+	})
+	other, err := w.client.StorageV1().CSINodes().Get(w.Context(), "node-b", metav1.GetOptions{})
+	if err != nil || len(other.Spec.Drivers) != 1 {
+		w.Errorf("the other node lost its driver: %v %v", other.Spec.Drivers, err)
+	}
+}
+
+// claim makes a claim of a class that waits for its first consumer, who comes on the node.
+func (w *world) claim(name, node string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
+	class := &storagev1.StorageClass{
+		ObjectMeta:           metav1.ObjectMeta{Name: "small"},
+		Provisioner:          driverName,
+		Parameters:           map[string]string{"colour": "red", "csi.storage.k8s.io/fstype": "xfs"},
+		AllowVolumeExpansion: ptr.To(true),
+		VolumeBindingMode:    ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}
+	_, err := w.client.StorageV1().StorageClasses().Create(w.Context(), class, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "default", Annotations: map[string]string{"volume.kubernetes.io/selected-node": node},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To("small"),
+			VolumeMode:       &mode,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			},
+		},
+	}
+	if _, err := w.client.CoreV1().PersistentVolumeClaims("default").Create(w.Context(), claim, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return w.awaitClaim(name, "bound", func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })
+}
+
+func (w *world) awaitClaim(name, what string, holds func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
+	w.Helper()
+	var claim *corev1.PersistentVolumeClaim
+	w.eventually("claim "+name+" "+what, func(ctx context.Context) (bool, error) {
+		var err error
+		claim, err = w.client.CoreV1().PersistentVolumeClaims("default").Get(ctx, name, metav1.GetOptions{})
+		return err == nil && holds(claim), err
+	})
+	return claim
+}
+
+func (w *world) volume(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	w.Helper()
+	volume, err := w.client.CoreV1().PersistentVolumes().Get(w.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return volume
+}
+
+func (w *world) grow(claim, size string) {
+	patch := []byte(`{"spec":{"resources":{"requests":{"storage":"` + size + `"}}}}`)
+	_, err := w.client.CoreV1().PersistentVolumeClaims("default").
+		Patch(w.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) volumeLives() {
+	volume := w.volume(w.claim("data", "node-b", corev1.PersistentVolumeFilesystem))
+	source := volume.Spec.CSI
+	if source.FSType != "xfs" || source.VolumeAttributes["colour"] != "red" {
+		w.Errorf("the class's parameters got lost: %+v", source)
+	}
+	term := volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0]
+	if term.Key != topologyKey || term.Values[0] != "node-b" {
+		w.Errorf("the volume was made for %v", term)
+	}
+	if asked := w.driver.request(source.VolumeHandle); asked.GetParameters()["csi.storage.k8s.io/fstype"] != "" {
+		w.Error("a parameter of the provisioner's own was handed to the driver")
+	}
+
+	attachment := w.attach(volume.Name, "node-b")
+
+	w.grow("data", "2Gi")
+	claim := w.awaitClaim("data", "waiting for the node", func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizePending
+	})
+	if got := resizeConditions(claim); !slices.Equal(got, []string{"FileSystemResizePending"}) {
+		w.Errorf("conditions of the claim: %v", got)
+	}
+	if size := w.volume(claim).Spec.Capacity.Storage(); size.String() != "2Gi" {
+		w.Errorf("the volume's capacity is %s", size)
+	}
+	if size := claim.Status.Capacity.Storage(); size.String() != "1Gi" {
+		w.Errorf("the claim has %s before the node did its part", size)
+	}
+
+	// Deleted while attached: the driver's volume has to stay until the attachment is gone.
+	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "data", metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("volume released", func(ctx context.Context) (bool, error) {
+		v, err := w.client.CoreV1().PersistentVolumes().Get(ctx, volume.Name, metav1.GetOptions{})
+		return err == nil && v.Status.Phase == corev1.VolumeReleased, err
+	})
+	if !w.driver.has(source.VolumeHandle) {
+		w.Error("the volume was deleted while attached")
+	}
+	if err := w.client.StorageV1().VolumeAttachments().Delete(w.Context(), attachment, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.volumeGoes(volume)
+}
+
+// attach lets the external attacher carry out an attachment.
+func (w *world) attach(volume, node string) string {
+	attachment := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "attach-" + volume},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: driverName, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+		},
+	}
+	if _, err := w.client.StorageV1().VolumeAttachments().Create(w.Context(), attachment, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("attached", func(ctx context.Context) (bool, error) {
+		a, err := w.client.StorageV1().VolumeAttachments().Get(ctx, attachment.Name, metav1.GetOptions{})
+		return err == nil && a.Status.Attached && a.Status.AttachmentMetadata["to"] == "id-of-"+node, err
+	})
+	return attachment.Name
+}
+
+func (w *world) volumeGoes(volume *corev1.PersistentVolume) {
+	w.Helper()
+	w.eventually("volume deleted", func(ctx context.Context) (bool, error) {
+		_, err := w.client.CoreV1().PersistentVolumes().Get(ctx, volume.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), client404(err)
+	})
+	if w.driver.has(volume.Spec.CSI.VolumeHandle) {
+		w.Error("the driver still has the volume")
+	}
+}
+
+// client404 lets only other errors through.
+func client404(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (w *world) blockVolumeGrows() {
+	w.claim("device", "node-a", corev1.PersistentVolumeBlock)
+	w.grow("device", "3Gi")
+	claim := w.awaitClaim("device", "grown", func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Status.Capacity.Storage().String() == "3Gi"
+	})
+	if len(resizeConditions(claim)) != 0 || len(claim.Status.AllocatedResourceStatuses) != 0 {
+		w.Errorf("something of the resize is left: %+v", claim.Status)
+	}
+	volume := w.volume(claim)
+	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "device", metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.volumeGoes(volume)
+}
+
+// resizeConditions leaves out the conditions that others set on claims.
+func resizeConditions(claim *corev1.PersistentVolumeClaim) []string {
+	var kinds []string
+	for _, condition := range claim.Status.Conditions {
+		if strings.Contains(string(condition.Type), "Resiz") {
+			kinds = append(kinds, string(condition.Type))
+		}
+	}
+	return kinds
+}
+
+func (w *world) auditLogNamesUsers() {
+	data, err := os.ReadFile(w.layout.AuditLog())
+	if err != nil {
+		w.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		var event struct {
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        struct{ Resource, Name string }
+		}
+		if err := json.Unmarshal(line, &event); err != nil {
+			w.Fatalf("a torn line: %v", err)
+		}
+		seen[event.User.Username+" "+event.Verb+" "+event.ObjectRef.Resource] = true
+	}
+	for _, want := range []string{
+		"system:node:node-a update csinodes",
+		"system:serviceaccount:hawser-system:csi-attacher patch volumeattachments",
+		"system:serviceaccount:hawser-system:hawser-agent create selfsubjectreviews",
+		cluster.ProvisionerUser + " create persistentvolumes",
+		cluster.ResizerUser + " patch persistentvolumes",
+	} {
+		if !seen[want] {
+			w.Errorf("the audit log lacks %q", want)
+		}
+	}
+}
+
+func (w *world) apiServerComesBack() {
+	w.run("stop", "kube-apiserver")
+	if _, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{}); err == nil {
+		w.Error("the API server still answers")
+	}
+	w.run("start", "kube-apiserver")
+	if _, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{}); err != nil {
+		w.Errorf("the API server does not answer: %v", err)
+	}
+	if status := w.run("status"); strings.Contains(status, "stopped") {
+		w.Errorf("not everything runs:\n%s", status)
+	}
+}
+
+func (w *world) nothingIsLeft() {
+	if left := w.processes(); len(left) < 6 { // the five, and the attacher below the one that keeps it
+		w.Fatalf("processes are not found by their arguments: %v", left)
+	}
+	w.run("down")
+	if left := w.processes(); len(left) != 0 {
+		w.Errorf("left behind: %v", left)
+	}
+	if _, err := os.Stat(w.layout.AdminKubeconfig()); err != nil {
+		w.Errorf("down deleted files without --purge: %v", err)
+	}
+	w.run("down", "--purge")
+	if _, err := os.Stat(w.layout.Root); !os.IsNotExist(err) {
+		w.Errorf("the directory is still there: %v", err)
+	}
+}
+
+// processes lists what mentions the cluster's directory in its arguments.
+func (w *world) processes() []string {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		w.Fatal(err)
+	}
+	var found []string
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(data, []byte(w.layout.Root)) {
+			found = append(found, string(bytes.ReplaceAll(data, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes sure that the programs that make and mount filesystems are there. What is missing is installed
+# through apt where that is possible, and named in one line where it is not.
+
+set -euo pipefail
+export PATH=$PATH:/usr/sbin:/sbin
+
+# program:package
+needed=(
+	mkfs.ext4:e2fsprogs resize2fs:e2fsprogs
+	mkfs.xfs:xfsprogs xfs_growfs:xfsprogs
+	mkfs.btrfs:btrfs-progs
+	losetup:mount blkid:util-linux mount:mount
+)
+
+# missing prints those of the needed programs that are not there.
+missing() {
+	local pair
+	for pair in "${needed[@]}"; do
+		command -v "${pair%%:*}" >/dev/null || printf '%s\n' "$pair"
+	done
+}
+
+mapfile -t absent < <(missing)
+if [[ ${#absent[@]} -eq 0 ]]; then
+	exit 0
+fi
+
+if command -v apt-get >/dev/null && [[ $(id -u) -eq 0 ]]; then
+	mapfile -t packages < <(printf '%s\n' "${absent[@]#*:}" | sort -u)
+	printf 'installing %s ...\n' "${packages[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	# A failure shows in what is still missing afterwards, in one line; the log tells why.
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
+	if ! { apt-get update && apt-get install -y --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
+		tail -n 5 "$log" >&2
+	fi
+	mapfile -t absent < <(missing)
+fi
+
+if [[ ${#absent[@]} -gt 0 ]]; then
+	programs=("${absent[@]%%:*}")
+	printf 'missing: %s (Debian packages: %s)\n' "${programs[*]}" \
+		"$(printf '%s\n' "${absent[@]#*:}" | sort -u | tr '\n' ' ' | sed 's/ $//')" >&2
+	exit 1
+fi
