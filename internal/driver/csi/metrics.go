@@ -1,0 +1,49 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package csi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+// Metrics counts and times the calls to drivers.
+type Metrics struct {
+	operations *prometheus.HistogramVec
+}
+
+// NewMetrics returns Metrics that are registered with reg.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "csi_operations_seconds",
+		Help:    "Duration of calls to CSI drivers, in seconds.",
+		Buckets: []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"driver_name", "method_name", "grpc_status_code"})}
+	if err := reg.Register(m.operations); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return m, nil
+}
+
+// dialOptions make a connection's calls count; none for nil Metrics.
+func (m *Metrics) dialOptions(driverName string) []grpc.DialOption {
+	if m == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+	) error {
+		start := time.Now()
+		err := invoke(ctx, method, req, reply, conn, options...)
+		m.operations.WithLabelValues(driverName, method, status.Code(err).String()).Observe(time.Since(start).Seconds())
+		return err
+	})}
+}

@@ -1,0 +1,99 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package csi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"k8s.io/apimachinery/pkg/util/wait"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// registrationTimeout bounds one attempt to ask a socket who it is. It leaves a plugin that has made its socket
+// and does not listen yet some time.
+const registrationTimeout = 10 * time.Second
+
+// redial makes a plugin's socket be tried again soon after it refused, because it did not listen yet.
+var redial = grpc.WithConnectParams(grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: registrationTimeout,
+})
+
+// registrationBackoff spaces the attempts while a socket stands there but does not answer as it should.
+func registrationBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 10, Cap: time.Minute}
+}
+
+// identify asks until the socket's driver is known and has described itself, or ctx ends because the
+// socket went, was replaced, or turned out to be no driver (nil, nil).
+func (r *Registry) identify(ctx context.Context, socket string) (*Driver, error) {
+	log := logr.FromContextOrDiscard(ctx)
+	delays := registrationBackoff()
+	for attempt := 0; ; attempt++ {
+		d, err := r.ask(ctx, socket)
+		if err == nil || ctx.Err() != nil {
+			return d, ctx.Err()
+		}
+		delay := delays.Step()
+		// A socket that a crash left behind stands there for long; it is worth one line, not one a minute.
+		log.V(min(attempt, 1)).Info("A plugin does not register, trying again", "socket", socket, "error", err.Error(), "in", delay)
+		timer := r.clock.NewTimer(delay)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ask makes one attempt.
+func (r *Registry) ask(ctx context.Context, socket string) (*Driver, error) {
+	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
+	defer cancel()
+	info, err := pluginInfo(ctx, socket)
+	if err != nil {
+		return nil, fmt.Errorf("reading plugin info: %w", err)
+	}
+	if info.GetType() != registerapi.CSIPlugin {
+		return nil, nil
+	}
+	if !supported(info.GetSupportedVersions()) {
+		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1", info.GetName(), info.GetSupportedVersions())
+	}
+	endpoint := info.GetEndpoint()
+	if endpoint == "" {
+		endpoint = socket
+	}
+	return Connect(ctx, info.GetName(), endpoint, r.metrics)
+}
+
+// pluginInfo waits for the socket to listen, up to ctx's end. That the plugin has been registered is the kubelet's to tell it.
+func pluginInfo(ctx context.Context, socket string) (*registerapi.PluginInfo, error) {
+	var info *registerapi.PluginInfo
+	_, err := call(ctx, socket, []grpc.DialOption{redial}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		info, err = registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{}, grpc.WaitForReady(true))
+		return err
+	})
+	return info, err
+}
+
+// supported says whether one of the versions is 1.x, which is all there has been since CSI is stable.
+func supported(versions []string) bool {
+	for _, version := range versions {
+		major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+		if major == "1" {
+			return true
+		}
+	}
+	return false
+}
