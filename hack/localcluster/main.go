@@ -29,6 +29,8 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster status  --dir DIR                     list what runs; fails when something does not
   localcluster stop    --dir DIR PART                stop etcd, kube-apiserver, kube-controller-manager,
   localcluster start   --dir DIR PART                  node-parts or csi-attacher; start it as it was
+  localcluster run     --dir DIR --name NAME -- PROGRAM [ARGUMENT ...]
+                                                     start a program that down stops
   localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
   localcluster silence --dir DIR NODE                stop a node's heartbeats
   localcluster wake    --dir DIR NODE                take them up again
@@ -44,6 +46,7 @@ var commands = map[string]command{
 	"status":   status,
 	"stop":     stop,
 	"start":    start,
+	"run":      runGuest,
 	"attacher": startAttacher,
 	"silence":  silence,
 	"wake":     wake,
@@ -143,6 +146,22 @@ func start(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 		return err
 	}
 	return cluster.Start(ctx, l, flags.Arg(0))
+}
+
+func runGuest(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	dir := flags.String("dir", "", "directory of the cluster")
+	name := flags.String("name", "", "name of the process")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *name == "" || flags.NArg() == 0 {
+		return errors.New("run takes --name NAME -- PROGRAM [ARGUMENT ...]")
+	}
+	l, err := layout(*dir)
+	if err != nil {
+		return err
+	}
+	return cluster.Run(l, *name, flags.Arg(0), flags.Args()[1:])
 }
 
 func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error {

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/purge"
 )
 
@@ -20,17 +22,24 @@ import (
 // for its watches; nothing is lost when it is killed.
 const stopGrace = 5 * time.Second
 
-// stopOrder ends those first that depend on the others.
+// stopOrder ends those first that depend on the others; guests (see Run) end before all of them.
 var stopOrder = []string{attacher, nodeParts, controllerManager, apiServer, etcd}
 
 // Down stops all processes of the cluster. With purge its directory is deleted too, except for what
 // lies behind a mount point; nothing is ever unmounted here.
 func Down(l Layout, everything bool, out io.Writer) error {
-	for _, name := range stopOrder {
-		if err := Stop(l, name, out); err != nil {
+	records, err := l.Processes().List()
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(records, func(a, b process.Record) int {
+		return cmp.Compare(slices.Index(stopOrder, a.Name), slices.Index(stopOrder, b.Name))
+	})
+	for _, record := range records {
+		if err := stopRecord(record, out); err != nil {
 			return err
 		}
-		if err := l.Processes().Remove(name); err != nil {
+		if err := l.Processes().Remove(record.Name); err != nil {
 			return err
 		}
 	}
@@ -46,23 +55,27 @@ func Down(l Layout, everything bool, out io.Writer) error {
 
 // Stop ends one process and keeps its record, so that Start brings it back.
 func Stop(l Layout, name string, out io.Writer) error {
-	if !slices.Contains(stopOrder, name) {
-		return fmt.Errorf("%q is none of %v", name, stopOrder)
-	}
-	records, err := l.Processes().List()
+	record, err := l.Processes().Load(name)
 	if err != nil {
 		return err
 	}
-	for _, record := range records {
-		if record.Name != name || !record.Running() {
-			continue
-		}
-		if err := record.Stop(stopGrace); err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(out, "stopped %s\n", name) // progress only
+	return stopRecord(record, out)
+}
+
+func stopRecord(record process.Record, out io.Writer) error {
+	if !record.Running() {
+		return nil
 	}
+	if err := record.Stop(stopGrace); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "stopped %s\n", record.Name) // progress only
 	return nil
+}
+
+// Run starts a guest: a program beside the cluster that Down stops with it.
+func Run(l Layout, name, program string, args []string) error {
+	return startDetached(l, process.Spec{Name: name, Program: program, Args: args})
 }
 
 // Start brings a stopped process back as it was, and waits until it is ready.
