@@ -239,7 +239,7 @@ func (b *bench) quiet(ctx context.Context) error {
 // memory of the programs as they are now, with everything published.
 func (b *bench) memory(context.Context) error {
 	b.say("\nmemory with %d published volumes", b.mass)
-	for _, process := range []string{system.Manager, system.Agent(node), system.Attacher} {
+	for _, process := range []string{system.Manager, system.Agent(node)} {
 		pid, err := b.PID(process)
 		if err != nil {
 			return err

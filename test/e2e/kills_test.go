@@ -59,8 +59,6 @@ func TestAControllerDriverKilledDuringACallIsCalledAgain(t *testing.T) {
 				}
 				v.struck(id)
 				restart(t, system.ControllerDriver, func() error { return sys.StartControllerDriver(limited(t)) })
-				// The external-attacher ends itself when it loses its driver.
-				restart(t, system.Attacher, func() error { return sys.StartAttacher(limited(t)) })
 				if method == "ControllerPublishVolume" {
 					write(t, v.ready(name))
 				}

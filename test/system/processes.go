@@ -72,10 +72,7 @@ func (s *System) BackingFile(handle string) string {
 
 // StartAttacher starts the external-attacher on the driver's controller service.
 func (s *System) StartAttacher(ctx context.Context) error {
-	return s.start(ctx, Attacher, filepath.Join(assets(), "csi-attacher"),
-		"--csi-address="+s.controllerSocket(), "--kubeconfig="+filepath.Join(s.Dir, "attacher.kubeconfig"),
-		"--worker-threads=100", "--kube-api-qps=10000", "--kube-api-burst=10000",
-		"--retry-interval-start=500ms", "--v=2")
+	return s.localcluster(ctx, "attacher", "--dir", s.Dir, "--bin", assets(), "--socket", s.controllerSocket())
 }
 
 // StartManager starts the cluster controller.
