@@ -1,0 +1,125 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package config_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const noNode = "the agent's token names no node"
+
+func (in installation) testAgentNodeState(t *testing.T) {
+	for _, node := range []string{"own", "other"} {
+		expectAllowed(t, in.admin.Create(t.Context(), newNodeState(node)))
+	}
+	report := func(c client.Client, node string) error {
+		state := newNodeState(node)
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
+		state.Status.Reports++
+		return c.Status().Update(t.Context(), state)
+	}
+	agent := in.as(t, agentAccount, "own")
+	expectAllowed(t, report(agent, "own"))
+	expectForbidden(t, report(agent, "other"), "the agent of node own cannot write the NodeVolumeState of node other")
+	expectForbidden(t, report(in.as(t, agentAccount), "own"), noNode)
+	expectForbidden(t, report(in.as(t, agentAccount, "own", "other"), "own"), noNode)
+	expectForbidden(t, report(in.as(t, agentAccount, ""), "own"), noNode)
+	expectAllowed(t, report(in.admin, "other"))
+
+	// An agent with a service account of its own is held to its node too, whatever it was granted.
+	in.grantEverything(t, "hawser-agent-pool")
+	pool := in.as(t, "hawser-agent-pool", "own")
+	expectAllowed(t, report(pool, "own"))
+	expectForbidden(t, report(pool, "other"), "the agent of node own")
+	state := newNodeState("own")
+	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
+	state.Spec.Fences++
+	expectForbidden(t, pool.Update(t.Context(), state), "the status of a NodeVolumeState and nothing else")
+	expectForbidden(t, pool.Delete(t.Context(), state), "the status of a NodeVolumeState and nothing else")
+	expectForbidden(t, pool.Create(t.Context(), newNodeState("third")), "the status of a NodeVolumeState and nothing else")
+}
+
+func (in installation) testAgentIntents(t *testing.T) {
+	resolved := metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionTrue, Reason: "Resolved", LastTransitionTime: metav1.Now()}
+	attached := metav1.Condition{Type: volumesv1alpha1.ConditionAttached, Status: metav1.ConditionTrue, Reason: "Attached", LastTransitionTime: metav1.Now()}
+	for _, node := range []string{"own", "other"} {
+		intent := newIntent("on-"+node, node)
+		expectAllowed(t, in.admin.Create(t.Context(), intent))
+		intent.Status.ClaimUID, intent.Status.VolumeName, intent.Status.VolumeUID = "1", "pv", "2"
+		intent.Status.UniqueVolumeName, intent.Status.VolumeMode = "kubernetes.io/csi/loop.csi.hawser.io^1", "Filesystem"
+		intent.Status.Conditions = []metav1.Condition{resolved, attached}
+		expectAllowed(t, in.as(t, managerAccount).Status().Update(t.Context(), intent))
+	}
+	report := func(c client.Client, node string, change func(*volumesv1alpha1.VolumeAttachmentIntentStatus)) error {
+		intent := newIntent("on-"+node, node)
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))
+		intent.Spec.NodeName = "own" // no use: a status update leaves the spec alone
+		change(&intent.Status)
+		return c.Status().Update(t.Context(), intent)
+	}
+	publish := func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
+		s.Path, s.ObservedGeneration = "/var/lib/hawser/published/default/on-own", 1
+		for _, done := range []string{volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ConditionReady} {
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: done, Status: metav1.ConditionTrue, Reason: done})
+		}
+	}
+	agent := in.as(t, agentAccount, "own")
+	expectAllowed(t, report(agent, "own", publish))
+	expectForbidden(t, report(agent, "other", publish), "the agent of node own cannot write an intent of node other")
+	expectForbidden(t, report(in.as(t, agentAccount), "own", publish), noNode)
+
+	const pins, conditions = "are written by the manager; an agent cannot change them", "the conditions Resolved and Attached are written by the manager"
+	refused := map[string]struct {
+		change  func(*volumesv1alpha1.VolumeAttachmentIntentStatus)
+		message string
+	}{
+		"claimUID":         {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.ClaimUID = "9" }, pins},
+		"volumeName":       {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.VolumeName = "9" }, pins},
+		"volumeUID":        {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.VolumeUID = "" }, pins},
+		"uniqueVolumeName": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.UniqueVolumeName = "9" }, pins},
+		"volumeMode":       {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.VolumeMode = "Block" }, pins},
+		"Resolved": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "Resolved", Status: metav1.ConditionFalse, Reason: "Changed"})
+		}, conditions},
+		"Attached": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
+			meta.RemoveStatusCondition(&s.Conditions, volumesv1alpha1.ConditionAttached)
+		}, conditions},
+	}
+	for name, r := range refused {
+		t.Run("an agent cannot change "+name, func(t *testing.T) {
+			expectForbidden(t, report(agent, "own", r.change), r.message)
+			expectAllowed(t, report(in.as(t, managerAccount), "other", r.change))
+		})
+	}
+}
+
+func (in installation) testAgentLeases(t *testing.T) {
+	agent := in.as(t, agentAccount, "own")
+	lease := newLease(volumesv1alpha1.AgentLeasePrefix + "own")
+	expectAllowed(t, agent.Create(t.Context(), lease))
+	expectAllowed(t, agent.Update(t.Context(), lease))
+
+	const message = "the agent of node own writes no Lease but hawser-system/hawser-agent-own"
+	expectForbidden(t, agent.Create(t.Context(), newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
+	other := in.as(t, agentAccount, "other")
+	expectForbidden(t, other.Update(t.Context(), lease.DeepCopy()), "the agent of node other")
+	expectForbidden(t, in.as(t, agentAccount).Update(t.Context(), lease.DeepCopy()), noNode)
+	expectForbidden(t, agent.Delete(t.Context(), lease.DeepCopy()))
+
+	leader := newLease("hawser-manager")
+	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), leader))
+	expectForbidden(t, agent.Update(t.Context(), leader), message)
+
+	in.grantEverything(t, "hawser-agent-pool")
+	expectForbidden(t, in.as(t, "hawser-agent-pool", "own").Delete(t.Context(), lease.DeepCopy()), message)
+	expectAllowed(t, in.admin.Delete(t.Context(), lease))
+}

@@ -1,0 +1,62 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package config_test
+
+import (
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const withoutFinalizer = `
+apiVersion: volumes.hawser.io/v1alpha1
+kind: VolumeAttachmentIntent
+metadata: {name: finalizer, namespace: default}
+spec:
+  nodeName: node-a
+  readOnly: true
+  volume: {persistentVolumeClaim: {claimName: data}}
+`
+
+func (in installation) testReleaseFinalizer(t *testing.T) {
+	intent := newIntent("finalizer", "node-a")
+	expectAllowed(t, in.admin.Create(t.Context(), intent))
+	expectFinalizers(t, intent, volumesv1alpha1.ReleaseFinalizer)
+
+	in.kubectlStdin(t, withoutFinalizer, "replace", "-f", "-")
+	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))
+	if !intent.Spec.ReadOnly {
+		t.Fatal("the replace did not arrive")
+	}
+	expectFinalizers(t, intent, volumesv1alpha1.ReleaseFinalizer)
+
+	intent.Finalizers = []string{"example.com/other"}
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectFinalizers(t, intent, "example.com/other", volumesv1alpha1.ReleaseFinalizer)
+
+	expectAllowed(t, in.admin.Delete(t.Context(), intent))
+	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))
+	intent.Finalizers = []string{"example.com/other"}
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectFinalizers(t, intent, "example.com/other")
+
+	intent.Finalizers = nil
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	if err := in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
+		t.Errorf("the intent is to be gone with its last finalizer: %v", err)
+	}
+}
+
+func expectFinalizers(t *testing.T, object client.Object, want ...string) {
+	t.Helper()
+	if got := object.GetFinalizers(); !slices.Equal(got, want) {
+		t.Errorf("finalizers %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,239 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package config_test installs what lies in this folder on a real API server and asks it what is
+// allowed then.
+package config_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+const (
+	managerAccount = "hawser-manager"
+	agentAccount   = "hawser-agent"
+	accountPrefix  = "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":"
+
+	// nodeNameExtra is what a token that is bound to a pod says of the pod's node.
+	nodeNameExtra = "authentication.kubernetes.io/node-name"
+
+	inForceTimeout = 30 * time.Second
+)
+
+// installation is one API server with everything of config/default in it, shared by all tests of this package.
+type installation struct {
+	config     *rest.Config
+	admin      client.WithWatch
+	kubeconfig string
+}
+
+// TestAnInstallationOnARealAPIServer starts one API server, installs Hawser there and asks what is allowed.
+func TestAnInstallationOnARealAPIServer(t *testing.T) {
+	config, admin := apiserver.Start(t)
+	in := installation{config: config, admin: admin, kubeconfig: writeKubeconfig(t, config)}
+	if !t.Run("config/default is accepted", in.testDefault) {
+		return
+	}
+	in.awaitAdmission(t)
+	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
+	t.Run("config/samples is accepted", in.testSamples)
+	t.Run("roles allow what is needed and no more", in.testRoles)
+	t.Run("a held attachment is not deleted", in.testHold)
+	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
+	t.Run("an intent always has its release finalizer", in.testReleaseFinalizer)
+	t.Run("an exclusive volume's claim is the manager's", in.testExclusiveClaims)
+	t.Run("an agent reports on its own node state", in.testAgentNodeState)
+	t.Run("an agent reports on its own intents", in.testAgentIntents)
+	t.Run("an agent renews its own Lease", in.testAgentLeases)
+	// Last, because it takes something of the installation away.
+	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
+}
+
+func (in installation) testDefault(t *testing.T) {
+	in.kubectl(t, "apply", "-k", "default")
+}
+
+// testDefaultAgain fails when kubectl diff finds something that applying would change.
+func (in installation) testDefaultAgain(t *testing.T) {
+	in.kubectl(t, "diff", "-k", "default")
+}
+
+// testSamples applies what the demo and the README use; nothing here carries an intent out.
+func (in installation) testSamples(t *testing.T) {
+	in.kubectl(t, "apply", "-k", "samples")
+	in.kubectl(t, "apply", "-k", filepath.Join("samples", "move"))
+	var intents volumesv1alpha1.VolumeAttachmentIntentList
+	if err := in.admin.List(t.Context(), &intents, client.InNamespace("hawser-demo")); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, intent := range intents.Items {
+		got[intent.Name] = intent.Spec.Volume.PersistentVolumeClaim.ClaimName + " on " + intent.Spec.NodeName
+	}
+	want := map[string]string{"data-on-node-a": "data on node-a", "raw-on-node-a": "raw on node-a", "data-on-node-b": "data on node-b"}
+	for name, what := range want {
+		if got[name] != what {
+			t.Errorf("intent %s is %q, want %q", name, got[name], what)
+		}
+	}
+}
+
+// kubectl runs in this folder as an administrator and returns what it printed.
+func (in installation) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return in.kubectlStdin(t, "", args...)
+}
+
+func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(apiserver.AssetsVariable), "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+in.kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("kubectl %v: %v\n%s%s", args, err, stderr.String(), stdout.String())
+	}
+	return stdout.String()
+}
+
+// as acts for a service account of hawser-system, with a token that names these nodes.
+func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(in.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: accountPrefix + account,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace, "system:authenticated"},
+	}
+	if len(nodes) > 0 {
+		config.Impersonate.Extra = map[string][]string{nodeNameExtra: nodes}
+	}
+	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// awaitAdmission returns once every policy is seen to act: the API server takes a moment to pick them
+// up. The probes are dry runs.
+func (in installation) awaitAdmission(t *testing.T) {
+	t.Helper()
+	nowhere := in.as(t, agentAccount)
+	state := newNodeState("probe")
+	intent := newIntent("probe", "node-a")
+	for _, object := range []client.Object{state, intent} {
+		eventually(t, "kinds are served after their definitions were applied", func(ctx context.Context) bool {
+			return in.admin.Create(ctx, object) == nil
+		})
+	}
+	probes := map[string]func(context.Context) bool{
+		"hawser-hold": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(in.admin.Create(ctx, newAttachment("probe", "since"), client.DryRunAll))
+		},
+		"hawser-exclusive-claims": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(in.admin.Create(ctx, newLease("hawser-volume-probe"), client.DryRunAll))
+		},
+		"hawser-release-finalizer": func(ctx context.Context) bool {
+			probe := newIntent("probe-finalizer", "node-a")
+			return in.admin.Create(ctx, probe, client.DryRunAll) == nil && len(probe.Finalizers) == 1
+		},
+		"hawser-agent-node-state": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(nowhere.Status().Update(ctx, state.DeepCopy(), client.DryRunAll))
+		},
+		"hawser-agent-intents": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(nowhere.Status().Update(ctx, intent.DeepCopy(), client.DryRunAll))
+		},
+		"hawser-agent-leases": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(nowhere.Create(ctx, newLease("hawser-agent-probe"), client.DryRunAll))
+		},
+	}
+	for name, inForce := range probes {
+		eventually(t, "policy "+name+" acts", inForce)
+	}
+}
+
+// eventually waits for what the API server takes from its own caches.
+func eventually(t *testing.T, what string, holds func(context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, inForceTimeout, true,
+		func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// expectForbidden wants the request refused with a message that holds every part.
+func expectForbidden(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Fatalf("want it forbidden, got: %v", err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the message does not say %q: %v", part, err)
+		}
+	}
+}
+
+func expectAllowed(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("want it allowed, got: %v", err)
+	}
+}
+
+func newLease(name string) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = volumesv1alpha1.InstallNamespace, name
+	return lease
+}
+
+func newNodeState(name string) *volumesv1alpha1.NodeVolumeState {
+	state := &volumesv1alpha1.NodeVolumeState{}
+	state.Name = name
+	return state
+}
+
+func newIntent(name, node string) *volumesv1alpha1.VolumeAttachmentIntent {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	intent.Namespace, intent.Name = "default", name
+	intent.Spec.NodeName = node
+	intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}
+	return intent
+}
+
+// writeKubeconfig gives kubectl the administrator's access.
+func writeKubeconfig(t *testing.T, config *rest.Config) string {
+	t.Helper()
+	file := clientcmdapi.NewConfig()
+	file.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	file.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
+	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
+	file.CurrentContext = "test"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*file, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,195 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+const system = volumesv1alpha1.InstallNamespace
+
+// permission is "verb resource.group/subresource", in a namespace or in all of them.
+type permission struct {
+	verbs     string
+	group     string
+	resource  string
+	namespace string
+}
+
+func (in installation) testRoles(t *testing.T) {
+	const volumes, storage, coordination = "volumes.hawser.io", "storage.k8s.io", "coordination.k8s.io"
+	const reading, writing, every = "get list watch", "create update patch delete deletecollection", "get list watch create update patch delete deletecollection"
+	in.expectPermissions(t, agentAccount, true, []permission{
+		{reading, volumes, "volumeattachmentintents", ""},
+		{reading, volumes, "nodevolumestates", ""},
+		{"update", volumes, "volumeattachmentintents/status", ""},
+		{"update", volumes, "nodevolumestates/status", ""},
+		{"get create update", coordination, "leases", system},
+		{"get", "", "nodes", ""},
+		{"get", "", "secrets", ""},
+		{"create", "events.k8s.io", "events", ""},
+	})
+	in.expectPermissions(t, agentAccount, false, []permission{
+		{writing, volumes, "volumeattachmentintents", ""},
+		{writing, volumes, "nodevolumestates", ""},
+		{every, storage, "volumeattachments", ""},
+		{every, storage, "volumeattachments/status", ""},
+		{"list watch create update patch delete", "", "nodes", ""},
+		{"update patch", "", "nodes/status", ""},
+		{"list watch create update patch delete deletecollection", "", "secrets", ""},
+		{every, "", "persistentvolumes", ""},
+		{every, "", "persistentvolumeclaims", ""},
+		{"update patch", "", "persistentvolumeclaims/status", ""},
+		{every, "", "pods", ""},
+		{"create", "", "serviceaccounts/token", system},
+		{"list delete deletecollection", coordination, "leases", system},
+		{every, coordination, "leases", "kube-node-lease"},
+		{"bind escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
+	})
+	in.expectPermissions(t, managerAccount, true, []permission{
+		{reading, volumes, "volumeattachmentintents", ""},
+		{"get list watch create update delete", volumes, "nodevolumestates", ""},
+		{"update", volumes, "volumeattachmentintents/status", ""},
+		{"update", volumes, "nodevolumestates/status", ""},
+		{"get list watch create delete", storage, "volumeattachments", ""},
+		{"get create update delete", coordination, "leases", system},
+		{reading, "", "persistentvolumes", ""},
+		{reading, "", "persistentvolumeclaims", ""},
+	})
+	in.expectPermissions(t, managerAccount, false, []permission{
+		{every, "", "secrets", ""},
+		{"create delete deletecollection", volumes, "volumeattachmentintents", ""},
+		{"update patch", storage, "volumeattachments/status", ""},
+		{"create update patch delete", "", "persistentvolumes", ""},
+		{"create update patch delete", "", "nodes", ""},
+		{"create update patch delete", "", "pods", ""},
+		{"create update delete", coordination, "leases", "kube-system"},
+		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
+		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
+	})
+}
+
+func (in installation) expectPermissions(t *testing.T, account string, want bool, permissions []permission) {
+	t.Helper()
+	for _, p := range permissions {
+		for verb := range strings.FieldsSeq(p.verbs) {
+			if got := in.allowed(t, account, verb, p, ""); got != want {
+				t.Errorf("%s may %s %s %s in namespace %q: %t, want %t", account, verb, p.resource, p.group, p.namespace, got, want)
+			}
+		}
+	}
+}
+
+// allowed asks the API server's authorizer.
+func (in installation) allowed(t *testing.T, account, verb string, p permission, name string) bool {
+	t.Helper()
+	resource, subresource, _ := strings.Cut(p.resource, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:   accountPrefix + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: p.group, Version: "*", Resource: resource, Subresource: subresource, Namespace: p.namespace, Name: name,
+		},
+	}}
+	if err := in.admin.Create(t.Context(), review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.Allowed
+}
+
+// testNarrowedSecrets does what docs/security.md says, with the very lines that stand there.
+func (in installation) testNarrowedSecrets(t *testing.T) {
+	read := func(account, namespace, name string) bool {
+		return in.allowed(t, account, "get", permission{resource: "secrets", namespace: namespace}, name)
+	}
+	if !read(agentAccount, "storage", "node-a-credentials") || !read(agentAccount, "kube-system", "anything") {
+		t.Fatal("an installation as it comes lets an agent read every Secret by its name")
+	}
+	binding := &rbacv1.ClusterRoleBinding{}
+	binding.Name = "hawser-agent-secrets"
+	expectAllowed(t, in.admin.Delete(t.Context(), binding))
+	namespace := &corev1.Namespace{}
+	namespace.Name = "storage"
+	expectAllowed(t, in.admin.Create(t.Context(), namespace))
+
+	in.kubectlStdin(t, documented(t, "security.md", "# all agents"), "apply", "-f", "-")
+	in.kubectlStdin(t, documented(t, "security.md", "# one node"), "apply", "-f", "-")
+	eventually(t, "the documented roles and nothing else hold", func(context.Context) bool {
+		return read("hawser-agent-node-a", "storage", "node-a-credentials") && !read(agentAccount, "kube-system", "anything")
+	})
+	cases := []struct {
+		account, namespace, name string
+		want                     bool
+	}{
+		{agentAccount, "storage", "common-credentials", true},
+		{agentAccount, "storage", "node-a-credentials", false},
+		{agentAccount, "storage", "anything", false},
+		{agentAccount, "kube-system", "anything", false},
+		{"hawser-agent-node-a", "storage", "node-a-credentials", true},
+		{"hawser-agent-node-a", "storage", "anything", false},
+		{"hawser-agent-node-a", "kube-system", "anything", false},
+	}
+	for _, c := range cases {
+		if got := read(c.account, c.namespace, c.name); got != c.want {
+			t.Errorf("%s may read %s/%s: %t, want %t", c.account, c.namespace, c.name, got, c.want)
+		}
+	}
+	own := permission{resource: "nodevolumestates/status", group: "volumes.hawser.io"}
+	if !in.allowed(t, "hawser-agent-node-a", "update", own, "node-a") {
+		t.Error("the node's own service account cannot report")
+	}
+}
+
+// documented is the block of YAML in a page of docs that begins with this line.
+func documented(t *testing.T, page, firstLine string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "```yaml\n"+firstLine)
+	block, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		t.Fatalf("docs/%s has no block of YAML that begins with %q", page, firstLine)
+	}
+	return "#" + block
+}
+
+// grantEverything lets a service account do all that Hawser's own objects allow, so that what stops it is a policy.
+func (in installation) grantEverything(t *testing.T, account string) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"},
+	}}}
+	role.Name = "test-everything"
+	binding := &rbacv1.ClusterRoleBinding{
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: account}},
+	}
+	binding.Name = fmt.Sprintf("test-everything-%s", account)
+	for _, object := range []client.Object{role, binding} {
+		if err := in.admin.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the grant holds", func(context.Context) bool {
+		return in.allowed(t, account, "delete", permission{resource: "leases", group: "coordination.k8s.io", namespace: system}, "")
+	})
+}
