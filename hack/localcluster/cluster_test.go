@@ -64,9 +64,6 @@ func newWorld(t *testing.T) *world {
 		t.Fatalf("building the launcher: %v\n%s", err, output)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			w.showLogs()
-		}
 		w.run("down", "--purge")
 		if err := os.RemoveAll(dir); err != nil { // holds but the launcher now
 			t.Error(err)
@@ -120,6 +117,8 @@ func TestALocalClusterLivesAndDies(t *testing.T) {
 	t.Run("a driver whose socket vanishes is listed no more", w.sub((*world).driverIsUnlisted))
 	t.Run("every request stands in the audit log under its user", w.sub((*world).auditLogNamesUsers))
 	t.Run("a part can be stopped and started again", w.sub((*world).apiServerComesBack))
+	t.Run("a silent node sends no heartbeat until it wakes", w.sub((*world).nodeFallsSilent))
+	t.Run("a program can be run beside it", w.sub((*world).guestRuns))
 	t.Run("no process is left behind", w.sub((*world).nothingIsLeft))
 }
 
@@ -128,6 +127,11 @@ func (w *world) sub(step func(*world)) func(*testing.T) {
 	return func(t *testing.T) {
 		inner := *w
 		inner.T = t
+		defer func() {
+			if t.Failed() {
+				inner.showLogs()
+			}
+		}()
 		step(&inner)
 	}
 }
@@ -431,8 +435,60 @@ func (w *world) apiServerComesBack() {
 	}
 }
 
+// nodeFallsSilent takes the node's Ready condition away, as the node lifecycle controller does in
+// time: a node that speaks puts it right at once, a silent one only when it wakes.
+func (w *world) nodeFallsSilent() {
+	ready := func(ctx context.Context) (bool, error) {
+		node, err := w.client.CoreV1().Nodes().Get(ctx, "node-b", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}), nil
+	}
+	doubt := func() {
+		patch := []byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown"}]}}`)
+		_, err := w.client.CoreV1().Nodes().
+			Patch(w.Context(), "node-b", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	doubt()
+	w.eventually("a doubted node reports Ready", ready)
+
+	w.run("silence", "node-b")
+	w.eventually("the silence is noticed", func(context.Context) (bool, error) {
+		log, err := os.ReadFile(w.layout.Log("node-parts"))
+		return bytes.Contains(log, []byte("the node falls silent")), err
+	})
+	doubt()
+	// An answer took milliseconds above.
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, time.Second, true, ready)
+	if err == nil {
+		w.Error("a silent node reported Ready")
+	}
+	w.run("wake", "node-b")
+	w.eventually("a node that woke reports Ready", ready)
+}
+
+func (w *world) guestRuns() {
+	w.run("run", "--name", "guest", "--", "tail", "-f", w.layout.AdminKubeconfig())
+	running := func() bool {
+		return slices.ContainsFunc(w.processes(), func(p string) bool { return strings.HasPrefix(p, "tail -f") || strings.Contains(p, "/tail -f") })
+	}
+	w.eventually("the guest runs", func(context.Context) (bool, error) { return running(), nil })
+	w.run("stop", "guest")
+	if running() {
+		w.Error("the guest still runs")
+	}
+	w.run("start", "guest")
+	w.eventually("the guest runs again", func(context.Context) (bool, error) { return running(), nil })
+}
+
 func (w *world) nothingIsLeft() {
-	if left := w.processes(); len(left) < 6 { // the five, and the attacher below the one that keeps it
+	if left := w.processes(); len(left) < 7 { // the five, the attacher below the one that keeps it, the guest
 		w.Fatalf("processes are not found by their arguments: %v", left)
 	}
 	w.run("down")

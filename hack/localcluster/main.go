@@ -13,10 +13,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
@@ -27,8 +30,9 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster up      --dir DIR --nodes 2 [flags]   bring it up, or mend it; prints the KUBECONFIG
   localcluster down    --dir DIR [--purge]           stop it, and delete its directory
   localcluster status  --dir DIR                     list what runs; fails when something does not
-  localcluster stop    --dir DIR PART                stop etcd, kube-apiserver, kube-controller-manager,
-  localcluster start   --dir DIR PART                  node-parts or csi-attacher; start it as it was
+  localcluster stop    --dir DIR NAME                stop etcd, kube-apiserver, kube-controller-manager,
+                                                     node-parts, csi-attacher, or what "run" started
+  localcluster start   --dir DIR NAME                start it again as it was
   localcluster run     --dir DIR --name NAME -- PROGRAM [ARGUMENT ...]
                                                      start a program that down stops
   localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
@@ -161,7 +165,17 @@ func runGuest(_ context.Context, flags *pflag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	return cluster.Run(l, *name, flags.Arg(0), flags.Args()[1:])
+	if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
+		return fmt.Errorf("--name: %q is no name: %s", *name, problems[0])
+	}
+	program, err := exec.LookPath(flags.Arg(0))
+	if err == nil {
+		program, err = filepath.Abs(program) // "start" may come from another directory
+	}
+	if err != nil {
+		return fmt.Errorf("finding the program: %w", err)
+	}
+	return cluster.Run(l, *name, program, flags.Args()[1:])
 }
 
 func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error {
