@@ -23,7 +23,7 @@ const (
 	GuardOneAttachment Guard = "OneAttachment"
 	// GuardOneUse: a volume still in use under another UID has to be released first.
 	GuardOneUse Guard = "OneUse"
-	// GuardForcedAwayReported: after a forced detach the agent first reports the old UID gone, or a new boot.
+	// GuardForcedAwayReported: after a forced detach the agent first reports that it has nothing in use.
 	GuardForcedAwayReported Guard = "ForcedAwayReported"
 	// GuardNameHeld: an attachment that is forced away keeps its name taken.
 	GuardNameHeld Guard = "NameHeld"
@@ -65,6 +65,6 @@ const (
 	GuardKubeletReleased Guard = "KubeletReleased"
 	// GuardUnlisted: the Node's volumesAttached does not list the volume any more.
 	GuardUnlisted Guard = "Unlisted"
-	// GuardAgentLooked: the agent looked at its node after Detaching was written, because a kubelet that was restarted forgets.
+	// GuardAgentLooked: the agent looked at its node after the unlisting, because a kubelet that was restarted forgets.
 	GuardAgentLooked Guard = "AgentLooked"
 )

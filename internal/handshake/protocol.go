@@ -124,15 +124,12 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	)
 }
 
-// ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports a new
-// boot, or nothing in use under any UID. No report is too old for that: once Detaching stands the
-// agent cannot take the volume into use, so what it did not use then it does not use now.
+// ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports nothing in
+// use, under any UID. No report is too old for that: once Detaching stands the agent cannot take the
+// volume into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
+// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it.
 func ForcedAwayReported(n Node) bool {
-	if !n.Entry.Forced {
-		return true
-	}
-	rebooted := n.Entry.BootID != "" && n.BootID != n.Entry.BootID
-	return n.Reported && (rebooted || !n.Use.InUse)
+	return !n.Entry.Forced || n.Reported && !n.Use.InUse
 }
 
 // MayReleaseIntent says whether the release finalizer may be taken off an intent that is being deleted: n is its

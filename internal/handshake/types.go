@@ -70,8 +70,6 @@ type Entry struct {
 	Detached bool
 	// Forced: Detaching rests on evidence other than the agent's release.
 	Forced bool
-	// BootID of the node when the detach was forced.
-	BootID string
 }
 
 // Use is the agent's line for one volume in one NodeVolumeState.
@@ -90,8 +88,6 @@ type Node struct {
 	Reported bool
 	// Looked: the agent has looked at its node after it saw this version's spec.
 	Looked bool
-	// BootID that the agent reported.
-	BootID string
 	Entry  Entry
 	Use    Use
 }

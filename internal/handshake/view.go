@@ -21,13 +21,12 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 	n := Node{
 		Exists:   true,
 		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
-		BootID:   nvs.Status.BootID,
 	}
 	n.Looked = n.Reported && nvs.Status.ObservedGeneration >= nvs.Generation
 	if a := AttachmentOf(nvs, volumeName); a != nil {
 		n.Entry = Entry{State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil}
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-			n.Entry.Forced, n.Entry.BootID = true, a.Evidence.BootID
+			n.Entry.Forced = true
 		}
 	}
 	if v := VolumeOf(nvs, volumeName); v != nil {

@@ -1,0 +1,100 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+// Invariant names what has to hold; the empty one is none.
+type Invariant string
+
+const (
+	// I1: what is staged is attached there under its UID, but on evidence.
+	I1 Invariant = "I1 staged only while attached"
+	// I2: the driver's unpublish is called only for what is not in use there, but on evidence.
+	I2 Invariant = "I2 no unpublish while in use"
+	// I3: an exclusive volume is usable on one node at most.
+	I3 Invariant = "I3 exclusive on one node"
+	// I4: wherever things stand, without a further fault they can all be released, and the volume used anywhere.
+	I4 Invariant = "I4 released is detached in the end"
+	// I5: after a forced detach nothing of the old mount reaches the volume, or it was said that it may.
+	I5 Invariant = "I5 nothing after a forced detach"
+	// I6: there is no publication for an intent that we let go.
+	I6 Invariant = "I6 no publication without its intent"
+)
+
+// broken names the first invariant that does not hold in s.
+func (m *model) broken(s *state) Invariant {
+	usable := 0
+	for i := range m.nodes {
+		n := &s.node[i]
+		if n.hold.kind == holdNone {
+			continue
+		}
+		if n.usable() {
+			usable++
+		}
+		excused := n.isExcused(n.hold.uid)
+		if !excused && !n.usable() {
+			return I1
+		}
+		if b := m.reaches(n); b != "" {
+			return b
+		}
+		if n.intent.published && n.intent.phase == intentAbsent && !n.intent.lost && !excused {
+			return I6
+		}
+	}
+	if m.exclusive && usable > 1 {
+		return I3
+	}
+	return ""
+}
+
+// reaches: a mount that has outlived its unpublish. Where the driver cuts the node's access it must not be opened
+// again while that mount is there; where it does not, the entry must say so.
+func (m *model) reaches(n *nodeState) Invariant {
+	if !n.hold.cut || m.lost {
+		return ""
+	}
+	if m.cuts && n.va.published() {
+		return I5
+	}
+	if !m.cuts && !n.entry.unprotected {
+		return I5
+	}
+	return ""
+}
+
+// unpublishBreaks is asked just before the driver's unpublish.
+func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
+	if st.lost && n.isExcused(n.va.uid) {
+		return ""
+	}
+	held := n.hold.kind != holdNone && !n.isExcused(n.hold.uid)
+	called := n.call != 0 && !n.isExcused(n.call)
+	if held || called {
+		return I2
+	}
+	return ""
+}
+
+// clean: nothing is left of any use, on any node; an exclusive volume's claim stays with its last holder.
+func (m *model) clean(s *state) bool {
+	for i := range m.nodes {
+		n := &s.node[i]
+		if n.va.phase != vaNone || n.entry.state != noEntry || n.use.inUse || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite {
+			return false
+		}
+		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse || n.kubelet.listed {
+			return false
+		}
+	}
+	return s.claim.from == 0
+}
+
+// used: the volume can be used on node i, with the full knowledge of everyone.
+func (m *model) used(s *state, i int) bool {
+	n := &s.node[i]
+	return n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid && (!m.intents || n.intent.published)
+}

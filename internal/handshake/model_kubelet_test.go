@@ -1,0 +1,141 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+// The kubelet as publisher. Its memory is lost when it is restarted; then it drops volumes from volumesInUse that
+// are still mounted. Before a call it writes a record of its own (vol_data.json), which the agent
+// reads together with the mount table.
+
+func (st *stepper) kubeletActs(n int) {
+	h := &st.from.node[n]
+	k := h.kubelet
+	with := func(kind actKind, nodeWritten bool, change func(*nodeState)) {
+		s := st.from
+		change(&s.node[n])
+		if nodeWritten {
+			st.wroteNode(&s)
+		}
+		st.emit(act{kind: kind, node: uint8(n)}, s)
+	}
+	if !k.inUse {
+		with(actKubeletInUse, true, func(h *nodeState) { h.kubelet.inUse = true })
+	}
+	if k.inUse && !k.verified && h.call == 0 && h.hold.kind == holdNone {
+		// Dropped after a restart although it is mounted, or because nothing is.
+		with(actKubeletForgets, true, func(h *nodeState) { h.kubelet.inUse = false })
+	}
+	if k.inUse && k.listed && !k.verified && h.call == 0 && h.va.phase == vaAttached {
+		with(actKubeletVerifies, false, func(h *nodeState) { h.kubelet.verified = true })
+	}
+	if k.verified && h.call == 0 && h.hold.kind == holdNone {
+		with(actKubeletCalls, false, func(h *nodeState) { h.rec.uid, h.call = h.va.uid, h.va.uid })
+	}
+	if h.call != 0 {
+		with(actCallMounts, false, func(h *nodeState) {
+			h.hold, h.call = hold{kind: holdMounted, uid: h.call}, 0
+		})
+		with(actCallFails, false, func(h *nodeState) { h.call = 0 })
+	}
+	if h.call == 0 && (h.hold.kind != holdNone || h.rec.uid != 0) {
+		with(actKubeletUnmounts, false, func(h *nodeState) { h.hold, h.rec, h.kubelet.verified = hold{}, record{}, false })
+	}
+	if k.verified || k.inUse && (h.hold.kind != holdNone || h.call != 0) {
+		s := st.from
+		s.node[n].kubelet.verified = false
+		if h.hold.kind != holdNone || h.call != 0 {
+			s.node[n].kubelet.inUse = false
+		}
+		st.wroteNode(&s)
+		st.fault(act{kind: actKubeletRestarts, node: uint8(n)}, s)
+	}
+}
+
+// observerActs: the agent reads the state, looks at the host and then reports at the version that it read.
+func (st *stepper) observerActs(n int) {
+	h := &st.from.node[n]
+	if !h.exists {
+		return
+	}
+	sees := h.hold.kind != holdNone || h.rec.uid != 0
+	if !h.kubelet.looking {
+		s := st.from
+		s.node[n].kubelet.looking, s.node[n].kubelet.saw = true, sees
+		st.emit(act{kind: actLook, node: uint8(n)}, s)
+		return
+	}
+	s := st.from
+	saw := h.kubelet.saw
+	st.wroteState(&s, n)
+	g := &s.node[n]
+	g.reported, g.looked, g.acked = true, true, true
+	g.kubelet.looking, g.kubelet.saw = false, false
+	g.use = useState{}
+	if saw {
+		g.use = useState{h.entry.uid, true}
+		if h.entry.uid == 0 {
+			g.use.uid = h.va.uid
+		}
+	}
+	st.emit(act{kind: actReportLook, node: uint8(n)}, s)
+}
+
+func (k kubeletState) view() KubeletLists { return KubeletLists{Attached: k.listed, InUse: k.inUse} }
+
+// beginListing reads the Node; its version is what the list is written at.
+func (st *stepper) beginListing(i, n int) {
+	if st.from.node[n].kubelet.listed {
+		return
+	}
+	s := st.from
+	s.leader[i] = leader{pc: listing, node: uint8(n)}
+	st.emit(act{actReadNode, uint8(n), uint8(i), 0}, s)
+}
+
+// unlist: Detaching stands, then the Node is read and written.
+func (st *stepper) unlist(i, n int) {
+	h := &st.from.node[n]
+	if st.rules.MayUnlistAttached(h.view(), h.kubelet.view()) != GuardNone {
+		return
+	}
+	s := st.from
+	s.node[n].kubelet.listed = false
+	if h.kubelet.listed || st.without != effectUnlistChanges {
+		st.wroteNode(&s)
+	}
+	s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
+	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
+}
+
+func (st *stepper) listActs(i int, l leader) {
+	h := &st.from.node[l.node]
+	s := st.from
+	switch l.pc {
+	case listing:
+		if st.rules.MayListAttached(h.view()) == GuardNone {
+			s.leader[i].pc = list
+			st.emit(act{actReadStateForList, l.node, uint8(i), 0}, s)
+		}
+	case list:
+		s.leader[i] = leader{}
+		s.node[l.node].kubelet.listed = true
+		st.wroteNode(&s)
+		st.emit(act{actList, l.node, uint8(i), 0}, s)
+	case unlisted:
+		s.leader[i].pc = awaiting
+		if st.without != effectLookAgain {
+			st.wroteSpec(&s, int(l.node))
+		}
+		st.emit(act{actFence, l.node, uint8(i), 0}, s)
+	case awaiting:
+		if l.uid != h.va.uid || h.va.terminating() {
+			return
+		}
+		if st.rules.MayDeleteUnderKubelet(h.view(), h.kubelet.view(), h.va.view()) == GuardNone {
+			s.leader[i].pc = deleting
+			st.emit(act{actDecideDelete, l.node, uint8(i), 0}, s)
+		}
+	}
+}

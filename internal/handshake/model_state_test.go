@@ -1,0 +1,330 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The model is a small cluster as one comparable value: everything that the API server, the
+// driver's backend, the hosts and the processes remember. Two devices keep it finite without bounding
+// how long it runs:
+//
+//   - UIDs matter only by equality, so each state is renamed to a canonical form. A
+//     volume may move, be detached and come back any number of times.
+//   - A copy that was read at a version matters only while that version is current: once the object was
+//     written, the compare-and-swap that waits for it is bound to fail, and the one who holds the copy can as well
+//     begin again. So an act that carries a version falls back to idle when its object is written; that is the
+//     comparison of resourceVersions, and it is what the removed guard "compare-and-swap" takes away.
+//
+// What is wanted is not part of a state: every process may at any moment take up any act
+// that the protocol lets it do, as if the wish had changed or its cache were arbitrarily old.
+
+// phase of a VolumeAttachment, with what the driver's attacher did for it.
+type phase uint8
+
+const (
+	vaNone      phase = iota
+	vaNew             // created, not seen by the attacher
+	vaPublished       // the driver has published, the status does not say so yet
+	vaAttached        // status.attached
+	vaGoing           // terminating, still published
+	vaNameOnly        // terminating, unpublished, kept by our finalizer
+)
+
+type attachmentState struct {
+	phase    phase
+	uid      uint8
+	nameHeld bool
+}
+
+func (v attachmentState) published() bool {
+	return v.phase == vaPublished || v.phase == vaAttached || v.phase == vaGoing
+}
+
+func (v attachmentState) terminating() bool { return v.phase == vaGoing || v.phase == vaNameOnly }
+
+type entryState uint8
+
+const (
+	noEntry entryState = iota
+	entryAttached
+	entryDetaching
+)
+
+type entry struct {
+	state                         entryState
+	uid                           uint8
+	detached, forced, unprotected bool
+}
+
+type useState struct {
+	uid   uint8
+	inUse bool
+}
+
+// record is what an agent, or the kubelet, wrote to disk before it called the driver.
+type record struct {
+	uid uint8
+	// pending: a call may be running whose end is not known.
+	pending bool
+	// released: an unstage was seen to end well.
+	released bool
+}
+
+// free: the record does not keep the agent from using the volume under uid.
+func (r record) free(uid uint8) bool {
+	return r.uid == 0 || r.uid == uid || r.released && !r.pending
+}
+
+type holdKind uint8
+
+const (
+	holdNone    holdKind = iota
+	holdStaged           // the driver has the volume on the node, the mount table does not show it
+	holdMounted          // the mount table shows it
+)
+
+// hold is what really is on the host.
+type hold struct {
+	kind holdKind
+	uid  uint8
+	// cut: it has outlived the unpublish of its attachment.
+	cut bool
+}
+
+type writeKind uint8
+
+const (
+	noWrite writeKind = iota
+	writeInUse
+	writeClear
+)
+
+// lateWrite is an agent's write that nobody waits for any more and that may still arrive.
+type lateWrite struct {
+	kind writeKind
+	uid  uint8
+}
+
+type nodeState struct {
+	va attachmentState
+
+	// NodeVolumeState
+	exists, reported, looked bool
+	entry                    entry
+	use                      useState
+	booted                   bool // the agent has reported the host's present boot
+
+	// the host and its agent
+	up    bool
+	acked bool // the agent's last write was acknowledged to this process
+	rec   record
+	hold  hold
+	call  uint8 // UID of the stage call that is running
+	waits bool  // the agent waits for the call
+	late  lateWrite
+
+	// excused is what the invariants remember and no process reads: the set of UIDs that were
+	// forced away, or lost to someone else.
+	excused uint64
+
+	intent  intentState
+	kubelet kubeletState
+}
+
+func (n *nodeState) isExcused(uid uint8) bool { return uid != 0 && n.excused&(1<<uid) != 0 }
+
+// usable: staged through a live attachment.
+func (n *nodeState) usable() bool {
+	return n.hold.kind != holdNone && n.hold.uid == n.va.uid && n.va.published()
+}
+
+type intentPhase uint8
+
+const (
+	intentAbsent intentPhase = iota
+	intentLive
+	intentDeleting
+)
+
+// intentState is one intent for the node, as one that publishes sees it (only in worlds with intents).
+type intentState struct {
+	phase intentPhase
+	// acknowledged: the agent answered that it does not publish it.
+	acknowledged bool
+	// cached is the agent's view of it.
+	cached intentPhase
+	// cleared: the agent has decided to publish.
+	cleared bool
+	// published for this intent.
+	published bool
+	// lost: the object went without its finalizer having been taken off by us.
+	lost bool
+}
+
+// kubeletState is the Node object and the kubelet's memory (only in worlds where the kubelet publishes).
+type kubeletState struct {
+	listed, inUse bool
+	verified      bool
+	// looking: the agent has looked and is about to report; saw is what it saw.
+	looking, saw bool
+}
+
+type claimState struct {
+	exists       bool
+	holder, from uint8 // node + 1
+}
+
+// pc says what a leader has done of its present act.
+type pc uint8
+
+const (
+	idle      pc = iota
+	attaching    // has made some of the reads before Attached
+	attached     // is about to write Attached
+	marking      // is about to write Detaching (only where compare-and-swap is left out)
+	deleting     // is about to DELETE
+	moving       // is about to move the claim
+	fencing      // has read the claim that is being moved
+	fence        // is about to write the fence
+	fenced       // is about to clear MovedFrom
+	releasing    // is about to take the finalizer off the intent
+	listing      // has read the Node
+	list         // is about to put the volume into volumesAttached
+	unlisted     // has taken the volume out of volumesAttached
+	awaiting     // waits for the agent to look
+)
+
+// leader is one process of the cluster controller with all it keeps between two requests.
+type leader struct {
+	pc    pc
+	node  uint8
+	uid   uint8
+	reads uint8 // how many of the reads before Attached are done
+	claim claimState
+	va    attachmentState
+}
+
+type state struct {
+	node   [2]nodeState
+	claim  claimState
+	leader [2]leader
+	// older is what a cache may still show (only where live reads are left out).
+	older struct {
+		claim claimState
+		va    [2]attachmentState
+	}
+}
+
+var uidNames = func() (names [64]types.UID) {
+	for i := range names {
+		if i > 0 {
+			names[i] = types.UID("u" + strconv.Itoa(i))
+		}
+	}
+	return names
+}()
+
+var nodeNames = [...]string{"", "node-a", "node-b"}
+
+// view is the node's state as the protocol sees it.
+func (n *nodeState) view() Node {
+	if !n.exists {
+		return Node{}
+	}
+	return Node{
+		Exists: true, Reported: n.reported, Looked: n.looked,
+		Entry: Entry{
+			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
+			Detached: n.entry.detached, Forced: n.entry.forced,
+		},
+		Use: Use{UID: uidNames[n.use.uid], InUse: n.use.inUse},
+	}
+}
+
+func (c claimState) view() Claim {
+	return Claim{Exists: c.exists, Holder: nodeNames[c.holder], MovedFrom: nodeNames[c.from]}
+}
+
+func (v attachmentState) view() Attachment {
+	return Attachment{
+		Exists: v.phase != vaNone, UID: uidNames[v.uid], Attached: v.phase == vaAttached || v.phase == vaGoing,
+		Terminating: v.terminating(), NameHeld: v.nameHeld, Unpublished: v.phase == vaNameOnly,
+	}
+}
+
+func (i intentState) view() Intent {
+	return Intent{Exists: i.phase != intentAbsent, Deleting: i.phase == intentDeleting}
+}
+
+// naming gives the UIDs of one node new names in their order of appearance.
+type naming struct {
+	names [64]uint8
+	last  uint8
+}
+
+func (m *naming) rename(u *uint8) {
+	if *u == 0 {
+		return
+	}
+	if m.names[*u] == 0 {
+		m.last++
+		m.names[*u] = m.last
+	}
+	*u = m.names[*u]
+}
+
+// canonical renames UIDs and sorts the leaders, who are interchangeable.
+func (s state) canonical() state {
+	var uids [2]naming
+	for i := range s.node {
+		n, m := &s.node[i], &uids[i]
+		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &s.older.va[i].uid} {
+			m.rename(u)
+		}
+	}
+	a, b := &s.leader[0], &s.leader[1]
+	if a.key(&uids[a.node]) < b.key(&uids[b.node]) {
+		*a, *b = *b, *a
+	}
+	for i := range s.leader {
+		l := &s.leader[i]
+		uids[l.node].rename(&l.uid)
+		uids[l.node].rename(&l.va.uid)
+	}
+	for i := range s.node {
+		// Of a UID that nothing names any more it does not matter that it was once forced away.
+		old := s.node[i].excused
+		s.node[i].excused = 0
+		for u := uint8(1); old>>u != 0; u++ {
+			if name := uids[i].names[u]; name != 0 && old&(1<<u) != 0 {
+				s.node[i].excused |= 1 << name
+			}
+		}
+	}
+	return s
+}
+
+// key orders leaders, with the names that their UIDs already have; an idle one comes last.
+func (l leader) key(m *naming) uint64 {
+	k := uint64(l.pc)<<8 | uint64(l.node)
+	k = k<<8 | uint64(m.names[l.uid])
+	k = k<<4 | uint64(l.reads)
+	k = k<<4 | uint64(l.claim.holder)<<2 | uint64(l.claim.from)
+	k = k<<4 | uint64(l.va.phase)
+	k = k<<8 | uint64(m.names[l.va.uid])
+	k <<= 2
+	if l.claim.exists {
+		k |= 1
+	}
+	if l.va.nameHeld {
+		k |= 2
+	}
+	return k
+}

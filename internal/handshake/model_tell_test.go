@@ -1,0 +1,275 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import (
+	"fmt"
+	"strings"
+)
+
+type actKind uint8
+
+const (
+	actNone actKind = iota
+	// attacher and world
+	actPublish
+	actStatusAttached
+	actUnpublish
+	actReboot
+	actStrangerDeletes
+	actStateLost
+	actStateCreated
+	// leaders
+	actGiveUp
+	actCreate
+	actReadState
+	actReadClaim
+	actReadVA
+	actWriteAttached
+	actDecideDetaching
+	actWriteDetaching
+	actWriteForced
+	actHoldName
+	actDecideDelete
+	actDelete
+	actForget
+	actMarkDetached
+	actFreeName
+	actCreateClaim
+	actDecideMove
+	actMoveClaim
+	actReadMovedClaim
+	actDecideFence
+	actFence
+	actClearMovedFrom
+	actDecideRelease
+	actReleaseIntent
+	actReadNode
+	actReadStateForList
+	actList
+	actUnlist
+	// host and agent
+	actCallMounts
+	actCallStages
+	actCallFails
+	actDeadline
+	actLateWrite
+	actUnmountByHand
+	actStart
+	actCrash
+	actAbandon
+	actReport
+	actSetInUse
+	actRecord
+	actCall
+	actUnstage
+	actUnstageLies
+	actClear
+	// intents
+	actIntentCreated
+	actIntentDeleted
+	actIntentLost
+	actIntentSeen
+	actReadIntent
+	actGiveUpPublish
+	actPublishIntent
+	actUnpublishIntent
+	actAcknowledge
+	// kubelet
+	actKubeletInUse
+	actKubeletForgets
+	actKubeletVerifies
+	actKubeletCalls
+	actKubeletUnmounts
+	actKubeletRestarts
+	actLook
+	actReportLook
+)
+
+// words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the claim,
+// R what an agent still remembers.
+var words = map[actKind]string{
+	actPublish:          "attacher publishes {V}",
+	actStatusAttached:   "attacher reports {V} attached",
+	actUnpublish:        "attacher unpublishes {V}",
+	actReboot:           "{N} reboots, its mounts are gone",
+	actStrangerDeletes:  "someone else deletes {V}",
+	actStateLost:        "someone removes NodeVolumeState {N} with its finalizer",
+	actStateCreated:     "NodeVolumeState {N} is created anew",
+	actGiveUp:           "{L} begins again",
+	actCreate:           "{L} creates {V}",
+	actReadState:        "{L} reads {S}",
+	actReadClaim:        "{L} reads {C}",
+	actReadVA:           "{L} reads {V}",
+	actWriteAttached:    "{L} writes {S}",
+	actDecideDetaching:  "{L} reads {S} and is about to write Detaching",
+	actWriteDetaching:   "{L} writes {S}",
+	actWriteForced:      "{L} has evidence and writes {S}",
+	actHoldName:         "{L} puts our finalizer on {V}",
+	actDecideDelete:     "{L} reads {S} and {V} and is about to DELETE",
+	actDelete:           "{L} sends DELETE: {V}",
+	actForget:           "{L} removes the entry: {S}",
+	actMarkDetached:     "{L} marks the entry detached: {S}",
+	actFreeName:         "{L} takes our finalizer off: {V}",
+	actCreateClaim:      "{L} creates {C}",
+	actDecideMove:       "{L} reads {C}, {S} and {V} and is about to move the claim",
+	actMoveClaim:        "{L} writes {C}",
+	actReadMovedClaim:   "{L} reads {C}",
+	actDecideFence:      "{L} reads {S} and {V} and is about to fence {N}",
+	actFence:            "{L} fences {N}: {S}",
+	actClearMovedFrom:   "{L} clears MovedFrom: {C}",
+	actDecideRelease:    "{L} reads intent and {S} and is about to take the intent's finalizer off",
+	actReleaseIntent:    "{L} takes the intent's finalizer off, the intent is gone",
+	actReadNode:         "{L} reads Node {N} ({K})",
+	actReadStateForList: "{L} reads {S} and is about to list the volume as attached",
+	actList:             "{L} writes Node {N} ({K})",
+	actUnlist:           "{L} reads {S} and writes Node {N} ({K})",
+	actCallMounts:       "driver on {N} ends the stage call with a mount of {H}",
+	actCallStages:       "driver on {N} ends the stage call half way: {H} staged, not mounted",
+	actCallFails:        "driver on {N} ends the stage call, nothing staged",
+	actDeadline:         "agent {N} lets the deadline of a call pass",
+	actLateWrite:        "API server gets agent {N}'s late write: {S}",
+	actUnmountByHand:    "someone unmounts the volume on {N} by hand",
+	actStart:            "agent {N} starts",
+	actCrash:            "agent {N} dies",
+	actAbandon:          "agent {N} gives up waiting for its stage call",
+	actReport:           "agent {N} reports: {S}",
+	actSetInUse:         "agent {N} writes inUse: {S}",
+	actRecord:           "agent {N} writes its record",
+	actCall:             "agent {N} calls the driver to stage",
+	actUnstage:          "agent {N} unstages",
+	actUnstageLies:      "agent {N} unstages, the driver says done and leaves the mount",
+	actClear:            "agent {N} clears inUse: {S}",
+	actIntentCreated:    "someone creates the intent",
+	actIntentDeleted:    "someone deletes the intent",
+	actIntentLost:       "someone cuts the intent's finalizer off, the intent is gone",
+	actIntentSeen:       "agent {N} sees the intent as it is now in its cache",
+	actReadIntent:       "agent {N} reads the intent and is about to publish",
+	actGiveUpPublish:    "agent {N} gives the publication up",
+	actPublishIntent:    "agent {N} publishes for the intent",
+	actUnpublishIntent:  "agent {N} unpublishes",
+	actAcknowledge:      "agent {N} acknowledges that the intent is not published",
+	actKubeletInUse:     "kubelet {N} writes volumesInUse ({K})",
+	actKubeletForgets:   "kubelet {N} takes the volume out of volumesInUse ({K})",
+	actKubeletVerifies:  "kubelet {N} reads that the volume is attached ({K})",
+	actKubeletCalls:     "kubelet {N} calls the driver to stage",
+	actKubeletUnmounts:  "kubelet {N} unstages",
+	actKubeletRestarts:  "kubelet {N} restarts and forgets the volume ({K})",
+	actLook:             "agent {N} reads {S} and looks at its mount table",
+	actReportLook:       "agent {N} reports what it saw: {S}",
+}
+
+var answers = [...]string{"", " (the answer is lost)", " (the write is delayed)"}
+
+// teller tells a path again with names that stay: UIDs and leaders keep theirs, and objects have versions.
+type teller struct {
+	*model
+	now      state
+	versions [2]int
+	leaders  [2]string
+	lines    []string
+}
+
+func newTeller(m *model) *teller {
+	named := *m
+	named.fresh = 1
+	return &teller{model: &named, now: m.start(), versions: [2]int{1, 1}, leaders: [2]string{"leader-1", "leader-2"}}
+}
+
+// follow takes the step whose canonical outcome is to.
+func (t *teller) follow(a act, to state) {
+	var buffer []next
+	for _, n := range t.steps(t.now, buffer) {
+		if n.act.kind == a.kind && n.act.node == a.node && n.state.canonical() == to {
+			t.take(n)
+			return
+		}
+	}
+	t.lines = append(t.lines, fmt.Sprintf("(no step %q leads on)", words[a.kind]))
+}
+
+func (t *teller) take(n next) {
+	before := t.now
+	t.now = n.state
+	t.fresh++
+	for i := range t.versions {
+		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && int(n.act.node) == i {
+			t.versions[i]++
+		}
+	}
+	t.lines = append(t.lines, t.line(n.act, &before))
+}
+
+func written(before, after *nodeState) bool {
+	return before.entry != after.entry || before.use != after.use || before.reported != after.reported || before.looked != after.looked
+}
+
+func (t *teller) line(a act, before *state) string {
+	i := int(a.node)
+	after := &t.now.node[i]
+	va := after.va
+	if va.phase == vaNone {
+		va.uid = before.node[i].va.uid
+	}
+	held := after.hold.uid
+	if held == 0 {
+		held = before.node[i].call
+	}
+	line := strings.NewReplacer(
+		"{L}", t.leaders[a.who],
+		"{N}", nodeNames[i+1],
+		"{S}", fmt.Sprintf("NodeVolumeState %s v%d (%s)", nodeNames[i+1], t.versions[i], after.tell()),
+		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s %s)", nodeNames[i+1], uidNames[va.uid], va.tell()),
+		"{C}", t.now.claim.tell(),
+		"{H}", string(uidNames[held]),
+		"{K}", fmt.Sprintf("attached: %t, in use: %t", after.kubelet.listed, after.kubelet.inUse),
+	).Replace(words[a.kind])
+	if a.kind == actSetInUse || a.kind == actClear {
+		line += answers[a.detail]
+	}
+	return line
+}
+
+func (n *nodeState) tell() string {
+	if !n.exists {
+		return "absent"
+	}
+	text := "no entry"
+	if n.entry.state != noEntry {
+		text = "entry " + string(n.view().Entry.State) + " " + string(uidNames[n.entry.uid])
+	}
+	for _, w := range [...]struct {
+		ok   bool
+		word string
+	}{{n.entry.forced, " forced"}, {n.entry.detached, " detached"}, {!n.reported, ", never reported"}} {
+		if w.ok {
+			text += w.word
+		}
+	}
+	if n.use.inUse {
+		return text + ", in use " + string(uidNames[n.use.uid])
+	}
+	return text + ", not in use"
+}
+
+func (v attachmentState) tell() string {
+	text := [...]string{"gone", "new", "published", "attached", "terminating", "unpublished, its name held"}[v.phase]
+	if v.nameHeld && v.phase != vaNameOnly {
+		text += ", its name held"
+	}
+	return text
+}
+
+func (c claimState) tell() string {
+	if !c.exists {
+		return "no claim"
+	}
+	text := "the claim (" + nodeNames[c.holder]
+	if c.from != 0 {
+		text += ", moved from " + nodeNames[c.from]
+	}
+	return text + ")"
+}

@@ -1,0 +1,275 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+// world says what can happen in one exploration. Each switch multiplies the states, so several
+// worlds put together what belongs together.
+type world struct {
+	name      string
+	nodes     int
+	leaders   int
+	exclusive bool
+	// cuts: the driver's unpublish cuts the node's access, and its publish opens it again, for an old mount too.
+	cuts bool
+	// calls: a stage call takes time and can outlive its agent.
+	calls bool
+	// crash: an agent may die at any time and start again.
+	crash bool
+	// late: an agent's write may be acknowledged to nobody, or arrive late.
+	late bool
+	// reboot: a host may lose its mounts and its agent.
+	reboot bool
+	// force: evidence other than the agent's release may be given.
+	force bool
+	// lost: someone deletes a VolumeAttachment, or a NodeVolumeState comes back empty.
+	lost bool
+	// hand: someone unmounts by hand.
+	hand bool
+	// lies: a driver says that it has unstaged and has not.
+	lies bool
+	// intents: one intent is watched from its creation to its end.
+	intents bool
+	// kubelet: the kubelet mounts, and the agent only looks.
+	kubelet bool
+}
+
+// effect names a guard that is not a condition on what was read, but the way in which it is
+// read or written.
+type effect string
+
+const (
+	effectNone          effect = ""
+	effectUID           effect = "UID precondition on DELETE"
+	effectCAS           effect = "compare-and-swap"
+	effectOrderClaim    effect = "state read before claim"
+	effectOrderVA       effect = "state read before attachment"
+	effectLive          effect = "live reads"
+	effectRecord        effect = "record before the call"
+	effectDeadline      effect = "deadline survives a restart"
+	effectAcknowledged  effect = "only acknowledged writes count"
+	effectFence         effect = "fence before MovedFrom is cleared"
+	effectFenceChanges  effect = "the fence is a change"
+	effectUnprotected   effect = "unprotected detach is said"
+	effectIntentLive    effect = "intent read live"
+	effectUnlistChanges effect = "unlisting is a change"
+	effectLookAgain     effect = "agent looks again after the unlisting"
+	effectLookAfter     effect = "agent looks after it has read"
+	effectUnstageAgain  effect = "unstage again after an unknown end"
+)
+
+// model is a world and what is left out of the protocol.
+type model struct {
+	world
+	rules   Protocol
+	without effect
+	// fresh is the name of the next UID. Renaming makes it small again.
+	fresh uint8
+}
+
+// freshInExploration is above every canonical name.
+const freshInExploration = 40
+
+// act is one step of one process, told apart from the others of its state.
+type act struct {
+	kind actKind
+	node uint8
+	// who is the leader, detail whatever else tells the act.
+	who, detail uint8
+}
+
+// next is what follows a state.
+type next struct {
+	act   act
+	state state
+	// fault: the step is not one that a healthy cluster would take in the end.
+	fault bool
+	// broken names the invariant that the step itself breaks.
+	broken Invariant
+}
+
+// stepper collects what follows one state.
+type stepper struct {
+	*model
+	from state
+	out  []next
+}
+
+func (m *model) steps(s state, buffer []next) []next {
+	st := &stepper{model: m, from: s, out: buffer[:0]}
+	for n := range m.nodes {
+		st.attacher(n)
+		st.world(n)
+		if m.kubelet {
+			st.kubeletActs(n)
+			st.observerActs(n)
+		} else {
+			st.hostActs(n)
+			st.agentActs(n)
+		}
+		if m.intents {
+			st.intentActs(n)
+		}
+	}
+	for l := range m.leaders {
+		st.leaderActs(l)
+	}
+	return st.out
+}
+
+func (st *stepper) emit(a act, s state) { st.out = append(st.out, next{act: a, state: s}) }
+
+func (st *stepper) fault(a act, s state) {
+	st.out = append(st.out, next{act: a, state: s, fault: true})
+}
+
+// wroteState voids everything that waits to be written at an older version of the node's state.
+func (st *stepper) wroteState(s *state, n int) {
+	if st.without == effectCAS {
+		return
+	}
+	s.node[n].late = lateWrite{}
+	if st.without != effectLookAfter {
+		s.node[n].kubelet.looking, s.node[n].kubelet.saw = false, false
+	}
+	for i := range s.leader {
+		l := &s.leader[i]
+		if int(l.node) != n {
+			continue
+		}
+		switch l.pc {
+		case attaching:
+			if l.stateWasRead(st.readOrder()) {
+				*l = leader{}
+			}
+		case attached, marking, fence:
+			*l = leader{}
+		}
+	}
+}
+
+// wroteSpec is wroteState for the controller's writes, which the agent has not seen yet.
+func (st *stepper) wroteSpec(s *state, n int) {
+	s.node[n].looked = false
+	st.wroteState(s, n)
+}
+
+// wroteClaim voids everything that waits to be written at an older version of the claim.
+func (st *stepper) wroteClaim(s *state, was claimState) {
+	if st.without == effectLive {
+		s.older.claim = was
+	}
+	for i := range s.leader {
+		switch s.leader[i].pc {
+		case moving, fencing, fence, fenced:
+			s.leader[i] = leader{}
+		}
+	}
+}
+
+// wroteNode voids what waits to be written at an older version of the Node.
+func (st *stepper) wroteNode(s *state) {
+	for i := range s.leader {
+		switch s.leader[i].pc {
+		case listing, list:
+			s.leader[i] = leader{}
+		}
+	}
+}
+
+// attachmentChanged ends what can have no effect any more: a UID never comes back.
+func (st *stepper) attachmentChanged(s *state, n int, was attachmentState) {
+	if st.without == effectLive {
+		s.older.va[n] = was
+	}
+	if s.node[n].va.phase == vaNone {
+		s.node[n].va = attachmentState{}
+	}
+	if st.without == effectUID {
+		return
+	}
+	for i := range s.leader {
+		l := &s.leader[i]
+		if l.pc == deleting && int(l.node) == n && (l.uid != s.node[n].va.uid || s.node[n].va.terminating()) {
+			*l = leader{}
+		}
+	}
+}
+
+// attacher: the driver's external-attacher, which acts on the VolumeAttachment alone.
+func (st *stepper) attacher(n int) {
+	s := st.from
+	va := &s.node[n].va
+	was := *va
+	switch va.phase {
+	case vaNew:
+		va.phase = vaPublished
+		st.emit(act{kind: actPublish, node: uint8(n)}, s)
+	case vaPublished:
+		va.phase = vaAttached
+		st.attachmentChanged(&s, n, was)
+		st.emit(act{kind: actStatusAttached, node: uint8(n)}, s)
+	case vaGoing:
+		broken := st.unpublishBreaks(&s.node[n])
+		if h := &s.node[n].hold; h.kind != holdNone {
+			h.cut = true
+		}
+		va.phase = vaNone
+		if va.nameHeld {
+			va.phase = vaNameOnly
+		}
+		st.attachmentChanged(&s, n, was)
+		st.out = append(st.out, next{act: act{kind: actUnpublish, node: uint8(n)}, state: s, broken: broken})
+	}
+}
+
+// world: what befalls a node from outside.
+func (st *stepper) world(n int) {
+	if st.reboot {
+		s := st.from
+		h := &s.node[n]
+		h.hold, h.call, h.waits, h.up, h.acked = hold{}, 0, false, false, false
+		// The record carries the boot ID, so that what it speaks of is known to be over.
+		h.rec.pending, h.rec.released = false, h.rec.uid != 0
+		h.booted = false
+		st.fault(act{kind: actReboot, node: uint8(n)}, s)
+	}
+	if !st.lost {
+		return
+	}
+	if va := st.from.node[n].va; va.phase != vaNone && !va.terminating() {
+		s := st.from
+		s.node[n].excused |= 1 << va.uid
+		st.deleteAttachment(&s, n)
+		st.fault(act{kind: actStrangerDeletes, node: uint8(n)}, s)
+	}
+	if st.from.node[n].exists {
+		s := st.from
+		h := &s.node[n]
+		h.exists, h.reported, h.looked, h.entry, h.use, h.booted, h.acked = false, false, false, entry{}, useState{}, false, false
+		st.wroteSpec(&s, n)
+		st.fault(act{kind: actStateLost, node: uint8(n)}, s)
+	} else {
+		s := st.from
+		s.node[n].exists = true
+		st.wroteSpec(&s, n)
+		st.emit(act{kind: actStateCreated, node: uint8(n)}, s)
+	}
+}
+
+// deleteAttachment is the API server's DELETE: what has finalizers stays, terminating.
+func (st *stepper) deleteAttachment(s *state, n int) {
+	va := &s.node[n].va
+	was := *va
+	switch {
+	case va.phase != vaNew:
+		va.phase = vaGoing
+	case va.nameHeld:
+		va.phase = vaNameOnly
+	default:
+		va.phase = vaNone
+	}
+	st.attachmentChanged(s, n, was)
+}
