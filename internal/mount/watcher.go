@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,13 +30,15 @@ func (w *Watcher) Changes() <-chan struct{} { return w.changes }
 // Start watches until ctx ends, which is no error. It signals once when the watch stands, so that
 // whoever then reads the table has missed nothing.
 func (w *Watcher) Start(ctx context.Context) error {
-	table, err := os.Open(w.path)
+	// Not os.Open, which gives the file to the Go runtime's poller as well: the kernel tells each change once for each
+	// open file, and the runtime would take some of them away.
+	table, err := unix.Open(w.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("opening mount table: %w", err)
+		return fmt.Errorf("opening mount table %s: %w", w.path, err)
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return errors.Join(fmt.Errorf("creating eventfd: %w", err), table.Close())
+		return errors.Join(fmt.Errorf("creating eventfd: %w", err), unix.Close(table))
 	}
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -45,11 +46,11 @@ func (w *Watcher) Start(ctx context.Context) error {
 		// The counter of a fresh eventfd cannot overflow by this one write.
 		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	})
-	err = w.loop(ctx, int(table.Fd()), wake)
+	err = w.loop(ctx, table, wake)
 	if !stop() {
 		<-woken // the write must not hit another file that got the descriptor's number
 	}
-	return errors.Join(err, unix.Close(wake), table.Close())
+	return errors.Join(err, unix.Close(wake), unix.Close(table))
 }
 
 // loop blocks in poll: the Go runtime's own poller does not wait for POLLPRI, by which the kernel tells of mounts.

@@ -1,0 +1,136 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestACallThatIsGivenUpKeepsItsPathBusy(t *testing.T) {
+	m := New(Options{})
+	release := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	entered := make(chan struct{})
+	go func() {
+		<-entered
+		cancel()
+	}()
+	err := m.run(ctx, changes, "unmount", "/stuck", func() error {
+		close(entered)
+		<-release
+		return nil
+	})
+	var pending *PendingError
+	if !errors.As(err, &pending) || !errors.Is(err, context.Canceled) || pending.Call.Operation != "unmount" {
+		t.Fatalf("error: %v", err)
+	}
+	if call, ok := m.Busy("/stuck/"); !ok || call.Path != "/stuck" {
+		t.Errorf("busy: %+v, %v", call, ok)
+	}
+	err = m.run(t.Context(), changes, "bind", "/stuck", func() error { panic("must not run") })
+	if !IsPending(err) {
+		t.Errorf("second call: %v", err)
+	}
+	if err := m.run(t.Context(), changes, "bind", "/free", func() error { return nil }); err != nil {
+		t.Errorf("another path: %v", err)
+	}
+	if err := m.run(t.Context(), looks, "usage lookup", "/stuck", func() error { return nil }); err != nil {
+		t.Errorf("a look: %v", err)
+	}
+	close(release)
+	// It waits for the stuck call's goroutine, which nothing else does.
+	for {
+		if err := m.run(t.Context(), changes, "bind", "/stuck", func() error { return nil }); err == nil {
+			break
+		} else if !IsPending(err) {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := m.Busy("/stuck"); ok {
+		t.Error("busy for ever")
+	}
+}
+
+func TestASecondCallWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{})
+		release, order := make(chan struct{}), make(chan string, 2)
+		first := func() error { <-release; order <- "first"; return nil }
+		errs := make(chan error, 2)
+		go func() { errs <- m.run(t.Context(), changes, "bind", "/path", first) }()
+		synctest.Wait()
+		go func() {
+			errs <- m.run(t.Context(), changes, "bind", "/path", func() error { order <- "second"; return nil })
+		}()
+		synctest.Wait()
+		close(release)
+		if err := errors.Join(<-errs, <-errs); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := <-order, <-order; a != "first" || b != "second" {
+			t.Errorf("order: %s, %s", a, b)
+		}
+	})
+}
+
+func TestACallWithAnEndedContextDoesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := New(Options{}).run(ctx, changes, "bind", "/path", func() error { panic("must not run") })
+	if !errors.Is(err, context.Canceled) || IsPending(err) {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// A FUSE filesystem that nobody serves hangs as a dead NFS server does.
+func TestAFilesystemThatHangsHoldsUpNothingElse(t *testing.T) {
+	needsRoot(t)
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("LEFT OUT (needs fuse): %v", err)
+	}
+	dir := workspace(t)
+	stuck, free := mkdir(t, dir, "stuck"), mkdir(t, dir, "free")
+	if err := unix.Mount("dead", stuck, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		t.Fatal(err)
+	}
+	m := New(Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience/100)
+	defer cancel()
+	if _, err := m.Usage(ctx, stuck); !IsPending(err) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("usage of the dead filesystem: %v", err)
+	}
+	if calls := m.Running(); len(calls) != 1 || calls[0].Path != stuck {
+		t.Errorf("running: %+v", calls)
+	}
+	if _, err := m.Usage(t.Context(), free); err != nil {
+		t.Errorf("usage of another: %v", err)
+	}
+	if err := m.EnsureDir(t.Context(), stuck, 0o755); err != nil {
+		t.Errorf("looking whether the mount point is there: %v", err)
+	}
+	if err := m.UnmountLazily(t.Context(), stuck); err != nil {
+		t.Errorf("unmounting the dead filesystem: %v", err)
+	}
+	if err := unix.Close(fuse); err != nil {
+		t.Fatal(err)
+	}
+	for len(m.Running()) != 0 { // the kernel fails the call once the server is gone for good
+		if _, err := m.Usage(t.Context(), stuck); err != nil && !IsPending(err) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.ReadDir(stuck); err != nil {
+		t.Error(err)
+	}
+}

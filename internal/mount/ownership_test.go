@@ -1,0 +1,139 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const group = 2000
+
+func mode(t *testing.T, path string) (fs.FileMode, uint32) {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode(), info.Sys().(*syscall.Stat_t).Gid
+}
+
+func expectMode(t *testing.T, path string, want fs.FileMode, gid uint32) {
+	t.Helper()
+	if got, g := mode(t, path); got != want || g != gid {
+		t.Errorf("%s: %v of group %d, expected %v of %d", path, got, g, want, gid)
+	}
+}
+
+func chmod(t *testing.T, path string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheGroupMayReadAndWriteEverything(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	root, outside := mkdir(t, dir, "root"), write(t, filepath.Join(dir, "outside"), "")
+	sub, other := mkdir(t, root, "sub"), mkdir(t, root, "other")
+	file, program := write(t, filepath.Join(sub, "file"), ""), write(t, filepath.Join(sub, "program"), "")
+	chmod(t, file, 0o400)
+	chmod(t, program, 0o755|fs.ModeSetuid)
+	link := filepath.Join(root, "link")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, "tmpfs", other, "tmpfs")
+	chmod(t, other, 0o700)
+
+	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, nil); err != nil {
+		t.Fatal(err)
+	}
+	expectMode(t, root, fs.ModeDir|fs.ModeSetgid|0o775, group)
+	expectMode(t, sub, fs.ModeDir|fs.ModeSetgid|0o775, group)
+	expectMode(t, file, 0o660, group)
+	expectMode(t, program, fs.ModeSetuid|0o775, group)
+	expectMode(t, link, fs.ModeSymlink|0o777, group)
+	expectMode(t, outside, 0o644, 0)
+	expectMode(t, other, fs.ModeDir|0o700, 0)
+}
+
+func TestOnRootMismatchLooksAtTheRootOnly(t *testing.T) {
+	needsRoot(t)
+	m, root := New(Options{}), workspace(t)
+	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, nil); err != nil {
+		t.Fatal(err)
+	}
+	sub := mkdir(t, root, "sub")
+	if err := os.Chown(sub, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	chmod(t, sub, 0o700)
+	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil {
+		t.Fatal(err)
+	}
+	expectMode(t, sub, fs.ModeDir|0o700, 0)
+	chmod(t, root, 0o770) // without setgid it is a mismatch
+	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil {
+		t.Fatal(err)
+	}
+	expectMode(t, sub, fs.ModeDir|fs.ModeSetgid|0o770, group)
+}
+
+func TestAnInterruptedChangeIsTakenUpAgain(t *testing.T) {
+	needsRoot(t)
+	m, root := New(Options{}), workspace(t)
+	for i := range 2 * progressEvery {
+		write(t, filepath.Join(root, fmt.Sprint(i)), "")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan int, 2)
+	err := m.SetOwnership(ctx, root, group, corev1.FSGroupChangeOnRootMismatch, func(files int) {
+		told <- files
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v", err)
+	}
+	if files := await(t, "progress", told); files != progressEvery {
+		t.Errorf("told %d files", files)
+	}
+	_, gid := mode(t, root)
+	if gid == group {
+		t.Error("the root is changed before everything beneath it")
+	}
+	// The interrupted call may still be at its last file; then this one is refused until it has ended.
+	for err = errors.New("first"); err != nil; {
+		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil && !IsPending(err) {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 * progressEvery {
+		expectMode(t, filepath.Join(root, fmt.Sprint(i)), 0o664, group)
+	}
+}
+
+func TestAFileThatCannotBeChangedIsAnError(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+	write(t, filepath.Join(source, "file"), "")
+	if err := m.Bind(t.Context(), source, target, true, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetOwnership(t.Context(), target, group, corev1.FSGroupChangeAlways, nil); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("error: %v", err)
+	}
+}

@@ -1,0 +1,205 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestEnsureDirMakesOnlyDirectories(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	fresh := filepath.Join(dir, "a", "b")
+	for range 2 {
+		if err := m.EnsureDir(t.Context(), fresh, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(fresh); err != nil || info.Mode() != fs.ModeDir|0o750 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for name, path := range foreign(t, dir) {
+		if name == "directory" {
+			continue
+		}
+		if err := m.EnsureDir(t.Context(), path, 0o750); !errors.Is(err, ErrOccupied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEnsureFileMakesOnlyEmptyFiles(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	fresh := filepath.Join(dir, "a", "b")
+	for range 2 {
+		if err := m.EnsureFile(t.Context(), fresh, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, path := range foreign(t, dir) {
+		if err := m.EnsureFile(t.Context(), path, 0o600); !errors.Is(err, ErrOccupied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// foreign things that somebody may have put where a mount point belongs.
+func foreign(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	paths := map[string]string{}
+	for _, name := range []string{"file", "directory", "link to file", "link to directory", "fifo"} {
+		paths[name] = filepath.Join(dir, name)
+	}
+	write(t, paths["file"], "somebody's")
+	mkdir(t, paths["directory"])
+	write(t, filepath.Join(paths["directory"], "inside"), "somebody's")
+	err := errors.Join(
+		os.Symlink(paths["file"], paths["link to file"]),
+		os.Symlink(paths["directory"], paths["link to directory"]),
+		unix.Mkfifo(paths["fifo"], 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func TestOnlyEmptyMountPointsAreRemoved(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	for name, path := range foreign(t, dir) {
+		if err := m.RemoveMountPoint(t.Context(), path); !errors.Is(err, ErrOccupied) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s is gone: %v", name, err)
+		}
+	}
+	empty := []string{mkdir(t, dir, "empty"), write(t, filepath.Join(dir, "empty file"), ""), filepath.Join(dir, "none")}
+	for _, path := range empty {
+		if err := m.RemoveMountPoint(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+}
+
+func TestAMountPointIsNotRemovedWhileMounted(t *testing.T) {
+	needsRoot(t)
+	m, target := New(Options{}), mkdir(t, workspace(t), "target")
+	mountAt(t, "tmpfs", target, "tmpfs")
+	if err := m.RemoveMountPoint(t.Context(), target); !errors.Is(err, ErrStillMounted) {
+		t.Errorf("error: %v", err)
+	}
+	if err := m.EnsureFile(t.Context(), target, 0o600); err != nil {
+		t.Errorf("a mounted path is left alone: %v", err)
+	}
+}
+
+func TestASubPathStaysBeneathItsRoot(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	root := mkdir(t, dir, "root")
+	mkdir(t, root, "a", "b")
+	write(t, filepath.Join(root, "file"), "content")
+	err := errors.Join(
+		os.Symlink("/etc", filepath.Join(root, "absolute")),
+		os.Symlink("../..", filepath.Join(root, "a", "climbing")),
+		os.Symlink("a", filepath.Join(root, "inside")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subPath := range []string{"", "/etc", "..", "a/../..", "a/..", "absolute", "absolute/hosts", "a/climbing", "inside", "inside/b", "file/x", "a\x00b"} {
+		if file, err := m.OpenBeneath(t.Context(), root, subPath); !errors.Is(err, ErrSubPath) {
+			t.Errorf("%q: %v, %v", subPath, file, err)
+		}
+		if file, err := m.MakeBeneath(t.Context(), root, subPath, 0o750); !errors.Is(err, ErrSubPath) {
+			t.Errorf("making %q: %v, %v", subPath, file, err)
+		}
+	}
+	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {
+		file, err := m.OpenBeneath(t.Context(), root, subPath)
+		if err != nil {
+			t.Errorf("%q: %v", subPath, err)
+			continue
+		}
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := m.OpenBeneath(t.Context(), root, "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+}
+
+func TestMissingDirectoriesOfASubPathAreMade(t *testing.T) {
+	m, root := New(Options{}), t.TempDir()
+	mkdir(t, root, "a")
+	for range 2 {
+		file, err := m.MakeBeneath(t.Context(), root, "a/b/c", 0o750)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(root, "a", "b", "c")); err != nil || info.Mode() != fs.ModeDir|0o750 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestNoRaceLeadsASubPathOutside(t *testing.T) {
+	m, dir := New(Options{}), t.TempDir()
+	root, outside := mkdir(t, dir, "root"), mkdir(t, dir, "outside")
+	real, link := mkdir(t, root, "real"), filepath.Join(root, "link")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := os.Stat(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	swapped := make(chan error, 1)
+	go func() { // a tenant swaps a directory and a link back and forth
+		for !stop.Load() {
+			if err := unix.Renameat2(unix.AT_FDCWD, real, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+				swapped <- err
+				return
+			}
+		}
+		swapped <- nil
+	}()
+	opened := 0
+	for range 5000 {
+		file, err := m.OpenBeneath(t.Context(), root, "real")
+		if errors.Is(err, ErrSubPath) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened++
+		if info, err := file.Stat(); err != nil || os.SameFile(info, secret) {
+			t.Fatalf("opened the directory outside: %v", err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop.Store(true)
+	if err := await(t, "the tenant's end", swapped); err != nil || opened == 0 {
+		t.Errorf("swapping: %v; opened %d times", err, opened)
+	}
+}

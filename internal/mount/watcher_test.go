@@ -1,0 +1,110 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const patience = 10 * time.Second
+
+func await[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s did not come", what)
+		panic("unreachable")
+	}
+}
+
+func startWatcher(t *testing.T) (*Watcher, context.CancelFunc, <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w := New(Options{}).NewWatcher()
+	done := make(chan error, 1)
+	go func() { done <- w.Start(ctx) }()
+	return w, cancel, done
+}
+
+func TestTheWatcherSignalsOnceItStandsAndEndsWithItsContext(t *testing.T) {
+	w, cancel, done := startWatcher(t)
+	await(t, "the first signal", w.Changes())
+	cancel()
+	if err := await(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheWatcherLeavesNoDescriptorBehind(t *testing.T) {
+	before := descriptors(t)
+	for range 20 {
+		w, cancel, done := startWatcher(t)
+		await(t, "the first signal", w.Changes())
+		cancel()
+		if err := await(t, "the end", done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Other descriptors of the process may come and go, twenty times two would stand out.
+	if after := descriptors(t); after >= before+20 {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestAWatcherOfNothingSaysSo(t *testing.T) {
+	if err := NewWatcher(filepath.Join(t.TempDir(), "none")).Start(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestTheKernelTellsOfEachMountAndUnmount(t *testing.T) {
+	needsRoot(t)
+	dir := workspace(t)
+	m := New(Options{})
+	w, _, _ := startWatcher(t)
+	await(t, "the first signal", w.Changes())
+
+	target := mkdir(t, dir, "target")
+	for range 20 {
+		mountAt(t, "tmpfs", target, "tmpfs")
+		awaitTable(t, m, w, func(table *Table) bool { _, ok := table.At(target); return ok })
+		if err := m.Unmount(t.Context(), target); err != nil {
+			t.Fatal(err)
+		}
+		awaitTable(t, m, w, func(table *Table) bool { _, ok := table.At(target); return !ok })
+	}
+}
+
+// awaitTable looks at the table after signals only; others on the machine mount too.
+func awaitTable(t *testing.T, m *Mounter, w *Watcher, good func(*Table) bool) {
+	t.Helper()
+	for {
+		await(t, "the change", w.Changes())
+		table, err := m.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if good(table) {
+			return
+		}
+	}
+}
