@@ -1,0 +1,146 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// The agent brings volumes onto the node that it runs on.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent"
+	"github.com/hawser-io/hawser/internal/driver/csi"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/version"
+)
+
+// flags of the program.
+type flags struct {
+	agent.Options
+	mountInfo   string
+	metricsAddr string
+	probeAddr   string
+	zap         zap.Options
+}
+
+func parseFlags() *flags {
+	f := &flags{}
+	flag.StringVar(&f.NodeName, "node-name", os.Getenv("NODE_NAME"), "Name of the Node that the agent runs on.")
+	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser", "Directory for published volumes and records.")
+	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "The kubelet's root directory.")
+	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
+	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "File with the ID of the running boot.")
+	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo, "The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
+	flag.StringVar(&f.metricsAddr, "metrics-bind-address", "0", "Address of the metrics endpoint; 0 turns it off.")
+	flag.StringVar(&f.probeAddr, "health-probe-bind-address", "0", "Address of the health endpoint; 0 turns it off.")
+	f.zap.BindFlags(flag.CommandLine)
+	flag.Parse()
+	return f
+}
+
+func main() {
+	f := parseFlags()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&f.zap)))
+	klog.SetLogger(ctrl.Log)
+	if err := run(ctrl.SetupSignalHandler(), f); err != nil {
+		ctrl.Log.Error(err, "agent ended")
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, f *flags) error {
+	if f.NodeName == "" {
+		return errors.New("--node-name is missing")
+	}
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	cfg.QPS, cfg.Burst = -1, -1 // priority and fairness of the API server decide
+	mgr, err := newManager(cfg, f)
+	if err != nil {
+		return err
+	}
+	registry, err := csi.NewRegistry(csi.Options{KubeletDir: f.KubeletDir, Registerer: metrics.Registry})
+	if err != nil {
+		return fmt.Errorf("making driver registry: %w", err)
+	}
+	mounter := mount.New(mount.Options{MountInfo: f.mountInfo})
+	watcher := mounter.NewWatcher()
+	live, err := client.New(cfg, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	o := f.Options
+	o.Version = version.Version
+	o.Cache, o.Live, o.Registry = mgr.GetCache(), live, registry
+	o.Mounts, o.MountChanges = mounter, watcher.Changes()
+	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}
+	o.Recorder = mgr.GetEventRecorder("hawser-agent")
+	o.Log = ctrl.Log.WithName("agent").WithValues("node", f.NodeName)
+	a, err := agent.New(o)
+	if err != nil {
+		return fmt.Errorf("making agent: %w", err)
+	}
+	for _, r := range []manager.Runnable{manager.RunnableFunc(registry.Start), manager.RunnableFunc(watcher.Start), a} {
+		if err := mgr.Add(r); err != nil {
+			return err
+		}
+	}
+	if err := addProbes(mgr, a); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), volumesv1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("making scheme: %w", err)
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                 scheme,
+		Metrics:                metricsserver.Options{BindAddress: f.metricsAddr},
+		HealthProbeBindAddress: f.probeAddr,
+		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+			own := agent.CacheOptions(f.NodeName)
+			o.ByObject, o.DefaultTransform, o.ReaderFailOnMissingInformer = own.ByObject, own.DefaultTransform, own.ReaderFailOnMissingInformer
+			return cache.New(cfg, o)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making manager: %w", err)
+	}
+	return mgr, nil
+}
+
+func addProbes(mgr manager.Manager, a *agent.Agent) error {
+	ready := func(*http.Request) error {
+		if !a.Ready() {
+			return errors.New("the first report is not written yet")
+		}
+		return nil
+	}
+	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("report", ready))
+}

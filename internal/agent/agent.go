@@ -1,0 +1,170 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// DefaultDriverTimeout is how long one driver call may take.
+const DefaultDriverTimeout = 2 * time.Minute
+
+// stopGrace is how long driver calls may go on after the agent was told to stop.
+const stopGrace = 15 * time.Second
+
+// Options of an Agent. Those that are said to have a default may be left out.
+type Options struct {
+	NodeName   string
+	RootDir    string
+	KubeletDir string
+	Version    string
+	// BootIDFile is /proc/sys/kernel/random/boot_id by default.
+	BootIDFile string
+	// DriverTimeout is DefaultDriverTimeout by default.
+	DriverTimeout time.Duration
+
+	// Cache holds the node's own intents and NodeVolumeState and nothing else, see CacheOptions.
+	Cache cache.Cache
+	// Live reads and writes without a cache.
+	Live client.Client
+	// Registry of the node's drivers.
+	Registry driver.Registry
+	// Mounts of the node.
+	Mounts Mounts
+	// MountChanges is signalled when the mount table changed.
+	MountChanges <-chan struct{}
+	// Filesystems that the node knows; only used to explain failures. May be nil.
+	Filesystems FilesystemKnower
+	Recorder    events.EventRecorder
+	Log         logr.Logger
+
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	// Uptime is the time since boot, by default CLOCK_BOOTTIME.
+	Uptime func() time.Duration
+	// Step is called between any two steps, with their names; tests stop the agent there.
+	Step func(name string)
+}
+
+// FilesystemKnower says whether the kernel or a program of the node knows a filesystem.
+type FilesystemKnower interface {
+	Known(fsType string) bool
+}
+
+// Agent carries out the intents of one node.
+type Agent struct {
+	Options
+	paths  paths
+	bootID string
+	store  *store
+	state  *stateWriter
+	queue  *dispatcher
+	lock   *os.File
+
+	// lifetime is the context of driver calls: it ends some time after the agent's own.
+	lifetime context.Context
+
+	mu      sync.Mutex
+	volumes map[string]*volume
+	written map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent
+	broken  []string
+	// views are what the mount table is compared with: a copy of each volume's record after its last look.
+	views sync.Map
+	// reported: the first report of this process stands, looks may begin.
+	started atomic.Bool
+}
+
+// New returns an Agent that does nothing before Start.
+func New(o Options) (*Agent, error) {
+	if o.NodeName == "" || o.RootDir == "" || o.KubeletDir == "" {
+		return nil, errors.New("node name, root directory and kubelet directory are needed")
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Uptime == nil {
+		o.Uptime = uptime
+	}
+	if o.DriverTimeout == 0 {
+		o.DriverTimeout = DefaultDriverTimeout
+	}
+	if o.BootIDFile == "" {
+		o.BootIDFile = "/proc/sys/kernel/random/boot_id"
+	}
+	o.Mounts = boundedMounts{Mounts: o.Mounts, timeout: o.DriverTimeout}
+	boot, err := os.ReadFile(o.BootIDFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading boot ID: %w", err)
+	}
+	a := &Agent{
+		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
+		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
+	}
+	a.state = newStateWriter(o.Clock, o.Log)
+	a.state.read, a.state.write, a.state.render = a.readState, a.writeState, a.renderNode
+	a.queue = newDispatcher(o.Clock, o.Log, a.process)
+	return a, nil
+}
+
+// uptime is the time since boot, the time of suspension included: nobody can set this clock.
+func uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(fmt.Sprintf("reading CLOCK_BOOTTIME: %v", err)) // every kernel that can do the rest has it
+	}
+	return time.Duration(t.Nano())
+}
+
+func (a *Agent) now() moment { return moment{bootID: a.bootID, uptime: a.Uptime()} }
+
+func (a *Agent) step(name string) {
+	if a.Step != nil {
+		a.Step(name)
+	}
+}
+
+// volume returns what is kept of the volume, made on first use.
+func (a *Agent) volume(name string) *volume {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v, ok := a.volumes[name]
+	if !ok {
+		v = newVolume(name)
+		a.volumes[name] = v
+	}
+	return v
+}
+
+func (a *Agent) brokenRecords() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.broken
+}
+
+// NeedLeaderElection is false: every node has its agent.
+func (a *Agent) NeedLeaderElection() bool { return false }
+
+// Ready says whether the agent is at work: it holds the lock and its first report stands.
+func (a *Agent) Ready() bool { return a.started.Load() }

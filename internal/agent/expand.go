@@ -1,0 +1,67 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// expand lets the node see a larger capacity while the volume is in use.
+func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	d, err := a.driverOf(v)
+	if err != nil {
+		return err
+	}
+	e, ok := d.(driver.Expander)
+	if !ok {
+		return nil
+	}
+	secrets, err := a.secrets(ctx, f.entry.NodeExpandSecretRef)
+	if err != nil {
+		return err
+	}
+	req := driver.ExpandRequest{Volume: a.request(f), StagingPath: r.Stage.Path, Path: r.Stage.Path, Capacity: *f.entry.Capacity, Secrets: secrets}
+	for _, u := range r.Uses {
+		if f.published(u) && !u.ReadOnly {
+			req.Path = u.Target
+			break
+		}
+	}
+	first := r.Capacity == nil
+	var seen resource.Quantity
+	err = a.call(ctx, v, f, "expand", req.Path, func(ctx context.Context) error {
+		var err error
+		seen, err = e.Expand(ctx, req)
+		return err
+	})
+	if err != nil {
+		if first && !driver.IsUncertain(err) && driver.OutcomeOf(err) != driver.Transient {
+			// The volume never grew here and the driver will not be asked about it: nothing is known to be wrong.
+			r.Capacity = f.entry.Capacity
+			return nil
+		}
+		return err
+	}
+	if seen.IsZero() || seen.Cmp(*f.entry.Capacity) < 0 {
+		seen = *f.entry.Capacity // the driver does not tell, or counts the filesystem's own needs off
+	}
+	r.Capacity = &seen
+	if !first {
+		a.announceExpanded(v, f)
+	}
+	return nil
+}
+
+// expanded says whether the volume grew under its intents, so that Expanded is worth telling.
+func expanded(i *volumesv1alpha1.VolumeAttachmentIntent, capacity *resource.Quantity) bool {
+	return i.Status.Capacity != nil && capacity != nil && capacity.Cmp(*i.Status.Capacity) > 0
+}

@@ -1,0 +1,106 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// Mounts is what the agent needs of the node's mounts.
+type Mounts interface {
+	Table() (*mount.Table, error)
+	Busy(path string) (mount.Call, bool)
+	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
+	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
+	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
+	Unmount(ctx context.Context, path string) error
+	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
+	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
+	RemoveMountPoint(ctx context.Context, path string) error
+	DeviceOf(ctx context.Context, path string) (mount.Device, error)
+	ShutdownFilesystem(ctx context.Context, path string, within ...string) error
+	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
+}
+
+var _ Mounts = (*mount.Mounter)(nil)
+
+// boundedMounts gives every call that may hang a deadline. Setting the owner of many files takes its time and
+// has none; it keeps only its own volume waiting.
+type boundedMounts struct {
+	Mounts
+	timeout time.Duration
+}
+
+func (b boundedMounts) Bind(ctx context.Context, source, target string, readOnly bool, options []string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.Bind(ctx, source, target, readOnly, options)
+}
+
+func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.BindFile(ctx, source, target, readOnly, options)
+}
+
+func (b boundedMounts) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.OpenBeneath(ctx, root, subPath)
+}
+
+func (b boundedMounts) Unmount(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.Unmount(ctx, path)
+}
+
+func (b boundedMounts) DeviceOf(ctx context.Context, path string) (mount.Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.DeviceOf(ctx, path)
+}
+
+func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, within ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.ShutdownFilesystem(ctx, path, within...)
+}
+
+// presence is what the mount table says of one path.
+type presence string
+
+const (
+	// missing: nothing is mounted there.
+	missing presence = "missing"
+	// present: what was put there is there, or it is not known what was.
+	present presence = "present"
+	// foreign: something else is mounted there.
+	foreign presence = "foreign"
+)
+
+// sourceOf names what a mount shows: the filesystem's device number and the part of it.
+func sourceOf(e mount.Entry) string { return fmt.Sprintf("%d:%d%s", e.Major, e.Minor, e.Root) }
+
+// presenceOf compares what is mounted at path with the source that was seen there.
+func presenceOf(table *mount.Table, path, source string) presence {
+	e, ok := table.At(path)
+	switch {
+	case path == "" || !ok:
+		return missing
+	case source != "" && sourceOf(e) != source:
+		return foreign
+	}
+	return present
+}

@@ -1,0 +1,351 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// facts are everything that is known of one volume at one moment. Plans are made from them alone.
+type facts struct {
+	name  string
+	paths paths
+	now   moment
+	entry *volumesv1alpha1.NodeAttachment
+	// node is the volume's part of the newest NodeVolumeState.
+	node   handshake.Node
+	record *Record
+	// intents that name the volume or are named by the record.
+	intents []*volumesv1alpha1.VolumeAttachmentIntent
+	// stage and uses are what the mount table says.
+	stage     presence
+	reference presence
+	uses      map[types.UID]presence
+	// busy: a driver call that ignored its deadline still runs in this process.
+	busy bool
+	// expands: the driver can expand the volume on the node.
+	expands bool
+}
+
+// verb is what can be done for a volume in one step.
+type verb string
+
+const (
+	// doTake writes the record, and inUse for the entry's attachment.
+	doTake verb = "take"
+	// doJoin notes in the record what the intents want.
+	doJoin verb = "join"
+	// doStage and the following call the driver.
+	doStage     verb = "stage"
+	doPublish   verb = "publish"
+	doExpand    verb = "expand"
+	doUnpublish verb = "unpublish"
+	doUnstage   verb = "unstage"
+	// doRefer keeps the agent's own bind mount of the stage.
+	doRefer verb = "refer"
+	// doShutdown stops a filesystem whose attachment was taken away.
+	doShutdown verb = "shutdown"
+	// doClear takes inUse back and forgets the volume.
+	doClear verb = "clear"
+)
+
+// act is one step.
+type act struct {
+	verb verb
+	// intent whose publication it is about.
+	intent types.UID
+}
+
+// plan lists the steps that may be taken now, in the order in which they matter. The first one that does not
+// wait for its next attempt is carried out, and then everything is looked at again.
+func plan(f facts) []act {
+	r := f.record
+	switch {
+	case f.busy:
+		return nil
+	case r == nil:
+		if len(f.wanting()) > 0 {
+			return []act{{verb: doTake}}
+		}
+		return nil
+	case f.stale():
+		return planStale(f)
+	case !r.held(f.now) && len(f.wanting()) == 0:
+		return []act{{verb: doClear}}
+	case !r.InUse && f.attached() && len(f.wanting()) > 0:
+		return []act{{verb: doTake}}
+	}
+	acts := planReleases(f)
+	if f.joinChanges() {
+		acts = slices.Insert(acts, 0, act{verb: doJoin})
+	}
+	if !f.kept() {
+		return append(acts, planEnd(f)...)
+	}
+	return append(acts, planForward(f)...)
+}
+
+// planStale gives up a volume whose attachment was taken away: what is mounted must not reach the device any more.
+func planStale(f facts) []act {
+	r := f.record
+	if !r.block() && !r.ShutDown && f.mounted() {
+		return []act{{verb: doShutdown}}
+	}
+	var acts []act
+	for _, u := range r.Uses {
+		acts = append(acts, act{verb: doUnpublish, intent: u.Intent.UID})
+	}
+	return append(acts, planEnd(f)...)
+}
+
+// planReleases undoes what intents ask to be undone, and what they now want to be otherwise. An intent
+// that is simply not there asks for nothing.
+func planReleases(f facts) []act {
+	var acts []act
+	for _, u := range f.record.Uses {
+		if f.releases(u) || f.usable() && f.differs(u) {
+			acts = append(acts, act{verb: doUnpublish, intent: u.Intent.UID})
+		}
+	}
+	return acts
+}
+
+// planEnd undoes the stage once no use is left, and then lets go of the volume.
+func planEnd(f facts) []act {
+	r := f.record
+	switch {
+	case len(r.Uses) > 0:
+		return nil
+	case r.Stage.Phase != PhaseNone || f.reference != missing:
+		return []act{{verb: doUnstage}}
+	}
+	return []act{{verb: doClear}}
+}
+
+// planForward brings the volume to where its intents want it.
+func planForward(f facts) []act {
+	if !f.usable() || len(f.wanting()) == 0 {
+		return nil
+	}
+	if !f.staged() {
+		return []act{{verb: doStage}}
+	}
+	var acts []act
+	if f.record.Stage.Source != "" && !f.record.block() && f.reference == missing {
+		acts = append(acts, act{verb: doRefer})
+	}
+	for _, u := range f.record.Uses {
+		if f.wants(u) && u.Want == volumesv1alpha1.DesiredPublished && !f.published(u) && !f.differs(u) {
+			acts = append(acts, act{verb: doPublish, intent: u.Intent.UID})
+		}
+	}
+	if f.grows() {
+		acts = append(acts, act{verb: doExpand})
+	}
+	return acts
+}
+
+// attached: the controller's entry is Attached.
+func (f facts) attached() bool {
+	return f.entry != nil && f.entry.State == volumesv1alpha1.AttachmentAttached
+}
+
+// usable: the driver may be asked to bring the volume further.
+func (f facts) usable() bool {
+	return f.attached() && f.record != nil && f.record.InUse && f.entry.AttachmentUID == f.record.AttachmentUID
+}
+
+// stale: the record speaks of an attachment that was taken away while something of it may be here.
+func (f facts) stale() bool {
+	if f.entry == nil || !f.record.held(f.now) {
+		return false
+	}
+	return f.entry.AttachmentUID != f.record.AttachmentUID || !f.attached()
+}
+
+// mounted: the mount table shows the stage or a publication.
+func (f facts) mounted() bool {
+	if f.stage == present || f.reference == present {
+		return true
+	}
+	return slices.ContainsFunc(f.record.Uses, func(u Use) bool { return f.uses[u.Intent.UID] == present })
+}
+
+// staged: the stage is there as it was made, in this boot.
+func (f facts) staged() bool {
+	s := f.record.Stage
+	return s.Phase == PhaseDone && s.BootID == f.now.bootID && (s.Source == "" || f.stage == present)
+}
+
+// published: the publication is there as it was made, in this boot.
+func (f facts) published(u Use) bool {
+	return u.Phase == PhaseDone && u.BootID == f.now.bootID && f.uses[u.Intent.UID] == present
+}
+
+// lost lists the paths at which something was mounted in this boot and is not any more.
+func (f facts) lost() []string {
+	var paths []string
+	r := f.record
+	if r == nil {
+		return nil
+	}
+	if s := r.Stage; s.Phase == PhaseDone && s.BootID == f.now.bootID && s.Source != "" && f.stage != present {
+		paths = append(paths, s.Path)
+	}
+	for _, u := range r.Uses {
+		if u.Phase == PhaseDone && u.BootID == f.now.bootID && f.uses[u.Intent.UID] != present {
+			paths = append(paths, u.Path)
+		}
+	}
+	return paths
+}
+
+// grows: the volume has a larger capacity than the node has seen. What the node has seen of a volume that
+// was staged just now is not known, because it may have grown while it was nowhere mounted.
+func (f facts) grows() bool {
+	r := f.record
+	if !f.expands || f.entry.Capacity == nil || !slices.ContainsFunc(r.Uses, func(u Use) bool { return !u.ReadOnly }) {
+		return false
+	}
+	return r.Capacity == nil || f.entry.Capacity.Cmp(*r.Capacity) > 0
+}
+
+func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
+	i := slices.IndexFunc(f.intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == uid })
+	if i < 0 {
+		return nil
+	}
+	return f.intents[i]
+}
+
+// orphan: the use's intent is simply not there.
+func (f facts) orphan(u Use) bool { return f.intent(u.Intent.UID) == nil }
+
+// releases: the use's intent asks for its end, or for less than there is.
+func (f facts) releases(u Use) bool {
+	i := f.intent(u.Intent.UID)
+	if i == nil {
+		return false
+	}
+	return !i.DeletionTimestamp.IsZero() || level(i.Spec.DesiredState) < level(u.Want)
+}
+
+func level(d volumesv1alpha1.DesiredState) int {
+	switch d {
+	case volumesv1alpha1.DesiredAttached:
+		return 0
+	case volumesv1alpha1.DesiredStaged:
+		return 1
+	}
+	return 2
+}
+
+// wants: the use's intent is there and wants the volume.
+func (f facts) wants(u Use) bool {
+	return slices.ContainsFunc(f.wanting(), func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == u.Intent.UID })
+}
+
+// differs: the publication was asked for with other parameters than its intent has now.
+func (f facts) differs(u Use) bool {
+	i := f.intent(u.Intent.UID)
+	if i == nil || u.Phase == PhaseNone || u.Want != volumesv1alpha1.DesiredPublished || i.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
+		return false
+	}
+	return u.ReadOnly != i.Spec.ReadOnly || !reflect.DeepEqual(u.Mount, i.Spec.Mount)
+}
+
+// kept: some use stays, or is about to come.
+func (f facts) kept() bool {
+	if len(f.wanting()) > 0 && f.usable() {
+		return true
+	}
+	return slices.ContainsFunc(f.record.Uses, func(u Use) bool { return !f.gone(u) })
+}
+
+// gone: the use ends altogether, it does not merely become less.
+func (f facts) gone(u Use) bool {
+	i := f.intent(u.Intent.UID)
+	return i != nil && (!i.DeletionTimestamp.IsZero() || level(i.Spec.DesiredState) == 0)
+}
+
+// wanting lists the intents that the agent is to carry out now.
+func (f facts) wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
+	if !f.attached() {
+		return nil
+	}
+	var wanting []*volumesv1alpha1.VolumeAttachmentIntent
+	for _, i := range f.intents {
+		if i.DeletionTimestamp.IsZero() && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+			level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.name &&
+			i.Status.VolumeName == f.entry.PersistentVolumeName {
+			wanting = append(wanting, i)
+		}
+	}
+	return wanting
+}
+
+// joinChanges says whether the record does not yet say what the intents want.
+func (f facts) joinChanges() bool {
+	return f.usable() && !reflect.DeepEqual(f.joined(), f.record.Uses)
+}
+
+// joined is the record's uses with what the wanting intents want. A use that the driver was asked for keeps
+// its parameters until it is undone; one whose intent is gone is adopted by an intent of the same name.
+func (f facts) joined() []Use {
+	var uses []Use
+	if f.record != nil {
+		uses = slices.Clone(f.record.Uses)
+	}
+	for _, i := range f.wanting() {
+		k := slices.IndexFunc(uses, func(u Use) bool { return u.Intent.UID == i.UID })
+		if k < 0 {
+			k = slices.IndexFunc(uses, func(u Use) bool {
+				return f.orphan(u) && u.Intent.Namespace == i.Namespace && u.Intent.Name == i.Name
+			})
+		}
+		if k < 0 {
+			uses = append(uses, Use{})
+			k = len(uses) - 1
+		}
+		if uses[k].Phase == PhaseNone {
+			uses[k] = f.wish(i)
+		} else {
+			uses[k].Intent = referenceTo(i)
+		}
+	}
+	return uses
+}
+
+// wish is the use that the intent asks for.
+func (f facts) wish(i *volumesv1alpha1.VolumeAttachmentIntent) Use {
+	u := Use{Intent: referenceTo(i), Want: volumesv1alpha1.DesiredStaged}
+	if level(i.Spec.DesiredState) < level(volumesv1alpha1.DesiredPublished) {
+		return u
+	}
+	u.Want = volumesv1alpha1.DesiredPublished
+	u.Path = f.paths.published(i.Namespace, i.Name)
+	u.Target = u.Path
+	u.Type = volumesv1alpha1.PublicationMount
+	u.ReadOnly = i.Spec.ReadOnly
+	u.Mount = i.Spec.Mount.DeepCopy()
+	if f.entry.VolumeMode == corev1.PersistentVolumeBlock {
+		u.Type = volumesv1alpha1.PublicationDevice
+	} else if u.Mount != nil && u.Mount.SubPath != "" {
+		u.Target = f.paths.hidden(i.UID)
+	}
+	return u
+}
+
+func referenceTo(i *volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.IntentReference {
+	return volumesv1alpha1.IntentReference{Namespace: i.Namespace, Name: i.Name, UID: i.UID}
+}

@@ -1,0 +1,209 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// publish makes the staged volume usable at the intent's path.
+func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UID) error {
+	u := v.record.use(intent)
+	d, err := a.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if err := a.free(f, *u); err != nil {
+		return err
+	}
+	secrets, err := a.secrets(ctx, f.entry.NodePublishSecretRef)
+	if err != nil {
+		return err
+	}
+	dirMode := os.FileMode(publishedDirMode)
+	if u.Target != u.Path {
+		dirMode = ownDirMode
+	}
+	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(u.Target), dirMode); err != nil {
+		return fmt.Errorf("making directory: %w", err)
+	}
+	req := driver.PublishRequest{
+		Volume: a.request(f), StagingPath: v.record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly, Secrets: secrets,
+	}
+	if u.Mount != nil {
+		req.FSGroup = u.Mount.FSGroup
+	}
+	if !v.record.block() {
+		req.MountOptions = slices.Clone(f.entry.MountOptions)
+		if u.Mount != nil {
+			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
+		}
+	}
+	before := u.Phase
+	u.Phase, u.BootID = PhaseUncertain, f.now.bootID
+	err = a.call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
+	switch {
+	case err == nil:
+		return a.published(ctx, v, f, u)
+	case before == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
+		u.Phase = PhaseNone // a final error of the first call: nothing was done
+	}
+	return err
+}
+
+// free says whether the published path is free for this use, or holds what an earlier call for it put there.
+func (a *Agent) free(f facts, u Use) error {
+	occupied := func(by string) error {
+		return problemf(volumesv1alpha1.ReasonPathOccupied, "%s stands at %s; it is left alone until somebody removes it", by, u.Path)
+	}
+	if f.uses[u.Intent.UID] == foreign && u.BootID == f.now.bootID {
+		return occupied("another mount")
+	}
+	if u.Phase != PhaseNone {
+		return nil
+	}
+	if f.uses[u.Intent.UID] != missing {
+		return occupied("a mount")
+	}
+	info, err := os.Lstat(u.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking at published path: %w", err)
+	case !info.IsDir():
+		return occupied("a file")
+	case u.Type == volumesv1alpha1.PublicationDevice:
+		return occupied("a directory")
+	}
+	entries, err := os.ReadDir(u.Path)
+	if err != nil {
+		return fmt.Errorf("looking at published path: %w", err)
+	}
+	if len(entries) > 0 {
+		return occupied("a directory that is not empty")
+	}
+	return nil
+}
+
+// published finishes what the driver has begun and verifies that something is there.
+func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error {
+	if u.Type == volumesv1alpha1.PublicationMount {
+		if err := a.own(ctx, v, f, u); err != nil {
+			return err
+		}
+		if u.Target != u.Path {
+			if err := a.bindSubPath(ctx, u); err != nil {
+				return err
+			}
+		}
+	}
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	e, mounted := table.At(u.Path)
+	u.Device = v.record.Stage.Device
+	if u.Type == volumesv1alpha1.PublicationDevice {
+		if u.Device = a.deviceAt(ctx, u.Path); mounted && u.Device != "" {
+			if err := a.referToDevice(ctx, v, u); err != nil {
+				return err
+			}
+		}
+	}
+	if !mounted {
+		return problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but nothing is mounted at %s", u.Path)
+	}
+	u.Source = sourceOf(e)
+	u.Phase = PhaseDone
+	a.announcePublished(v, f, *u)
+	return nil
+}
+
+// own gives the files to the intent's fsGroup, as the driver's policy has it.
+func (a *Agent) own(ctx context.Context, v *volume, f facts, u *Use) error {
+	if u.Mount == nil || u.Mount.FSGroup == nil || u.ReadOnly || a.capable(v.record.Driver, "VOLUME_MOUNT_GROUP") || !ownable(f.entry) {
+		return nil
+	}
+	policy := corev1.FSGroupChangeAlways
+	if u.Mount.FSGroupChangePolicy != nil {
+		policy = *u.Mount.FSGroupChangePolicy
+	}
+	progress := func(files int) {
+		a.Log.Info("setting the group of a volume's files takes long", "volume", v.name, "files", files)
+	}
+	if err := a.Mounts.SetOwnership(ctx, u.Target, *u.Mount.FSGroup, policy, progress); err != nil {
+		return fmt.Errorf("setting fsGroup: %w", err)
+	}
+	a.step("after ownership")
+	return nil
+}
+
+// ownable says whether the CSIDriver's policy lets the group of the files be changed.
+func ownable(e *volumesv1alpha1.NodeAttachment) bool {
+	switch e.FSGroupPolicy {
+	case storagev1.FileFSGroupPolicy:
+		return true
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	}
+	return e.FSType != "" && slices.ContainsFunc(e.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
+	})
+}
+
+// bindSubPath shows a part of the volume at the published path.
+func (a *Agent) bindSubPath(ctx context.Context, u *Use) error {
+	part, err := a.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
+	if err != nil {
+		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
+	}
+	defer part.Close() //nolint:errcheck // only looked through
+	info, err := part.Stat()
+	if err != nil {
+		return fmt.Errorf("reading sub path: %w", err)
+	}
+	if !info.IsDir() {
+		return problemf(volumesv1alpha1.ReasonSubPathInvalid, "sub path %s is not a directory", u.Mount.SubPath)
+	}
+	if err := a.Mounts.EnsureDir(ctx, u.Path, publishedDirMode); err != nil {
+		return fmt.Errorf("making published path: %w", err)
+	}
+	if err := a.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
+		return fmt.Errorf("binding sub path: %w", err)
+	}
+	a.step("after sub path")
+	return nil
+}
+
+// referToDevice binds the device where the kubelet counts a device's users.
+func (a *Agent) referToDevice(ctx context.Context, v *volume, u *Use) error {
+	path := a.paths.blockReference(v.record.PersistentVolume, u.Intent.UID)
+	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(path), sharedDirMode); err != nil {
+		return fmt.Errorf("making device reference: %w", err)
+	}
+	if err := a.Mounts.EnsureFile(ctx, path, publishedFileMode); err != nil {
+		return fmt.Errorf("making device reference: %w", err)
+	}
+	if err := a.Mounts.Bind(ctx, u.Path, path, false, nil); err != nil {
+		return fmt.Errorf("making device reference: %w", err)
+	}
+	a.step("after device reference")
+	return nil
+}

@@ -1,0 +1,128 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// key names what is to be looked at: a volume, or an intent that has no volume yet.
+type key struct {
+	volume string
+	intent types.NamespacedName
+}
+
+// dispatcher gives every key that is due a goroutine of its own, one at a time for each key. So a volume whose driver
+// hangs keeps nobody else waiting, however many there are.
+type dispatcher struct {
+	log    logr.Logger
+	queue  workqueue.TypedDelayingInterface[key]
+	handle func(context.Context, key) (time.Duration, error)
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	failures map[key]int32
+	seen     chan struct{}
+	ended    chan struct{}
+}
+
+func newDispatcher(c clock.WithTicker, log logr.Logger, handle func(context.Context, key) (time.Duration, error)) *dispatcher {
+	return &dispatcher{
+		log: log, handle: handle, failures: map[key]int32{}, seen: make(chan struct{}, 1), ended: make(chan struct{}),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c}),
+	}
+}
+
+func (d *dispatcher) volume(name string) {
+	if name != "" {
+		d.queue.Add(key{volume: name})
+	}
+}
+
+// run works until ctx ends; then it takes no more work, calls stopping and waits for what is going on.
+func (d *dispatcher) run(ctx context.Context, stopping func()) {
+	stop := context.AfterFunc(ctx, d.queue.ShutDown)
+	defer stop()
+	for {
+		k, down := d.queue.Get()
+		if down {
+			break
+		}
+		d.work.Add(1)
+		go d.one(ctx, k)
+	}
+	go func() {
+		d.work.Wait()
+		close(d.ended)
+	}()
+	stopping()
+	<-d.ended
+}
+
+// idle is closed when nothing is going on any more after the end.
+func (d *dispatcher) idle() <-chan struct{} { return d.ended }
+
+func (d *dispatcher) one(ctx context.Context, k key) {
+	defer d.work.Done()
+	defer d.queue.Done(k)
+	rest, err := d.guarded(ctx, k)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		rest = d.failed(k)
+		d.log.Error(err, "look failed, trying again", "volume", k.volume, "intent", k.intent, "after", rest)
+	} else {
+		d.succeeded(k)
+	}
+	if rest > 0 {
+		d.queue.AddAfter(k, rest)
+	}
+}
+
+// guarded turns a panic into an error: one volume must not take the others down.
+func (d *dispatcher) guarded(ctx context.Context, k key) (rest time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return d.handle(ctx, k)
+}
+
+func (d *dispatcher) failed(k key) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failures[k]++
+	return status.Backoff(d.failures[k])
+}
+
+func (d *dispatcher) succeeded(k key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.failures, k)
+}
+
+// stateAppeared tells whoever waits for the NodeVolumeState.
+func (d *dispatcher) stateAppeared() {
+	select {
+	case d.seen <- struct{}{}:
+	default:
+	}
+}
+
+func (d *dispatcher) stateSeen() <-chan struct{} { return d.seen }

@@ -1,0 +1,196 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// recordSchema is the version of the records' form.
+const recordSchema = 1
+
+// Phase says how far a stage or a publication is known to be.
+type Phase string
+
+const (
+	// PhaseNone: the driver was not asked, or has undone it.
+	PhaseNone Phase = ""
+	// PhaseUncertain: the driver was asked; whether it was done is not known.
+	PhaseUncertain Phase = "Uncertain"
+	// PhaseDone: the driver said that it was done.
+	PhaseDone Phase = "Done"
+)
+
+// Record is what the agent remembers of one volume on disk. It is written before each driver call, so
+// that whatever a call may have left behind is known to the process that comes after a crash.
+type Record struct {
+	Schema     int    `json:"schema"`
+	VolumeName string `json:"volumeName"`
+	// AttachmentUID of the attachment that everything here was made on.
+	AttachmentUID types.UID `json:"attachmentUID"`
+	// InUse: inUse stands for AttachmentUID, written at a version at which it was Attached, and nobody
+	// began to take it back.
+	InUse bool `json:"inUse"`
+
+	Driver           string                      `json:"driver"`
+	Handle           string                      `json:"handle"`
+	PersistentVolume string                      `json:"persistentVolume,omitempty"`
+	Mode             corev1.PersistentVolumeMode `json:"mode,omitempty"`
+
+	Stage Stage `json:"stage"`
+	// Uses are the intents for which the volume is here.
+	Uses []Use `json:"uses,omitempty"`
+	// InFlight is the driver call that was begun last and has not returned.
+	InFlight *Call `json:"inFlight,omitempty"`
+	// Unfinished is the call with the latest deadline of those whose end is not known.
+	Unfinished *Call `json:"unfinished,omitempty"`
+	// Capacity that the node has seen.
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// ShutDown: the filesystem was shut down because its attachment was taken away.
+	ShutDown bool `json:"shutDown,omitempty"`
+	// Rebuilt from the API because the record itself was lost.
+	Rebuilt bool `json:"rebuilt,omitempty"`
+}
+
+// Stage is the volume's one mount that all publications come from.
+type Stage struct {
+	Phase Phase  `json:"phase,omitempty"`
+	Path  string `json:"path"`
+	// Source is what the mount table showed at Path afterwards: device numbers and root. Empty where
+	// the driver mounts nothing there.
+	Source string `json:"source,omitempty"`
+	// Device is the device node behind it where there is one.
+	Device string `json:"device,omitempty"`
+	// BootID of the kernel that Phase speaks of.
+	BootID string `json:"bootID,omitempty"`
+}
+
+// Use is one intent's hold on the volume.
+type Use struct {
+	Intent volumesv1alpha1.IntentReference `json:"intent"`
+	// Want is Staged or Published.
+	Want  volumesv1alpha1.DesiredState `json:"want"`
+	Phase Phase                        `json:"phase,omitempty"`
+	// Path is where the user finds the volume.
+	Path string `json:"path,omitempty"`
+	// Target is where the driver publishes; it differs from Path when only a sub path is to be seen.
+	Target   string                          `json:"target,omitempty"`
+	Type     volumesv1alpha1.PublicationType `json:"type,omitempty"`
+	ReadOnly bool                            `json:"readOnly,omitempty"`
+	Mount    *volumesv1alpha1.MountSpec      `json:"mount,omitempty"`
+	// Source is what the mount table showed at Path afterwards.
+	Source string `json:"source,omitempty"`
+	// Device number and name of a published device.
+	Device string `json:"device,omitempty"`
+	BootID string `json:"bootID,omitempty"`
+}
+
+// Call is one driver call.
+type Call struct {
+	Operation string `json:"operation"`
+	Target    string `json:"target"`
+	// Deadline for people to read; Uptime is the same moment on the clock of the boot, which nobody sets.
+	Deadline time.Time     `json:"deadline"`
+	Uptime   time.Duration `json:"uptime"`
+	BootID   string        `json:"bootID"`
+}
+
+// moment is now, on the clock that starts at boot.
+type moment struct {
+	bootID string
+	uptime time.Duration
+}
+
+func (c *Call) ended(now moment) bool {
+	return c == nil || c.BootID != now.bootID || now.uptime >= c.Uptime
+}
+
+// remaining is how long the call may still run.
+func (c *Call) remaining(now moment) time.Duration {
+	if c.ended(now) {
+		return 0
+	}
+	return c.Uptime - now.uptime
+}
+
+// begin notes a call that is about to be made.
+func (r *Record) begin(c Call) {
+	r.abandon()
+	r.InFlight = &c
+}
+
+// finish notes that the call in flight has ended for certain.
+func (r *Record) finish() { r.InFlight = nil }
+
+// abandon notes that nobody will learn the end of the call in flight.
+func (r *Record) abandon() {
+	c := r.InFlight
+	r.InFlight = nil
+	if c == nil {
+		return
+	}
+	if u := r.Unfinished; u == nil || u.BootID != c.BootID || u.Uptime < c.Uptime {
+		r.Unfinished = c
+	}
+}
+
+// callsEnded says whether no earlier driver call can still be running.
+func (r *Record) callsEnded(now moment) bool { return r.InFlight == nil && r.Unfinished.ended(now) }
+
+// touched says whether the driver may have anything of the volume on this node.
+func (r *Record) touched() bool {
+	return r.Stage.Phase != PhaseNone || slices.ContainsFunc(r.Uses, func(u Use) bool { return u.Phase != PhaseNone })
+}
+
+// held says whether the volume counts as in use here.
+func (r *Record) held(now moment) bool { return r.InUse || r.touched() || !r.callsEnded(now) }
+
+// use returns the intent's use, or nil. It points into r.
+func (r *Record) use(intent types.UID) *Use {
+	i := slices.IndexFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
+	if i < 0 {
+		return nil
+	}
+	return &r.Uses[i]
+}
+
+func (r *Record) drop(intent types.UID) {
+	r.Uses = slices.DeleteFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
+}
+
+func (r *Record) block() bool { return r.Mode == corev1.PersistentVolumeBlock }
+
+// copy returns a deep copy.
+func (r *Record) copy() *Record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.Uses = slices.Clone(r.Uses)
+	for i := range c.Uses {
+		c.Uses[i].Mount = c.Uses[i].Mount.DeepCopy()
+	}
+	if r.InFlight != nil {
+		call := *r.InFlight
+		c.InFlight = &call
+	}
+	if r.Unfinished != nil {
+		call := *r.Unfinished
+		c.Unfinished = &call
+	}
+	if r.Capacity != nil {
+		q := r.Capacity.DeepCopy()
+		c.Capacity = &q
+	}
+	return &c
+}

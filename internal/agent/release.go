@@ -1,0 +1,272 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
+func (a *Agent) unpublish(ctx context.Context, v *volume, f facts, intent types.UID) error {
+	u := v.record.use(intent)
+	if u.Phase != PhaseNone {
+		if err := a.undoPublication(ctx, v, f, u); err != nil {
+			return err
+		}
+	}
+	if i := f.intent(intent); f.stale() || i == nil || f.gone(*u) {
+		v.record.drop(intent)
+		return nil
+	}
+	*u = Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
+	return nil
+}
+
+func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use) error {
+	if f.uses[u.Intent.UID] == foreign && u.BootID == f.now.bootID {
+		return problemf(volumesv1alpha1.ReasonPathOccupied, "another mount stands over %s; it is left alone until somebody removes it", u.Path)
+	}
+	d, err := a.driverOf(v)
+	if err != nil {
+		return err
+	}
+	u.Phase = PhaseUncertain
+	if err := a.undoOwn(ctx, v, u); err != nil {
+		return err
+	}
+	req := driver.UnpublishRequest{Handle: v.record.Handle, TargetPath: u.Target}
+	err = a.call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
+	if err != nil && !driver.IsNotFound(err) {
+		return err
+	}
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if left := table.All(u.Target); len(left) > 0 {
+		return problemf(volumesv1alpha1.ReasonUnpublishFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, u.Target)
+	}
+	// Drivers should remove the target; not all do. What is not empty is not ours to remove.
+	if err := a.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
+		return fmt.Errorf("removing published path: %w", err)
+	}
+	u.Phase, u.Source, u.Device = PhaseNone, "", ""
+	return nil
+}
+
+// undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
+// before, so that after a crash the rest is taken away too.
+func (a *Agent) undoOwn(ctx context.Context, v *volume, u *Use) error {
+	device := u.Type == volumesv1alpha1.PublicationDevice
+	if !device && u.Target == u.Path {
+		return nil
+	}
+	if err := a.save(v); err != nil {
+		return err
+	}
+	if device {
+		return a.removeDeviceReference(ctx, v.record.PersistentVolume, u.Intent.UID)
+	}
+	if err := a.removeMount(ctx, u.Path); err != nil {
+		return fmt.Errorf("removing sub path: %w", err)
+	}
+	return nil
+}
+
+// removeMount unmounts what the agent itself has bound at path and removes the mount point.
+func (a *Agent) removeMount(ctx context.Context, path string) error {
+	if err := a.Mounts.Unmount(ctx, path); err != nil {
+		return err
+	}
+	return a.Mounts.RemoveMountPoint(ctx, path)
+}
+
+func (a *Agent) removeDeviceReference(ctx context.Context, persistentVolume string, intent types.UID) error {
+	path := a.paths.blockReference(persistentVolume, intent)
+	if err := a.removeMount(ctx, path); err != nil {
+		return fmt.Errorf("removing device reference: %w", err)
+	}
+	a.removeEmpty(ctx, filepath.Dir(path), filepath.Dir(filepath.Dir(path)))
+	return nil
+}
+
+// removeEmpty removes directories that are shared with others, as far as they are empty.
+func (a *Agent) removeEmpty(ctx context.Context, dirs ...string) {
+	for _, dir := range dirs {
+		if err := a.Mounts.RemoveMountPoint(ctx, dir); err != nil {
+			a.Log.V(1).Info("directory stays", "path", dir, "why", err.Error())
+			return
+		}
+	}
+}
+
+// unstage undoes the stage, unless somebody else still uses it.
+func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	if r.Stage.Phase == PhaseNone {
+		return a.unrefer(ctx, v)
+	}
+	if f.stage == foreign && r.Stage.BootID == f.now.bootID {
+		return problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+	}
+	d, err := a.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if err := a.unrefer(ctx, v); err != nil {
+		return err
+	}
+	if err := a.othersUse(ctx, v, f); err != nil {
+		return err
+	}
+	r.Stage.Phase = PhaseUncertain
+	req := driver.UnstageRequest{Handle: r.Handle, StagingPath: r.Stage.Path}
+	err = a.call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
+	if err != nil && !driver.IsNotFound(err) {
+		return err
+	}
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if left := table.All(r.Stage.Path); len(left) > 0 {
+		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
+	}
+	a.removeEmpty(ctx, r.Stage.Path)
+	if !r.block() {
+		a.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
+	}
+	r.Stage = Stage{Path: r.Stage.Path}
+	return nil
+}
+
+func (a *Agent) unrefer(ctx context.Context, v *volume) error {
+	if err := a.removeMount(ctx, a.paths.reference(v.name)); err != nil {
+		return fmt.Errorf("removing reference: %w", err)
+	}
+	a.step("after dereference")
+	return nil
+}
+
+// othersUse refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
+// the kubelet's use is no reason any more.
+func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	shared := func(format string, args ...any) error {
+		return problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
+	}
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if e, ok := table.At(r.Stage.Path); ok {
+		if others := table.References(e); len(others) > 0 && !r.block() {
+			return shared("the volume is still mounted at %s", others[0].Path)
+		}
+	}
+	if f.stale() {
+		return nil
+	}
+	data := a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	switch _, err := os.Lstat(data); {
+	case err == nil:
+		return shared("the kubelet uses the volume: %s is there", data)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("looking for the kubelet's use: %w", err)
+	}
+	var node corev1.Node
+	err = a.Live.Get(ctx, types.NamespacedName{Name: a.NodeName}, &node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return &problem{reason: volumesv1alpha1.ReasonUnstageFailed, message: "the Node cannot be read, so the kubelet's use is not known", err: err}
+	}
+	if slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(v.name)) {
+		return shared("the kubelet uses the volume: node %s lists it in volumesInUse", a.NodeName)
+	}
+	return nil
+}
+
+// shutdown stops the filesystem of an attachment that was taken away, so that nothing of it reaches the volume's
+// next life. Where that cannot be done the mount stays, and everybody is told.
+func (a *Agent) shutdown(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	path := r.Stage.Path
+	if f.stage != present {
+		path = a.paths.reference(v.name)
+	}
+	if f.stage != present && f.reference != present {
+		for _, u := range r.Uses {
+			if f.uses[u.Intent.UID] == present {
+				path = u.Target
+				break
+			}
+		}
+	}
+	err := a.Mounts.ShutdownFilesystem(ctx, path, a.paths.root, a.paths.kubelet)
+	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
+		v.unprotected = true
+		return &problem{reason: volumesv1alpha1.ReasonForcedAway, err: err,
+			message: fmt.Sprintf("the attachment was taken away, but the filesystem at %s cannot be shut down; the mount is left alone", path)}
+	}
+	v.unprotected = false
+	r.ShutDown = true
+	return a.save(v)
+}
+
+// clear takes inUse back: when everything is known to be undone, no call can still be running, and the
+// mount table agrees. From the moment it is tried the volume has to be taken anew to be used.
+func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	if f.busy || !r.callsEnded(f.now) {
+		wait := r.Unfinished.remaining(f.now)
+		return &problem{reason: volumesv1alpha1.ReasonCallInFlight, until: a.Clock.Now().Add(wait),
+			message: fmt.Sprintf("an earlier %s call may still run until %s", r.Unfinished.Operation, r.Unfinished.Deadline.UTC().Format("15:04:05"))}
+	}
+	held := handshake.Held{Released: !r.touched(), CallsEnded: r.callsEnded(f.now), Mounted: f.mounted() || a.mountsBusy(v)}
+	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
+		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
+	}
+	// The disk need not know: a process that comes after believes the API, see gather.
+	r.InUse = false
+	a.step("before clear")
+	if err := a.state.urgent(ctx, change{volume: v.name}); err != nil {
+		return err
+	}
+	a.step("after clear")
+	if err := a.store.remove(v.name); err != nil {
+		return &problem{reason: volumesv1alpha1.ReasonRecordFailed, message: "the record cannot be removed", err: err}
+	}
+	a.step("after forget")
+	v.record = nil
+	v.failures = map[act]*failure{}
+	v.unprotected = false
+	return nil
+}
+
+// mountsBusy says whether a call into the kernel that was given up may still mount something.
+func (a *Agent) mountsBusy(v *volume) bool {
+	places := []string{v.record.Stage.Path, a.paths.reference(v.name)}
+	return slices.ContainsFunc(places, func(p string) bool { _, busy := a.Mounts.Busy(p); return busy })
+}

@@ -1,0 +1,166 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=get;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/status,verbs=update
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// CacheOptions restrict a cache to what the agent of that node may see; asking it for anything else is an error.
+func CacheOptions(nodeName string) cache.Options {
+	keepNoManagedFields := cache.TransformStripManagedFields()
+	return cache.Options{
+		ReaderFailOnMissingInformer: true,
+		DefaultTransform:            keepNoManagedFields,
+		ByObject: map[client.Object]cache.ByObject{
+			&volumesv1alpha1.VolumeAttachmentIntent{}: {Field: fields.OneTermEqualSelector("spec.nodeName", nodeName)},
+			&volumesv1alpha1.NodeVolumeState{}:        {Field: fields.OneTermEqualSelector("metadata.name", nodeName)},
+		},
+	}
+}
+
+// Start runs the agent until ctx ends. The cache has to be started by the caller.
+func (a *Agent) Start(ctx context.Context) error {
+	if err := a.acquire(ctx); err != nil {
+		return err
+	}
+	defer a.lock.Close() //nolint:errcheck // the lock goes with the process at the latest
+	lifetime, kill := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer kill(errStopped)
+	a.lifetime = lifetime
+	if err := a.watch(ctx); err != nil {
+		return fmt.Errorf("watching: %w", err)
+	}
+	// Everything that is wanted is known before anything is touched.
+	if !a.Cache.WaitForCacheSync(ctx) {
+		return ctx.Err()
+	}
+	if err := a.recoverRecords(ctx); err != nil {
+		return fmt.Errorf("recovering: %w", err)
+	}
+	var background sync.WaitGroup
+	for _, loop := range []func(context.Context){a.state.run, a.watchMounts, a.watchDrivers, a.renewLease, a.readStats} {
+		background.Go(func() { loop(ctx) })
+	}
+	if err := a.firstReport(ctx); err != nil {
+		background.Wait()
+		return ignoreEnd(ctx, err)
+	}
+	a.started.Store(true)
+	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
+	a.queue.run(ctx, func() { a.stopCalls(kill) })
+	background.Wait()
+	a.sayGoodbye()
+	return nil
+}
+
+// stopCalls lets driver calls end by themselves for a while; what is then still going on is in the records.
+func (a *Agent) stopCalls(kill context.CancelCauseFunc) {
+	t := a.Clock.NewTimer(stopGrace)
+	defer t.Stop()
+	select {
+	case <-a.queue.idle():
+	case <-t.C():
+	}
+	kill(errStopped)
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// acquire waits until no other agent works under the same root, and keeps it so.
+func (a *Agent) acquire(ctx context.Context) error {
+	for _, dir := range []string{a.paths.root, a.paths.records()} {
+		if err := os.MkdirAll(dir, publishedDirMode); err != nil {
+			return fmt.Errorf("making root directory: %w", err)
+		}
+	}
+	f, err := os.OpenFile(a.paths.lock(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening lock file: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		a.Log.Info("another agent holds the lock, waiting for its end", "lock", a.paths.lock())
+		locked := make(chan error, 1)
+		go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+		select {
+		case err = <-locked:
+		case <-ctx.Done():
+			return ctx.Err() // the goroutine waits on; the process is about to end
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("locking %s: %w", a.paths.lock(), err), f.Close())
+	}
+	a.lock = f
+	a.store, err = openStore(a.paths.records())
+	return err
+}
+
+// firstReport writes everything that was found. Until it stands nothing is done: it voids whatever an earlier process
+// may still have on its way, and from then on the agent's own writes are all it has to know.
+func (a *Agent) firstReport(ctx context.Context) error {
+	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second, Jitter: 0.1}
+	for ctx.Err() == nil {
+		changed := a.queue.stateSeen()
+		err := a.state.urgent(ctx, change{fence: true, report: nil})
+		if err == nil {
+			return nil
+		}
+		var retry <-chan time.Time
+		if !errors.Is(err, errNoState) {
+			retry = a.Clock.After(backoff.Step())
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-retry:
+		}
+	}
+	return ctx.Err()
+}
+
+func (a *Agent) readState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	return nvs, a.Live.Get(ctx, types.NamespacedName{Name: a.NodeName}, nvs)
+}
+
+func (a *Agent) writeState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	return a.Live.Status().Update(ctx, nvs)
+}
+
+// process is the dispatcher's handler.
+func (a *Agent) process(ctx context.Context, k key) (time.Duration, error) {
+	if k.volume == "" {
+		return 0, a.lookAtIntent(ctx, k.intent)
+	}
+	return a.look(ctx, k.volume)
+}

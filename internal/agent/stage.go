@@ -1,0 +1,187 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+const (
+	// sharedDirMode is the kubelet's for directories that it shares with drivers.
+	sharedDirMode = 0o750
+	// ownDirMode is for what only the agent looks into.
+	ownDirMode = 0o700
+	// publishedDirMode lets every user of the node pass; the volume has permissions of its own.
+	publishedDirMode = 0o755
+	// publishedFileMode of the file at which a device node is bound.
+	publishedFileMode = 0o600
+)
+
+// stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
+func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
+	r := v.record
+	d, err := a.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if f.stage == foreign && r.Stage.BootID == f.now.bootID {
+		return problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+	}
+	secrets, err := a.secrets(ctx, f.entry.NodeStageSecretRef)
+	if err != nil {
+		return err
+	}
+	if err := a.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
+		return fmt.Errorf("making staging path: %w", err)
+	}
+	req := driver.StageRequest{Volume: a.request(f), StagingPath: r.Stage.Path, FSGroup: firstGroup(f), Secrets: secrets}
+	if !r.block() {
+		req.MountOptions = f.entry.MountOptions
+	}
+	before := r.Stage
+	r.Stage.Phase, r.Stage.BootID = PhaseUncertain, f.now.bootID
+	err = a.call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
+	switch {
+	case err == nil:
+		return a.staged(ctx, v, f)
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
+		r.Stage = before // a final error of the first call: nothing was done
+	}
+	return a.explainStage(f, err)
+}
+
+// staged notes what the driver has mounted.
+func (a *Agent) staged(ctx context.Context, v *volume, f facts) error {
+	s := &v.record.Stage
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	s.Source, s.Device = "", ""
+	if e, ok := table.At(s.Path); ok {
+		if err := rightFilesystem(f.entry.FSType, e); err != nil {
+			return err
+		}
+		s.Source = sourceOf(e)
+		s.Device = a.deviceAt(ctx, s.Path)
+	}
+	s.Phase = PhaseDone
+	return nil
+}
+
+// rightFilesystem refuses a filesystem on a device that is not the one asked for. What is not on a device is the
+// driver's own affair; many leave a default in fsType there.
+func rightFilesystem(fsType string, e mount.Entry) error {
+	if fsType == "" || !strings.HasPrefix(e.Source, "/dev/") || e.FSType == fsType || compatible(fsType, e.FSType) {
+		return nil
+	}
+	return &problem{reason: volumesv1alpha1.ReasonFilesystemMismatch, stalled: true,
+		message: fmt.Sprintf("the volume carries %s, but its PersistentVolume says fsType %s", e.FSType, fsType)}
+}
+
+// compatible filesystems are served by the same driver of the kernel under different names.
+func compatible(a, b string) bool {
+	ext := []string{"ext2", "ext3", "ext4"}
+	return slices.Contains(ext, a) && slices.Contains(ext, b)
+}
+
+// explainStage gives a failed stage its cause where the node knows it better than the driver: a filesystem that
+// neither the kernel nor a program of the node knows. It is asked only afterwards, because a driver may
+// bring its own programs, and some take other words as fsType.
+func (a *Agent) explainStage(f facts, err error) error {
+	var e *driver.Error
+	fsType := f.entry.FSType
+	if f.record.block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain || slices.Contains(preciseCodes, e.Code) {
+		return err
+	}
+	if a.Filesystems == nil || a.Filesystems.Known(fsType) {
+		return err
+	}
+	explained := *e
+	explained.Code = volumesv1alpha1.ReasonUnknownFSType
+	explained.Message = fmt.Sprintf("filesystem %q is not known on node %s: %s", fsType, a.NodeName, e.Message)
+	if mount.KnownFilesystem(fsType) {
+		explained.Code = volumesv1alpha1.ReasonFormatToolMissing
+		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are missing: %s", a.NodeName, fsType, e.Message)
+	}
+	return &explained
+}
+
+// refer keeps a bind mount of the stage under the agent's own root, which keeps the kubelet from unstaging.
+func (a *Agent) refer(ctx context.Context, v *volume) error {
+	path := a.paths.reference(v.name)
+	if err := a.Mounts.EnsureDir(ctx, path, ownDirMode); err != nil {
+		return fmt.Errorf("making reference: %w", err)
+	}
+	if err := a.Mounts.Bind(ctx, v.record.Stage.Path, path, false, nil); err != nil {
+		return fmt.Errorf("making reference: %w", err)
+	}
+	a.step("after reference")
+	return nil
+}
+
+// request is what every call says of the volume.
+func (a *Agent) request(f facts) driver.Volume {
+	e := f.entry
+	vol := driver.Volume{
+		Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: f.record.Mode, FSType: e.FSType,
+		Attributes: e.VolumeAttributes, PublishContext: e.PublishContext,
+	}
+	if len(e.AccessModes) > 0 {
+		vol.AccessMode = e.AccessModes[0]
+	}
+	return vol
+}
+
+// firstGroup is the fsGroup of the first intent that has one, for drivers that set it when they mount.
+func firstGroup(f facts) *int64 {
+	for _, u := range f.record.Uses {
+		if u.Mount != nil && u.Mount.FSGroup != nil {
+			return u.Mount.FSGroup
+		}
+	}
+	return nil
+}
+
+// secrets reads the Secret that the entry names, live: agents keep none in memory.
+func (a *Agent) secrets(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	var secret corev1.Secret
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if err := a.Live.Get(ctx, key, &secret); err != nil {
+		return nil, &problem{reason: volumesv1alpha1.ReasonSecretNotReadable, message: fmt.Sprintf("reading secret %s", key), err: err}
+	}
+	values := make(map[string]string, len(secret.Data))
+	for k, value := range secret.Data {
+		values[k] = string(value)
+	}
+	return values, nil
+}
+
+// deviceAt names the device node behind path, where there is one. It only informs.
+func (a *Agent) deviceAt(ctx context.Context, path string) string {
+	d, err := a.Mounts.DeviceOf(ctx, path)
+	if err != nil {
+		a.Log.V(1).Info("no device found", "path", path, "error", err.Error())
+		return ""
+	}
+	return d.Path
+}

@@ -1,0 +1,309 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/clock"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// informDelay is how long what only informs may wait for company.
+const informDelay = time.Second
+
+// unwrittenError: the API server did not take a write, or nobody knows whether it did.
+type unwrittenError struct{ err error }
+
+func (e *unwrittenError) Error() string { return fmt.Sprintf("writing node state: %v", e.err) }
+func (e *unwrittenError) Unwrap() error { return e.err }
+
+// errNoState: there is no NodeVolumeState for the node; the cluster controller makes it.
+var errNoState = errors.New("the node has no NodeVolumeState yet")
+
+// change is one volume's line to be written at once.
+type change struct {
+	volume string
+	// report replaces the volume's line; nil removes it.
+	report *report
+	// check refuses the change on a version that does not allow it.
+	check func(*volumesv1alpha1.NodeVolumeState) error
+	// fence makes the update a real one even where the line stands already, so that it is a
+	// compare-and-swap against every write that may still be on its way.
+	fence bool
+	done  chan error
+}
+
+// stateWriter is the only writer of the node's NodeVolumeState.status. While one update is on its way,
+// what else is to be written queues and goes out together in the next one.
+type stateWriter struct {
+	clock clock.Clock
+	log   logr.Logger
+	read  func(context.Context) (*volumesv1alpha1.NodeVolumeState, error)
+	write func(context.Context, *volumesv1alpha1.NodeVolumeState) error
+	// render writes the node's own part: drivers, summary, conditions. since is when this process
+	// began to report; it changes when a write's outcome is not known.
+	render func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report, since time.Time)
+
+	wake chan struct{}
+
+	mu       sync.Mutex
+	known    *volumesv1alpha1.NodeVolumeState
+	readLive bool
+	reports  map[string]report
+	queue    []change
+	due      time.Time
+	failures int32
+	since    time.Time
+}
+
+func newStateWriter(c clock.Clock, log logr.Logger) *stateWriter {
+	return &stateWriter{
+		clock: c, log: log, wake: make(chan struct{}, 1), readLive: true, reports: map[string]report{}, since: c.Now(),
+	}
+}
+
+// urgent writes the change as soon as possible and returns once it stands, or was refused.
+func (w *stateWriter) urgent(ctx context.Context, c change) error {
+	c.done = make(chan error, 1)
+	w.mu.Lock()
+	w.queue = append(w.queue, c)
+	w.mu.Unlock()
+	w.signal()
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// inform sets a volume's line, to be written in company.
+func (w *stateWriter) inform(volume string, r report) {
+	w.mu.Lock()
+	old, ok := w.reports[volume]
+	same := ok && equality.Semantic.DeepEqual(old, r)
+	w.reports[volume] = r
+	w.mu.Unlock()
+	if !same {
+		w.touch()
+	}
+}
+
+// touch asks for a look whether the status says what it should.
+func (w *stateWriter) touch() {
+	w.mu.Lock()
+	if w.due.IsZero() {
+		w.due = w.clock.Now().Add(informDelay)
+	}
+	w.mu.Unlock()
+	w.signal()
+}
+
+// observe takes in a version that the watch delivered.
+func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
+	w.mu.Lock()
+	if w.known == nil || newer(nvs.ResourceVersion, w.known.ResourceVersion) {
+		w.known = nvs
+	}
+	w.mu.Unlock()
+	w.touch()
+}
+
+// vanished takes in that the object is gone.
+func (w *stateWriter) vanished() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known, w.readLive = nil, true
+}
+
+// newest is the newest version that is known; nil when none is. It must not be changed.
+func (w *stateWriter) newest() *volumesv1alpha1.NodeVolumeState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known
+}
+
+func newer(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || c > 0
+}
+
+func (w *stateWriter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends.
+func (w *stateWriter) run(ctx context.Context) {
+	for {
+		timer, stop := w.timer()
+		select {
+		case <-ctx.Done():
+			stop()
+			return
+		case <-w.wake:
+		case <-timer:
+		}
+		stop()
+		if batch, now := w.batch(); now {
+			w.flush(ctx, batch)
+		}
+	}
+}
+
+func (w *stateWriter) timer() (<-chan time.Time, func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.due.IsZero() {
+		return nil, func() {}
+	}
+	t := w.clock.NewTimer(w.due.Sub(w.clock.Now()))
+	return t.C(), func() { t.Stop() }
+}
+
+// batch takes what is to be written, if it is time.
+func (w *stateWriter) batch() ([]change, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 && (w.due.IsZero() || w.clock.Now().Before(w.due)) {
+		return nil, false
+	}
+	batch := w.queue
+	w.queue, w.due = nil, time.Time{}
+	return batch, true
+}
+
+// flush brings the batch out in one update; after a conflict everything is decided anew on what is read live.
+func (w *stateWriter) flush(ctx context.Context, batch []change) {
+	for {
+		base, err := w.base(ctx)
+		if err != nil {
+			w.failed(batch, err)
+			return
+		}
+		next, accepted, refused := w.next(base, batch)
+		for i, err := range refused {
+			batch[i].done <- err
+		}
+		if !equality.Semantic.DeepEqual(base.Status, next.Status) {
+			err = w.write(ctx, next)
+		}
+		if apierrors.IsConflict(err) {
+			w.mu.Lock()
+			w.readLive = true
+			w.mu.Unlock()
+			batch = accepted
+			continue
+		}
+		if err != nil {
+			w.failed(accepted, err)
+			return
+		}
+		w.succeeded(next, accepted)
+		return
+	}
+}
+
+// base is the version to decide on: the newest one, read live where an earlier write's end is not known.
+func (w *stateWriter) base(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
+	w.mu.Lock()
+	known, live := w.known, w.readLive
+	w.mu.Unlock()
+	if known != nil && !live {
+		return known, nil
+	}
+	read, err := w.read(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, errNoState
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known, w.readLive = read, false
+	return read, nil
+}
+
+// next is base with everything in it that it allows.
+func (w *stateWriter) next(base *volumesv1alpha1.NodeVolumeState, batch []change) (next *volumesv1alpha1.NodeVolumeState, accepted []change, refused map[int]error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	refused = map[int]error{}
+	reports := make(map[string]report, len(w.reports)+len(batch))
+	for name, r := range w.reports {
+		reports[name] = r
+	}
+	for i, c := range batch {
+		if c.check != nil {
+			if err := c.check(base); err != nil {
+				refused[i] = err
+				continue
+			}
+		}
+		accepted = append(accepted, c)
+		if c.fence {
+			w.since = w.clock.Now()
+		}
+		if c.report == nil {
+			delete(reports, c.volume)
+		} else {
+			reports[c.volume] = *c.report
+		}
+	}
+	next = base.DeepCopy()
+	w.render(next, reports, w.since)
+	return next, accepted, refused
+}
+
+func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []change) {
+	w.mu.Lock()
+	if w.known == nil || newer(next.ResourceVersion, w.known.ResourceVersion) {
+		w.known = next
+	}
+	w.failures = 0
+	for _, c := range batch {
+		if c.report == nil {
+			delete(w.reports, c.volume)
+		} else {
+			w.reports[c.volume] = *c.report
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range batch {
+		c.done <- nil
+	}
+}
+
+// failed gives the batch back to those who wait. Whether the write was taken is not known: the next one starts from a
+// live read, and is a real one, so that a late arrival of this one meets a conflict.
+func (w *stateWriter) failed(batch []change, err error) {
+	w.mu.Lock()
+	w.readLive = true
+	w.since = w.clock.Now()
+	w.failures++
+	if !errors.Is(err, errNoState) {
+		w.due = w.clock.Now().Add(status.Backoff(w.failures))
+		w.log.Error(err, "node state not written, trying again", "at", w.due)
+	}
+	w.mu.Unlock()
+	for _, c := range batch {
+		c.done <- &unwrittenError{err}
+	}
+}

@@ -1,0 +1,80 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+const (
+	// statsInterval between two readings of the volumes' figures.
+	statsInterval = time.Minute
+	statsJitter   = 0.5
+)
+
+// figures of one volume, as its driver told them last.
+type figures struct {
+	used, available    *resource.Quantity
+	inodes, inodesUsed *int64
+	abnormal           string
+}
+
+// readStats asks the drivers now and then how full their volumes are.
+func (a *Agent) readStats(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.Clock.After(wait.Jitter(statsInterval, statsJitter)):
+		}
+		a.views.Range(func(_, view any) bool {
+			if r := view.(*Record); r != nil {
+				go a.readStatsOf(ctx, r)
+			}
+			return ctx.Err() == nil
+		})
+	}
+}
+
+// readStatsOf reads one volume's figures. A driver that hangs keeps one goroutine until the deadline.
+func (a *Agent) readStatsOf(ctx context.Context, r *Record) {
+	v := a.volume(r.VolumeName)
+	d, ok := a.Registry.Get(r.Driver)
+	reader, capable := d.(driver.StatsReader)
+	path := publishedPath(r)
+	if !ok || !capable || path == "" || !a.capable(r.Driver, "GET_VOLUME_STATS") || !v.beginStats() {
+		return
+	}
+	defer v.endStats()
+	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
+	defer cancel()
+	s, err := reader.Stats(ctx, driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: path})
+	if err != nil {
+		a.Log.Info("figures not read", "volume", r.VolumeName, "error", err.Error())
+		return
+	}
+	f := &figures{used: s.Used, available: s.Available, inodes: s.Inodes, inodesUsed: s.InodesUsed}
+	if s.Abnormal {
+		f.abnormal = s.Message
+	}
+	v.setFigures(f)
+	a.queue.volume(r.VolumeName)
+}
+
+func publishedPath(r *Record) string {
+	for _, u := range r.Uses {
+		if u.Phase == PhaseDone && u.Target != "" {
+			return u.Target
+		}
+	}
+	return ""
+}

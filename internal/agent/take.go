@@ -1,0 +1,78 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// take takes the volume into use: the record first, so that no crash leaves a use that nobody remembers, then
+// inUse with the publications that are about to be made, at a version at which the entry is Attached.
+func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
+	before := v.record
+	r := before.copy()
+	if r == nil || !r.held(f.now) {
+		r = a.newRecord(f)
+	}
+	for what, name := range map[string]string{"driver": r.Driver, "persistent volume": r.PersistentVolume} {
+		if err := onePart(what, name); err != nil {
+			return &problem{reason: volumesv1alpha1.ReasonStageFailed, message: err.Error(), stalled: true}
+		}
+	}
+	f.record = r
+	r.Uses = f.joined()
+	v.record = r
+	if err := a.save(v); err != nil {
+		v.record = before
+		return err
+	}
+	line := lineOf(v, f)
+	line.line.InUse = true
+	uid := r.AttachmentUID
+	a.step("before inUse")
+	err := a.state.urgent(ctx, change{
+		volume: v.name, report: &line, fence: true,
+		check: func(nvs *volumesv1alpha1.NodeVolumeState) error {
+			if g := (handshake.Protocol{}).MaySetInUse(handshake.NodeOf(nvs, v.name), uid); g != handshake.GuardNone {
+				return fmt.Errorf("taking the volume into use: refused by %s: %w", g, errAgain)
+			}
+			return nil
+		},
+	})
+	a.step("after inUse")
+	if err != nil {
+		return err
+	}
+	r.InUse = true
+	return nil
+}
+
+func (a *Agent) newRecord(f facts) *Record {
+	e := f.entry
+	mode := e.VolumeMode
+	if mode == "" {
+		mode = corev1.PersistentVolumeFilesystem
+	}
+	return &Record{
+		Schema: recordSchema, VolumeName: f.name, AttachmentUID: e.AttachmentUID,
+		Driver: e.Driver, Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: mode,
+		Stage: Stage{Path: a.paths.staging(e.Driver, e.VolumeHandle, e.PersistentVolumeName, mode)},
+	}
+}
+
+// join notes what the intents want of a volume that is in use already. The disk is written before the next
+// driver call; the API learns of the publication in company of what is written next.
+func (a *Agent) join(v *volume, f facts) error {
+	v.record.Uses = f.joined()
+	a.inform(v, f)
+	return nil
+}
