@@ -160,7 +160,9 @@ func (v *volume) data() string { return filepath.Join(v.w.backing, "volumes", v.
 
 func (v *volume) staging(n *pseudoNode) string {
 	dir := filepath.Join(v.w.dir, n.id, "staging", v.id)
-	v.w.must(os.MkdirAll(dir, 0o750))
+	if _, err := os.Lstat(dir); os.IsNotExist(err) { // a filesystem that was cut off answers with another error
+		v.w.must(os.MkdirAll(dir, 0o750))
+	}
 	return dir
 }
 

@@ -66,10 +66,7 @@ func (n *node) formatAndMount(ctx context.Context, request *csi.NodeStageVolumeR
 	if err != nil {
 		return err
 	}
-	options := slices.Clone(wanted.GetMountFlags())
-	if device.ReadOnly {
-		options = append(options, "ro")
-	}
+	options := mountOptions(wanted.GetMountFlags(), fsType, device.ReadOnly)
 	if format {
 		if err := n.prepareFormat(volume, fsType, options); err != nil {
 			return err
@@ -79,6 +76,19 @@ func (n *node) formatAndMount(ctx context.Context, request *csi.NodeStageVolumeR
 		return n.mountFailed(mounter, volume, device, err)
 	}
 	return n.store.FormattingDone(volume)
+}
+
+// mountOptions adds to the requested options what the device and the filesystem ask for. All pseudo nodes share a
+// kernel, and xfs refuses a filesystem that another node, cut off or reading too, still has mounted under its UUID.
+func mountOptions(requested []string, fsType string, readOnly bool) []string {
+	options := slices.Clone(requested)
+	if readOnly {
+		options = append(options, "ro")
+	}
+	if fsType == "xfs" {
+		options = append(options, "nouuid")
+	}
+	return options
 }
 
 // prepareFormat says no where mkfs could not work, and marks the volume so that a mkfs that is interrupted is known.

@@ -1,9 +1,9 @@
+//go:build race
+
 /*
 Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
-
-//go:build race
 
 package harness
 

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 package harnesstest
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -86,15 +87,22 @@ func Start(t testing.TB, dir string, options harness.Options) *harness.Process {
 	if options.KubeletDir == "" && options.Mode != driver.ModeController {
 		options.KubeletDir = filepath.Join(dir, options.NodeID)
 	}
+	var said bytes.Buffer
+	if options.Log == nil {
+		options.Log = &said
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	process, err := harness.Start(ctx, options)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, said.String())
 	}
 	t.Cleanup(func() {
 		if err := process.Stop(); err != nil {
 			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("%s %s said:\n%s", options.Mode, options.NodeID, said.String())
 		}
 	})
 	return process

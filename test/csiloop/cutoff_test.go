@@ -1,0 +1,156 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package csiloop_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hawser-io/hawser/test/csiloop/harness"
+	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/csiloop/loopdev"
+)
+
+func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			harnesstest.NeedProgram(t, "mkfs."+fsType)
+			w := newWorld(t, harness.Options{}, "node-a", "node-b")
+			a, b := w.nodes[0], w.nodes[1]
+			v := w.create("v", 400*mib, filesystem(fsType))
+			v.up(a)
+			w.write(filepath.Join(v.target(a, "a"), "kept"), "kept")
+			dirty := filepath.Join(v.target(a, "a"), "dirty")
+			w.must(os.WriteFile(dirty, []byte("never synced"), 0o600))
+			oldLink := inode(w, v.link(a))
+
+			w.must(v.detach(a))
+
+			assertCutOff(w, v, a, oldLink)
+			before := sum(w, v.data())
+			_ = os.WriteFile(filepath.Join(v.target(a, "a"), "later"), []byte("too late"), 0o600) // may fail, may not
+			syncFilesystem(w, v.target(a, "a"))
+			if sum(w, v.data()) != before {
+				t.Error("the old mount changed the volume after the detach")
+			}
+
+			v.up(b)
+			if got := w.read(filepath.Join(v.target(b, "a"), "kept"), 4); got != "kept" {
+				t.Errorf("what was synced reads %q on the next node", got)
+			}
+			for _, name := range []string{"dirty", "later"} {
+				data, err := os.ReadFile(filepath.Join(v.target(b, "a"), name))
+				if err == nil && len(data) > 0 {
+					t.Errorf("%s reached the volume: %q", name, data)
+				}
+			}
+			w.write(filepath.Join(v.target(b, "a"), "new"), "new")
+			// The old node lets go while the new one works.
+			w.must(v.unpublish(a, "a"))
+			w.must(v.unstage(a))
+			if got := w.read(filepath.Join(v.target(b, "a"), "new"), 3); got != "new" {
+				t.Errorf("after the old node let go, the new one reads %q", got)
+			}
+			v.down(b)
+			entries, err := ledger.Read(w.backing)
+			w.must(err)
+			if found := ledger.UnpublishedWhileStaged(entries); len(found) != 1 || found[0].Node != a.id {
+				t.Errorf("the ledger's judge found %v, want the one forced detach", found)
+			}
+		})
+	}
+}
+
+// assertCutOff: the node's device stands on an inode that has no name, and that is not the volume's.
+func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
+	w.t.Helper()
+	devices, err := loopdev.Find(v.link(n))
+	w.must(err)
+	if len(devices) != 1 || !devices[0].Unlinked {
+		w.t.Fatalf("the node's devices are %+v, want one on an unlinked file", devices)
+	}
+	if inode(w, v.data()) == oldInode {
+		w.t.Error("the volume is still the inode that the old device stands on")
+	}
+	health, err := n.NodeGetVolumeHealth(w.ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
+	w.must(err)
+	statuses := health.GetVolumeHealth().GetHealthStatuses()
+	if len(statuses) != 1 || statuses[0].GetReason() != "CutOff" {
+		w.t.Errorf("health is %v, want CutOff", statuses)
+	}
+}
+
+func TestAVolumeThatCameBackIsNotStagedOverACutOffMount(t *testing.T) {
+	w := newWorld(t, harness.Options{}, "node-a")
+	a := w.nodes[0]
+	v := w.create("v", 64*mib, filesystem("ext4"))
+	v.up(a)
+	w.must(v.detach(a))
+	w.must(v.attach(a))
+	w.want(codes.FailedPrecondition, v.stage(a))
+	w.want(codes.FailedPrecondition, v.publish(a, "b", false))
+	w.must(v.unpublish(a, "a"))
+	w.must(v.unstage(a))
+	w.must(v.stage(a))
+	w.must(v.publish(a, "a", false))
+	w.write(filepath.Join(v.target(a, "a"), "file"), "works")
+	v.down(a)
+}
+
+func TestADetachCutsOffABlockVolumeAndLeavesTheOtherNodes(t *testing.T) {
+	w := newWorld(t, harness.Options{}, "node-a", "node-b")
+	a, b := w.nodes[0], w.nodes[1]
+	v := w.create("shared", 16*mib, block(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER))
+	v.up(a)
+	v.up(b)
+	w.write(v.target(a, "a"), "from a")
+	open, err := os.OpenFile(v.target(a, "a"), os.O_RDWR, 0)
+	w.must(err)
+	defer func() { _ = open.Close() }()
+
+	w.must(v.detach(a))
+
+	if _, err := open.WriteAt([]byte("too late"), 0); err == nil {
+		err = open.Sync()
+		if err == nil {
+			t.Error("the node could still write after it was cut off")
+		}
+	}
+	if got := w.read(v.target(b, "a"), 6); got != "from a" {
+		t.Errorf("the other node reads %q", got)
+	}
+	w.write(v.target(b, "a"), "from b")
+	if got := w.read(v.data(), 6); got != "from b" {
+		t.Errorf("what the other node writes does not reach the volume, it holds %q", got)
+	}
+	w.must(open.Close())
+	w.must(v.unpublish(a, "a"))
+	w.must(v.unstage(a))
+	v.down(b)
+}
+
+func inode(w *world, path string) uint64 {
+	w.t.Helper()
+	var stat unix.Stat_t
+	w.must(unix.Stat(path, &stat))
+	return stat.Ino
+}
+
+func syncFilesystem(w *world, path string) {
+	w.t.Helper()
+	dir, err := os.Open(path)
+	if err != nil {
+		return // a filesystem that shut down does not even open
+	}
+	defer func() { _ = dir.Close() }()
+	_ = unix.Syncfs(int(dir.Fd())) // fails, as it should, where the device takes nothing
+}
