@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package config_test
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,6 +72,7 @@ func (in installation) testAgentIntents(t *testing.T) {
 		for _, done := range []string{volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ConditionReady} {
 			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: done, Status: metav1.ConditionTrue, Reason: done})
 		}
+		slices.Reverse(s.Conditions) // their order says nothing
 	}
 	agent := in.as(t, agentAccount, "own")
 	expectAllowed(t, report(agent, "own", publish))

@@ -20,7 +20,11 @@ func (s server) testNodeVolumeState(t *testing.T) {
 			"entry.volumeName": "kubernetes.io/csi/loop.csi.hawser.io^vol-1", "entry.state": "Attached", "entry.attachmentUID": "1",
 		})
 		with.apply(t, object)
-		return object.Object["entry"].(map[string]any)
+		fields, ok := object.Object["entry"].(map[string]any)
+		if !ok {
+			t.Fatalf("no entry in %v", object.Object)
+		}
+		return fields
 	}
 	evidence := func(kind string) map[string]any {
 		return map[string]any{"type": kind, "time": "2026-01-02T03:04:05Z"}

@@ -29,17 +29,17 @@ const (
 type EvidenceType string
 
 const (
-	// EvidenceAgentReleased: the node's agent reported that the volume is not in use.
+	// EvidenceAgentReleased means that the node's agent reported that the volume is not in use.
 	EvidenceAgentReleased EvidenceType = "AgentReleased"
-	// EvidenceOutOfServiceTaint: the Node carries node.kubernetes.io/out-of-service.
+	// EvidenceOutOfServiceTaint means that the Node carries node.kubernetes.io/out-of-service.
 	EvidenceOutOfServiceTaint EvidenceType = "OutOfServiceTaint"
-	// EvidenceNodeGone: the Node is absent and its agent's Lease expired long ago.
+	// EvidenceNodeGone means that the Node is absent and its agent's Lease expired long ago.
 	EvidenceNodeGone EvidenceType = "NodeGone"
-	// EvidenceForcedAfterTimeout: a policy allowed force and the node was not Ready for that long.
+	// EvidenceForcedAfterTimeout means that a policy allowed force and the node was not Ready for that long.
 	EvidenceForcedAfterTimeout EvidenceType = "ForcedAfterTimeout"
-	// EvidenceDeclaredByAdministrator: a cluster administrator declared this attachment unused.
+	// EvidenceDeclaredByAdministrator means that a cluster administrator declared this attachment unused.
 	EvidenceDeclaredByAdministrator EvidenceType = "DeclaredByAdministrator"
-	// EvidenceAttachmentLost: the VolumeAttachment had gone without Hawser.
+	// EvidenceAttachmentLost means that the VolumeAttachment had gone without Hawser.
 	EvidenceAttachmentLost EvidenceType = "AttachmentLost"
 )
 

@@ -1,0 +1,113 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// schema is as much of a CRD's schema as its field names need.
+type schema struct {
+	Properties map[string]schema `json:"properties"`
+	Items      *schema           `json:"items"`
+}
+
+// ofOthers are fields whose inside Kubernetes documents.
+var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true, "nodeExpandSecretRef": true}
+
+func TestEveryFieldIsInItsContractPage(t *testing.T) {
+	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate"} {
+		var crd struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						OpenAPIV3Schema schema `json:"openAPIV3Schema"`
+					} `json:"schema"`
+				} `json:"versions"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(read(t, "config", "crd", "bases", "volumes.hawser.io_"+kind+"s.yaml"), &crd); err != nil {
+			t.Fatal(err)
+		}
+		page := string(read(t, "docs", kind+".md"))
+		root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+		for _, part := range []string{"spec", "status"} {
+			for _, path := range fields(part, root.Properties[part]) {
+				name := path[strings.LastIndex(path, ".")+1:]
+				if !regexp.MustCompile("`[^` ]*\\b" + name + "\\b").MatchString(page) {
+					t.Errorf("docs/%s.md does not speak of %s", kind, path)
+				}
+			}
+		}
+	}
+}
+
+// fields lists the paths of all fields below s.
+func fields(path string, s schema) []string {
+	if s.Items != nil {
+		return fields(path+"[]", *s.Items)
+	}
+	var paths []string
+	for name, property := range s.Properties {
+		paths = append(paths, path+"."+name)
+		if !ofOthers[name] {
+			paths = append(paths, fields(path+"."+name, property)...)
+		}
+	}
+	return paths
+}
+
+func TestEveryConditionAndReasonIsInAContractPage(t *testing.T) {
+	pages := string(read(t, "docs", "volumeattachmentintent.md")) + string(read(t, "docs", "nodevolumestate.md"))
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") && !strings.HasPrefix(spec.Names[0].Name, "Condition") {
+			return true
+		}
+		literal, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		value, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		if !strings.Contains(pages, "`"+value+"`") {
+			t.Errorf("no contract page speaks of %s", value)
+		}
+		return true
+	})
+	if seen == 0 {
+		t.Error("no condition type and no reason was found in conditions.go")
+	}
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{apiserver.Root()}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
