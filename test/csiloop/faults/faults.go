@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hawser-io/hawser/test/csiloop/filelock"
@@ -125,7 +124,7 @@ func Hits(backingDir, id string) (int, error) {
 
 // WaitHits returns when the fault has struck at least so many calls: a call that hangs in it is then hanging.
 func WaitHits(ctx context.Context, backingDir, id string, atLeast int) error {
-	return waitFor(ctx, dir(backingDir), func() (bool, error) {
+	return filelock.WaitFor(ctx, dir(backingDir), func() (bool, error) {
 		hits, err := Hits(backingDir, id)
 		return hits >= atLeast, err
 	})
@@ -133,35 +132,11 @@ func WaitHits(ctx context.Context, backingDir, id string, atLeast int) error {
 
 // waitRemoved returns when the fault is no more.
 func waitRemoved(ctx context.Context, backingDir, id string) error {
-	return waitFor(ctx, dir(backingDir), func() (bool, error) {
+	return filelock.WaitFor(ctx, dir(backingDir), func() (bool, error) {
 		_, err := os.Stat(file(backingDir, id))
 		if errors.Is(err, os.ErrNotExist) {
 			return true, nil
 		}
 		return false, err
 	})
-}
-
-// waitFor checks the condition whenever something in the directory changes.
-func waitFor(ctx context.Context, dir string, done func() (bool, error)) (err error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watching faults: %w", err)
-	}
-	defer func() { err = errors.Join(err, watcher.Close()) }()
-	if err := watcher.Add(dir); err != nil {
-		return fmt.Errorf("watching faults: %w", err)
-	}
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-watcher.Errors:
-			return fmt.Errorf("watching faults: %w", err)
-		case <-watcher.Events:
-		}
-	}
 }

@@ -9,6 +9,7 @@ package ledger
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,6 +142,15 @@ func Read(backingDir string) ([]Entry, error) {
 		}
 	}
 	return entries, nil
+}
+
+// Wait returns the ledger as soon as it satisfies the condition.
+func Wait(ctx context.Context, backingDir string, satisfied func([]Entry) bool) (entries []Entry, err error) {
+	err = filelock.WaitFor(ctx, backingDir, func() (bool, error) {
+		entries, err = Read(backingDir)
+		return satisfied(entries), err
+	})
+	return entries, err
 }
 
 // NoteReboot records that a node lost its mounts and devices by other means than calls.
