@@ -1,0 +1,218 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// operations call each RPC once.
+var operations = map[string]func(context.Context, *Driver) error{
+	"Stage": func(ctx context.Context, d *Driver) error {
+		return d.Stage(ctx, driver.StageRequest{Secrets: map[string]string{"password": "hunter2", "empty": ""}})
+	},
+	"Publish": func(ctx context.Context, d *Driver) error {
+		return d.Publish(ctx, driver.PublishRequest{Secrets: map[string]string{"password": "hunter2"}})
+	},
+	"Unpublish": func(ctx context.Context, d *Driver) error { return d.Unpublish(ctx, driver.UnpublishRequest{}) },
+	"Unstage":   func(ctx context.Context, d *Driver) error { return d.Unstage(ctx, driver.UnstageRequest{}) },
+	"Expand": func(ctx context.Context, d *Driver) error {
+		_, err := d.Expand(ctx, driver.ExpandRequest{Capacity: resource.MustParse("1Gi"), Secrets: map[string]string{"password": "hunter2"}})
+		return err
+	},
+	"Stats": func(ctx context.Context, d *Driver) error {
+		_, err := d.Stats(ctx, driver.StatsRequest{})
+		return err
+	},
+}
+
+// wanted says what each code means for each operation; what is not listed is Transient.
+var wanted = map[string]map[driver.Outcome][]codes.Code{
+	"Stage":     {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
+	"Publish":   {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
+	"Unpublish": {driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
+	"Unstage":   {driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
+	"Expand": {
+		driver.Invalid:  {codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented},
+		driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes,
+	},
+	"Stats": {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}},
+}
+
+var uncertainCodes = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
+
+func wantedOutcome(operation string, code codes.Code) driver.Outcome {
+	for outcome, listed := range wanted[operation] {
+		if slices.Contains(listed, code) {
+			return outcome
+		}
+	}
+	return driver.Transient
+}
+
+func TestEachCodeOfEachCallHasItsOutcome(t *testing.T) {
+	s := &scripted{capabilities: allCapabilities()}
+	d := connect(t, s)
+	for name, operate := range operations {
+		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+			s.script(func(context.Context, proto.Message) error { return status.Error(code, "because") })
+			err := operate(t.Context(), d)
+			if got, want := driver.OutcomeOf(err), wantedOutcome(name, code); got != want {
+				t.Errorf("%s answered %s: %s, expected %s", name, code, got, want)
+			}
+			if driver.CodeOf(err) != code.String() || !strings.Contains(err.Error(), "because") {
+				t.Errorf("%s answered %s: %v", name, code, err)
+			}
+		}
+		s.script(nil)
+		if err := operate(t.Context(), d); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhatNeverReachedTheDriverIsTransient(t *testing.T) {
+	for name, operate := range operations {
+		t.Run(name, func(t *testing.T) {
+			s := &scripted{capabilities: allCapabilities()}
+			socket := filepath.Join(shortDir(t), "csi.sock")
+			stop := s.serve(t, socket)
+			d, err := Connect(t.Context(), driverName, socket, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			if err := operate(t.Context(), d); driver.OutcomeOf(err) != driver.Transient || driver.CodeOf(err) != "Unavailable" {
+				t.Errorf("driver is down: %s: %v", driver.OutcomeOf(err), err)
+			}
+			mute(t, socket)
+			ctx, cancel := context.WithTimeout(t.Context(), patience/200)
+			defer cancel()
+			if err := operate(ctx, d); driver.OutcomeOf(err) != driver.Transient || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("driver does not take the connection up: %s: %v", driver.OutcomeOf(err), err)
+			}
+		})
+	}
+}
+
+// mute listens at the socket and never says anything.
+func mute(t *testing.T, socket string) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestADriverIsReachedAtOnceAfterItsRestart(t *testing.T) {
+	s := &scripted{capabilities: allCapabilities()}
+	socket := filepath.Join(shortDir(t), "csi.sock")
+	stop := s.serve(t, socket)
+	d, err := Connect(t.Context(), driverName, socket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	for range 5 { // failures must not make the client hesitate
+		if err := operations["Stage"](t.Context(), d); !errors.As(err, new(*driver.Error)) {
+			t.Fatal(err)
+		}
+	}
+	s.serve(t, socket)
+	start := time.Now()
+	if err := operations["Stage"](t.Context(), d); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestADriverThatDiesDuringTheCallLeavesItUncertain(t *testing.T) {
+	for name, operate := range operations {
+		s := &scripted{capabilities: allCapabilities()}
+		socket := filepath.Join(shortDir(t), "csi.sock")
+		stop := s.serve(t, socket)
+		d, err := Connect(t.Context(), driverName, socket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.script(func(ctx context.Context, _ proto.Message) error {
+			go stop()
+			<-ctx.Done() // the connection broke
+			return nil
+		})
+		want := driver.Uncertain
+		if name == "Stats" {
+			want = driver.Transient // it changes nothing
+		}
+		if err := operate(t.Context(), d); driver.OutcomeOf(err) != want {
+			t.Errorf("%s: %s: %v", name, driver.OutcomeOf(err), err)
+		}
+	}
+}
+
+func TestACallThatIsGivenUpIsUncertain(t *testing.T) {
+	s := &scripted{capabilities: allCapabilities()}
+	d := connect(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.script(func(ctx context.Context, _ proto.Message) error {
+		cancel()
+		<-ctx.Done()
+		return status.Error(codes.Internal, "too late to be believed")
+	})
+	err := operations["Stage"](ctx, d)
+	if !driver.IsUncertain(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// gRPC makes a code up on this side when the stream breaks; Internal is final only as the driver's own word.
+func TestACodeThatTheDriverDidNotSayIsUncertain(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		if got := outcome(code, progress{sent: true}, bringUp, false); got != driver.Uncertain {
+			t.Errorf("%s: %s", code, got)
+		}
+	}
+	err := nodeStage.typed(driverName, errors.New("not gRPC"), progress{sent: true, answered: true}, nil)
+	if !driver.IsUncertain(err) {
+		t.Errorf("an error that is not gRPC's: %v", err)
+	}
+}
+
+func TestSecretsThatADriverRepeatsAreTakenOut(t *testing.T) {
+	s := &scripted{capabilities: allCapabilities()}
+	d := connect(t, s)
+	s.script(func(context.Context, proto.Message) error {
+		return status.Error(codes.Internal, "mount -o password=hunter2 failed")
+	})
+	for _, name := range []string{"Stage", "Publish", "Expand"} {
+		for err := operations[name](t.Context(), d); err != nil; err = errors.Unwrap(err) {
+			if strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "password=*** failed") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}

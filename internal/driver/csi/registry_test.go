@@ -1,0 +1,282 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package csi
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// node is a kubelet directory with a Registry that watches it.
+type node struct {
+	dir      string
+	registry *Registry
+	clock    *clocktesting.FakeClock
+	stop     context.CancelFunc
+	stopped  chan error
+}
+
+func startNode(t *testing.T, before ...func(dir string)) *node {
+	t.Helper()
+	n := &node{dir: shortDir(t), clock: clocktesting.NewFakeClock(time.Now()), stopped: make(chan error, 1)}
+	for _, f := range before {
+		f(n.dir)
+	}
+	registry, err := NewRegistry(Options{KubeletDir: n.dir, Clock: n.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.registry = registry
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	go func() { n.stopped <- registry.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := await(t, "the registry's end", n.stopped); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *node) socket(name string) string { return filepath.Join(n.dir, "plugins_registry", name) }
+
+// register makes a driver with one socket for registration and one of its own; stop ends both.
+func (n *node) register(t *testing.T, socketName string, s *scripted) (endpoint string, stop func()) {
+	t.Helper()
+	mkdirs(t, n.dir, "plugins_registry")
+	endpoint = filepath.Join(mkdirs(t, n.dir, "plugins", socketName), "csi.sock")
+	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"}}
+	stopEndpoint := s.serve(t, endpoint)
+	stopRegistration := s.serve(t, n.socket(socketName))
+	return endpoint, func() { stopEndpoint(); stopRegistration() }
+}
+
+func mkdirs(t *testing.T, elem ...string) string {
+	t.Helper()
+	dir := filepath.Join(elem...)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// await looks at the registry after each of its signals until it is good.
+func (n *node) await(t *testing.T, what string, good func() bool) {
+	t.Helper()
+	for !good() {
+		await(t, what, n.registry.Changed())
+	}
+}
+
+func (n *node) knows() bool {
+	_, ok := n.registry.Get(driverName)
+	return ok
+}
+
+func stage(t *testing.T, n *node) error {
+	t.Helper()
+	d, ok := n.registry.Get(driverName)
+	if !ok {
+		t.Fatal("the driver is not known")
+	}
+	return d.Stage(t.Context(), driver.StageRequest{})
+}
+
+func TestADriverThatRegistersIsKnown(t *testing.T) {
+	n := startNode(t)
+	s := &scripted{capabilities: allCapabilities(), nodeID: "node-7"}
+	n.register(t, "a-reg.sock", s)
+	n.await(t, "the driver", n.knows)
+	if lines := n.registry.Drivers(); len(lines) != 1 || lines[0].Name != driverName || lines[0].NodeID != "node-7" {
+		t.Errorf("drivers: %+v", lines)
+	}
+	if err := stage(t, n); err != nil || len(s.received()) != 1 {
+		t.Errorf("stage: %v, %v", err, s.received())
+	}
+}
+
+func TestADriverThatRegisteredBeforeTheStartIsKnown(t *testing.T) {
+	n := startNode(t, func(dir string) {
+		(&node{dir: dir}).register(t, "a-reg.sock", &scripted{})
+	})
+	n.await(t, "the driver", n.knows)
+}
+
+func TestADriverWithoutAnEndpointAnswersAtItsRegistrationSocket(t *testing.T) {
+	n := startNode(t)
+	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, SupportedVersions: []string{"v1.2"}}}
+	mkdirs(t, n.dir, "plugins_registry")
+	s.serve(t, n.socket("a-reg.sock"))
+	n.await(t, "the driver", n.knows)
+}
+
+func TestADriverThatRestartsStaysKnown(t *testing.T) {
+	n := startNode(t)
+	_, stop := n.register(t, "a-reg.sock", &scripted{capabilities: allCapabilities()})
+	n.await(t, "the driver", n.knows)
+	stop()
+	if err := stage(t, n); driver.OutcomeOf(err) != driver.Transient {
+		t.Errorf("while it is down: %v", err)
+	}
+	// It comes back as a new version that can do less.
+	n.register(t, "a-reg.sock", &scripted{})
+	n.await(t, "the new description", func() bool { return len(n.registry.Drivers()[0].Capabilities) == 0 })
+	if err := stage(t, n); err != nil {
+		t.Error(err)
+	}
+	n.clock.Step(2 * DefaultForgetAfter)
+	if !n.knows() {
+		t.Error("the driver is forgotten although it is back")
+	}
+}
+
+func TestADriverThatDoesNotComeBackIsForgotten(t *testing.T) {
+	n := startNode(t)
+	_, stop := n.register(t, "a-reg.sock", &scripted{})
+	n.await(t, "the driver", n.knows)
+	stop()
+	waitFor(t, "the timer", n.clock.HasWaiters)
+	n.clock.Step(DefaultForgetAfter - time.Second)
+	if !n.knows() {
+		t.Error("forgotten too early")
+	}
+	n.clock.Step(time.Second)
+	n.await(t, "the driver's end", func() bool { return !n.knows() })
+	if lines := n.registry.Drivers(); len(lines) != 0 {
+		t.Errorf("drivers: %+v", lines)
+	}
+}
+
+// waitFor looks, from outside, at what gives no notice.
+func waitFor(t *testing.T, what string, good func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !good() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+func TestADriverThatRestartsWithoutItsRegistrarIsAskedAnew(t *testing.T) {
+	n := startNode(t)
+	s := &scripted{}
+	mkdirs(t, n.dir, "plugins_registry")
+	endpoint := filepath.Join(mkdirs(t, n.dir, "plugins", "a"), "csi.sock")
+	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"}}
+	stop := s.serve(t, endpoint)
+	s.serve(t, n.socket("a-reg.sock"))
+	n.await(t, "the driver", n.knows)
+	stop()
+	(&scripted{capabilities: allCapabilities()}).serve(t, endpoint)
+	n.await(t, "the new description", func() bool { return len(n.registry.Drivers()[0].Capabilities) == len(allCapabilities()) })
+}
+
+func TestOfTwoSocketsOfADriverTheLaterCountsWhileItIsThere(t *testing.T) {
+	n := startNode(t)
+	nodeID := func() string { return n.registry.Drivers()[0].NodeID }
+	n.register(t, "old-reg.sock", &scripted{nodeID: "old"})
+	n.await(t, "the driver", n.knows)
+	_, stop := n.register(t, "new-reg.sock", &scripted{nodeID: "new"})
+	n.await(t, "the later driver", func() bool { return nodeID() == "new" })
+	stop()
+	waitFor(t, "the way back to the earlier driver", func() bool { return nodeID() == "old" })
+}
+
+func TestOtherPluginsAreLeftAlone(t *testing.T) {
+	n := startNode(t)
+	mkdirs(t, n.dir, "plugins_registry")
+	for name, info := range map[string]*registerapi.PluginInfo{
+		"device.sock": {Type: registerapi.DevicePlugin, Name: "gpu", SupportedVersions: []string{"v1beta1"}},
+		"old.sock":    {Type: registerapi.CSIPlugin, Name: "old.csi.test", SupportedVersions: []string{"0.3.0"}},
+		".hidden":     {Type: registerapi.CSIPlugin, Name: "hidden.csi.test", SupportedVersions: []string{"1.0.0"}},
+	} {
+		(&scripted{info: info}).serve(t, n.socket(name))
+	}
+	if err := os.WriteFile(n.socket("file.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.register(t, "z-reg.sock", &scripted{})
+	n.await(t, "the driver", n.knows)
+	waitFor(t, "the old driver's next attempt", n.clock.HasWaiters) // the others have been asked once by now
+	if lines := n.registry.Drivers(); len(lines) != 1 {
+		t.Errorf("drivers: %+v", lines)
+	}
+}
+
+func TestAPluginThatHangsKeepsNobodyWaiting(t *testing.T) {
+	n := startNode(t)
+	mkdirs(t, n.dir, "plugins_registry")
+	mute(t, n.socket("a-hangs.sock"))
+	n.register(t, "b-reg.sock", &scripted{})
+	n.await(t, "the driver", n.knows)
+}
+
+func TestASocketThatIsNotListenedAtYetIsTriedUntilItIs(t *testing.T) {
+	n := startNode(t)
+	dir := mkdirs(t, n.dir, "plugins_registry")
+	socket := filepath.Join(dir, "a-reg.sock")
+	// A crash leaves a socket behind that nobody listens at.
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(n.dir, "stale"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(n.dir, "stale"), socket); err != nil {
+		t.Fatal(err)
+	}
+	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, SupportedVersions: []string{"1.0.0"}}}
+	fresh := filepath.Join(n.dir, "fresh")
+	s.serve(t, fresh)
+	if err := os.Rename(fresh, socket); err != nil {
+		t.Fatal(err)
+	}
+	n.await(t, "the driver", n.knows)
+}
+
+func TestTheDirectoryMayBeRemovedAndMadeAnew(t *testing.T) {
+	n := startNode(t)
+	_, stop := n.register(t, "a-reg.sock", &scripted{nodeID: "before"})
+	n.await(t, "the driver", n.knows)
+	stop()
+	dir := filepath.Join(n.dir, "plugins_registry")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the directory", func() bool { _, err := os.Stat(dir); return err == nil })
+	n.register(t, "b-reg.sock", &scripted{nodeID: "after"})
+	n.await(t, "the driver", func() bool { return slices.ContainsFunc(n.registry.Drivers(), isAfter) })
+}
+
+func isAfter(line volumesv1alpha1.NodeDriver) bool { return line.NodeID == "after" }
+
+func TestAnEmptyListOfCapabilitiesIsNoCapability(t *testing.T) {
+	s := &scripted{capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_UNKNOWN}}
+	line, err := connect(t, s).Describe(t.Context())
+	if err != nil || len(line.Capabilities) != 0 {
+		t.Errorf("%+v, %v", line, err)
+	}
+}
