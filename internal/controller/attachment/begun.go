@@ -1,0 +1,48 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// begun remembers since when attachments are under way. It only decides when that is worth a write; a
+// restart begins anew.
+type begun struct {
+	mu    sync.Mutex
+	since map[types.UID]time.Time
+}
+
+// left is how long to go on saying nothing: until slow has passed, unless the volume had been attached and is not any more.
+func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, attaching bool, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !attaching || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+		delete(b.since, intent.UID)
+		return 0
+	}
+	since, known := b.since[intent.UID]
+	if !known {
+		if b.since == nil {
+			b.since = map[types.UID]time.Time{}
+		}
+		b.since[intent.UID], since = now, now
+	}
+	return max(slow-now.Sub(since), 0)
+}
+
+// forget drops an intent that is gone.
+func (b *begun) forget(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.since, uid)
+}

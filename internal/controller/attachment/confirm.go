@@ -1,0 +1,85 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// confirm writes Attached: from then on the node may use the volume. Everything is read live in the order that the
+// protocol asks for, the node's state, the claim, the attachment, and written at that version of the state.
+func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
+	taken, err := c.takeClaim(ctx, f, n)
+	if err != nil || !taken {
+		return err
+	}
+	entry := entryOf(f, n.candidate().Volume)
+	guard := handshake.GuardNone
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		state := handshake.NodeOf(nvs, f.Volume)
+		claim, va, err := c.readForConfirm(ctx, f, nvs, a)
+		if err != nil {
+			return nil, err
+		}
+		guard = c.Protocol.MayWriteAttached(state, n.Name, f.Exclusive, claim, handshake.AttachmentFrom(va))
+		if guard != handshake.GuardNone {
+			f.Claim = claim
+			return nil, nil
+		}
+		wanted := withAttachment(entry, va)
+		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && equality.Semantic.DeepEqual(*old, wanted) {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, wanted) }, nil
+	})
+	switch {
+	case errors.Is(err, nodestate.ErrTooLarge):
+		n.wait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf("the NodeVolumeState of node %s is full; detach other volumes first", n.Name))
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing Attached: %w", err)
+	}
+	n.observe(nvs, f.Volume)
+	if guard != handshake.GuardNone || stale(f, n, n.candidate()) {
+		n.wait("", "")
+	}
+	return nil
+}
+
+// readForConfirm reads the claim and then the attachment. A driver without attach has one that is made up: the entry's own UID
+// or a new one, under which the node's flags speak of this stay of the volume.
+func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
+	var claim handshake.Claim
+	if f.Exclusive {
+		lease, err := c.readClaim(ctx, f.Volume)
+		if err != nil {
+			return claim, nil, err
+		}
+		claim = claimOf(lease)
+	}
+	if a != nil {
+		va, err := c.readAttachment(ctx, a.Name)
+		return claim, va, err
+	}
+	va := &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	va.UID = uuid.NewUUID()
+	if nvs != nil {
+		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && old.AttachmentName == "" && old.State == volumesv1alpha1.AttachmentAttached {
+			va.UID = old.AttachmentUID
+		}
+	}
+	return claim, va, nil
+}

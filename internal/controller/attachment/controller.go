@@ -1,0 +1,113 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package attachment brings volumes to nodes and away from them. Its key is the volume: whatever
+// happens to one volume on whichever node is decided in one place.
+//
+// A pass gathers the facts from the cache, decides in a pure function (decide.go) on the next
+// steps, acts, takes the API server's answers over into the facts, and decides again until nothing is left to
+// do now; then it reports. Every act checks the rules of package handshake again on what it reads live, so a
+// stale cache costs a request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Workers reconcile so many volumes at once: enough for a hundred volumes of one node to share their writes.
+const Workers = 64
+
+// slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
+// then one write of the intent's status is enough.
+const slow = time.Second
+
+// maxRounds bounds one pass. The longest way, an exclusive volume's from node to node, takes seven.
+const maxRounds = 16
+
+// Controller reconciles volumes.
+type Controller struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Reader reads live.
+	Reader   client.Reader
+	Writer   *nodestate.Writer
+	Reporter *report.Reporter
+	Tracker  *liveness.Tracker
+	Events   events.EventRecorder
+	Clock    clock.PassiveClock
+	Protocol handshake.Protocol
+
+	unready unready
+	begun   begun
+	created created
+}
+
+// Reconcile one volume; the request's name is its unique name.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	f, err := c.gather(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var failures []error
+	for range maxRounds {
+		steps := decide(f, c.Protocol)
+		if len(steps) == 0 {
+			break
+		}
+		for _, s := range steps {
+			if err := c.act(ctx, f, s); err != nil {
+				// The other nodes of the volume need not wait for this one.
+				s.Node.wait("", "")
+				failures = append(failures, fmt.Errorf("node %s: %s: %w", s.Node.Name, s.Act, err))
+			}
+		}
+	}
+	wait, err := c.report(ctx, f)
+	if err := errors.Join(append(failures, err)...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
+	ctrl.LoggerFrom(ctx).V(1).Info("acting", "act", s.Act, "node", s.Node.Name)
+	switch s.Act {
+	case Release:
+		return c.release(ctx, s.Node, s.Intents)
+	case Look:
+		return c.look(ctx, f, s.Node)
+	case MarkLost:
+		return c.markLost(ctx, f, s.Node)
+	case MarkDetaching:
+		return c.markDetaching(ctx, f, s)
+	case Delete:
+		return c.delete(ctx, f, s.Node, s.Attachment)
+	case Forget:
+		return c.forget(ctx, f, s.Node)
+	case FreeName:
+		return c.freeName(ctx, f, s.Node, s.Attachment)
+	case Attach:
+		return c.attach(ctx, f, s.Node)
+	case Hold:
+		return c.hold(ctx, s.Node, s.Attachment)
+	case Confirm:
+		return c.confirm(ctx, f, s.Node, s.Attachment)
+	}
+	return fmt.Errorf("unknown act %q", s.Act)
+}

@@ -1,0 +1,280 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Act is one kind of step.
+type Act string
+
+// Acts, those that make room first.
+const (
+	// Release takes the finalizer off intents that are let go.
+	Release Act = "Release"
+	// Look reads the node's state live, because the next decision must not rest on the cache.
+	Look Act = "Look"
+	// MarkLost writes Detaching for an attachment that is gone or going without us.
+	MarkLost Act = "MarkLost"
+	// MarkDetaching writes Detaching for an attachment that nobody wants.
+	MarkDetaching Act = "MarkDetaching"
+	// Delete takes the hold off and deletes the attachment for which Detaching stands.
+	Delete Act = "Delete"
+	// Forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to report.
+	Forget Act = "Forget"
+	// FreeName takes our finalizer off an attachment that was forced away.
+	FreeName Act = "FreeName"
+	// Attach creates the attachment.
+	Attach Act = "Attach"
+	// Hold makes an attachment that somebody else created one that Hawser counts on.
+	Hold Act = "Hold"
+	// Confirm writes Attached.
+	Confirm Act = "Confirm"
+)
+
+// Step is one thing to do on one node.
+type Step struct {
+	Act  Act
+	Node *Node
+	// Attachment that it is about, where there is one.
+	Attachment *Attachment
+	// Intents to release.
+	Intents []*Intent
+	// Evidence: the detach rests on the node's evidence, not on the agent's release.
+	Evidence bool
+}
+
+// decide says what to do next. It changes nothing but the order of who may have the volume (elect). What makes room comes
+// first: while there is anything of that to do, nothing is attached. An act that was refused is not proposed again.
+func decide(f *Facts, p handshake.Protocol) []Step {
+	elect(f)
+	chosen := choose(f)
+	var steps []Step
+	for _, n := range f.Nodes {
+		if n.Wait == nil {
+			steps = append(steps, makeRoom(f, p, n, chosen)...)
+		}
+	}
+	if len(steps) > 0 {
+		return steps
+	}
+	for _, n := range f.Nodes {
+		if n.Wait == nil && (!f.Exclusive || n == chosen) {
+			steps = append(steps, bringIn(f, n)...)
+		}
+	}
+	return steps
+}
+
+// elect: of the intents for a volume with a single user only the first stays, also while it is leaving.
+func elect(f *Facts) {
+	if !f.SingleUser {
+		return
+	}
+	var first *Intent
+	for _, n := range f.Nodes {
+		for _, i := range append(append([]*Intent{}, n.Wanted...), n.Leaving...) {
+			if (i.mayAttach() || i.pinned()) && (first == nil || i.older(first)) {
+				first = i
+			}
+		}
+	}
+	for _, n := range f.Nodes {
+		var wanted []*Intent
+		for _, i := range n.Wanted {
+			switch {
+			case i == first || i.pinned():
+				wanted = append(wanted, i)
+			case i.mayAttach():
+				n.Refused = append(n.Refused, i)
+			}
+		}
+		n.Wanted = wanted
+	}
+}
+
+// choose names the node that may have an exclusive volume: where it is, then where its claim is, then whose
+// intent is the oldest.
+func choose(f *Facts) *Node {
+	var chosen *Node
+	for _, n := range f.Nodes {
+		if n.candidate() != nil && (chosen == nil || before(f, n, chosen)) {
+			chosen = n
+		}
+	}
+	return chosen
+}
+
+func before(f *Facts, n, m *Node) bool {
+	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {
+		return a
+	}
+	if a, b := f.Claim.Exists && f.Claim.Holder == n.Name, f.Claim.Exists && f.Claim.Holder == m.Name; a != b {
+		return a
+	}
+	return n.candidate().older(m.candidate())
+}
+
+// keeps says whether what is on the node is to stay there.
+func keeps(f *Facts, n, chosen *Node) bool {
+	if len(n.Wanted) == 0 {
+		return false
+	}
+	return !f.Exclusive || n == chosen || n.State.Entry.State == handshake.Attached
+}
+
+// makeRoom is the way out, one step at a time.
+func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
+	if steps := release(p, n); steps != nil {
+		return steps
+	}
+	for i := range n.Attachments {
+		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && p.MayFreeName(n.State) == handshake.GuardNone {
+			return []Step{{Act: FreeName, Node: n, Attachment: a}}
+		}
+	}
+	switch n.State.Entry.State {
+	case handshake.Attached:
+		if lost(n) {
+			return []Step{{Act: MarkLost, Node: n}}
+		}
+		if !keeps(f, n, chosen) {
+			return markDetaching(p, n, n.State.Entry.UID)
+		}
+	case handshake.Detaching:
+		return goOnDetaching(n)
+	default:
+		if a := n.held(); a != nil && !keeps(f, n, chosen) {
+			return markDetaching(p, n, a.UID)
+		}
+	}
+	return nil
+}
+
+// release lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the node that the
+// agent could use, at a version that was read live.
+func release(p handshake.Protocol, n *Node) []Step {
+	free := p.MayReleaseIntent(n.State, false, n.State.Entry.Forced) == handshake.GuardNone &&
+		(n.State.Entry.State != handshake.Absent || n.held() == nil)
+	var intents []*Intent
+	for _, i := range n.Leaving {
+		if acknowledged(i.Object) || free && n.Live {
+			intents = append(intents, i)
+		}
+	}
+	switch {
+	case len(intents) > 0:
+		return []Step{{Act: Release, Node: n, Intents: intents}}
+	case len(n.Leaving) > 0 && free && !n.Live:
+		return []Step{{Act: Look, Node: n}}
+	}
+	return nil
+}
+
+// lost: the attachment that the entry speaks of is not there any more, or is on its way out without us.
+func lost(n *Node) bool {
+	if n.Entry.AttachmentName == "" {
+		return false
+	}
+	a := n.attachmentOf(n.State.Entry.UID)
+	return a == nil || a.Terminating
+}
+
+// markDetaching on the agent's release or, failing that, on evidence; otherwise it is waited for.
+func markDetaching(p handshake.Protocol, n *Node, uid types.UID) []Step {
+	for _, evidence := range []bool{false, true} {
+		if (!evidence || n.Evidence != nil) && p.MayMarkDetaching(n.State, uid, evidence) == handshake.GuardNone {
+			return []Step{{Act: MarkDetaching, Node: n, Attachment: n.attachmentOf(uid), Evidence: evidence}}
+		}
+	}
+	return nil
+}
+
+// goOnDetaching: Detaching stands; the attachment is deleted, and its entry goes once it is gone.
+func goOnDetaching(n *Node) []Step {
+	a := n.attachmentOf(n.State.Entry.UID)
+	switch {
+	case a == nil || a.Gone():
+		if !n.State.Entry.Detached || handshake.ForcedAwayReported(n.State) {
+			return []Step{{Act: Forget, Node: n, Attachment: a}}
+		}
+	case a.Terminating:
+	case n.State.Entry.Forced:
+		return []Step{{Act: Delete, Node: n, Attachment: a}}
+	case n.Pods && a.Held:
+		// Pods go on using it; upstream owns it once they are gone and the hold is off.
+	case n.Pods:
+		// A pod took it up meanwhile: the hold voids a delete that may be on its way.
+		return []Step{{Act: Hold, Node: n, Attachment: a}}
+	default:
+		return []Step{{Act: Delete, Node: n, Attachment: a}}
+	}
+	return nil
+}
+
+// bringIn is the way in, one step at a time.
+func bringIn(f *Facts, n *Node) []Step {
+	i := n.candidate()
+	switch {
+	case i == nil:
+		return nil
+	case n.State.Entry.State == handshake.Attached:
+		if stale(f, n, i) {
+			return []Step{{Act: Confirm, Node: n, Attachment: n.attachmentOf(n.State.Entry.UID)}}
+		}
+		return nil
+	case !ready(f, n):
+		return nil
+	case !f.AttachRequired:
+		return []Step{{Act: Confirm, Node: n}}
+	}
+	a := n.usable()
+	switch {
+	case a == nil && len(n.Attachments) == 0:
+		return []Step{{Act: Attach, Node: n}}
+	case a == nil:
+		// The one that goes away has to be gone first.
+		return nil
+	case !a.Held:
+		return []Step{{Act: Hold, Node: n, Attachment: a}}
+	case a.Attached:
+		return []Step{{Act: Confirm, Node: n, Attachment: a}}
+	}
+	return nil
+}
+
+// ready: nothing stands in the way of an attachment to the node.
+func ready(f *Facts, n *Node) bool {
+	return n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && !n.State.Use.InUse &&
+		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0
+}
+
+// blockers are the other nodes on which an exclusive volume is, or may be.
+func blockers(f *Facts, n *Node) []*Node {
+	if !f.Exclusive {
+		return nil
+	}
+	var blocking []*Node
+	for _, m := range f.Nodes {
+		if m != n && occupied(m) {
+			blocking = append(blocking, m)
+		}
+	}
+	return blocking
+}
+
+// occupied: what is not known counts as held.
+func occupied(m *Node) bool {
+	for i := range m.Attachments {
+		if !m.Attachments[i].Gone() {
+			return true
+		}
+	}
+	return m.State.Entry.State == handshake.Attached || m.State.Use.InUse && !m.State.Entry.Forced
+}

@@ -1,0 +1,152 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
+const freshness = time.Second
+
+// delete takes the hold off and deletes the attachment, unless upstream's pods need it: then it is theirs. The DELETE carries
+// the UID and the resourceVersion of the patch that took the hold off.
+func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
+	if !n.Live {
+		return c.look(ctx, f, n)
+	}
+	if handshake.ForcedAwayReported(n.State) || a.NameHeld {
+		return c.deleteReleased(ctx, f, n, a)
+	}
+	return c.patchAttachment(ctx, n, a, map[string]any{
+		"finalizers": append(slices.Clone(a.Finalizers), volumesv1alpha1.ForcedAwayFinalizer),
+	})
+}
+
+func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
+	if guard := c.Protocol.MayDelete(n.State, a.Attachment); guard != handshake.GuardNone {
+		n.wait("", "")
+		return nil
+	}
+	if a.Held {
+		return c.patchAttachment(ctx, n, a, map[string]any{
+			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
+		})
+	}
+	start := c.Clock.Now()
+	free, err := c.freeOfPods(ctx, f, n)
+	switch {
+	case err != nil:
+		return err
+	case !free:
+		n.wait("", "")
+		return nil
+	case c.Clock.Since(start) > freshness:
+		// Too slow: decide and read again.
+		return nil
+	}
+	err = c.Client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
+		client.Preconditions{UID: ptr.To(a.UID), ResourceVersion: ptr.To(a.ResourceVersion)})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting attachment %s: %w", a.Name, err)
+	}
+	n.wait("", "")
+	return nil
+}
+
+// freeOfPods says whether upstream has no use for the attachment. Evidence that stands in for the node stands in for its pods too.
+func (c *Controller) freeOfPods(ctx context.Context, f *Facts, n *Node) (bool, error) {
+	if n.Pods && !n.State.Entry.Forced {
+		return false, nil
+	}
+	node := &corev1.Node{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node)
+	if apierrors.IsNotFound(err) || err == nil && n.State.Entry.Forced {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading node %s: %w", n.Name, err)
+	}
+	name := corev1.UniqueVolumeName(f.Volume)
+	listed := slices.Contains(node.Status.VolumesInUse, name) ||
+		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
+	return !listed, nil
+}
+
+// forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to
+// report that nothing is left of a forced detach.
+func (c *Controller) forget(ctx context.Context, f *Facts, n *Node) error {
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		entry := handshake.AttachmentOf(orEmpty(nvs), f.Volume)
+		if entry == nil {
+			return nil, nil
+		}
+		var va *storagev1.VolumeAttachment
+		if entry.AttachmentName != "" {
+			var err error
+			if va, err = c.readAttachment(ctx, entry.AttachmentName); err != nil {
+				return nil, err
+			}
+		}
+		state, a := handshake.NodeOf(nvs, f.Volume), handshake.AttachmentFrom(va)
+		switch {
+		case c.Protocol.MayForget(state, a) == handshake.GuardNone:
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, f.Volume) }, nil
+		case !state.Entry.Detached && c.Protocol.MayMarkDetached(state, a) == handshake.GuardNone:
+			now := metav1.NewTime(c.Clock.Now())
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { handshake.AttachmentOf(nvs, f.Volume).DetachedTime = &now }, nil
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing the entry: %w", err)
+	}
+	n.observe(nvs, f.Volume)
+	if n.State.Entry.State != handshake.Absent && !n.State.Entry.Detached {
+		n.wait("", "")
+	}
+	return nil
+}
+
+func orEmpty(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+	if nvs == nil {
+		return &volumesv1alpha1.NodeVolumeState{}
+	}
+	return nvs
+}
+
+func remove(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
+	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == volumeName })
+}
+
+// freeName takes our finalizer off an attachment that was forced away, once the agent has reported.
+func (c *Controller) freeName(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
+	if !n.Live {
+		return c.look(ctx, f, n)
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool { return s == volumesv1alpha1.ForcedAwayFinalizer })
+	if err := c.patchAttachment(ctx, n, a, map[string]any{"finalizers": finalizers}); err != nil {
+		return err
+	}
+	n.wait("", "")
+	return nil
+}

@@ -1,0 +1,136 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// readState reads a node's state live; nil when there is none.
+func (c *Controller) readState(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: node}, nvs)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the state of node %s: %w", node, err)
+	}
+	return nvs, nil
+}
+
+// look takes the node's live state over into the facts.
+func (c *Controller) look(ctx context.Context, f *Facts, n *Node) error {
+	nvs, err := c.readState(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	n.observe(nvs, f.Volume)
+	return nil
+}
+
+// markDetaching writes Detaching, with the evidence that it rests on, at a version of the node's state at which it may.
+func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error {
+	uid, name := s.Node.State.Entry.UID, ""
+	if s.Attachment != nil {
+		uid, name = s.Attachment.UID, s.Attachment.Name
+	}
+	return c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+			return &volumesv1alpha1.DetachEvidence{
+				Type:    volumesv1alpha1.EvidenceAgentReleased,
+				Message: fmt.Sprintf("the agent of node %s reports the volume not in use", s.Node.Name),
+			}, nil
+		}
+		if !s.Evidence {
+			return nil, nil
+		}
+		return c.confirmEvidence(ctx, s.Node)
+	})
+}
+
+// markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or not,
+// it cannot be counted on any more.
+func (c *Controller) markLost(ctx context.Context, f *Facts, n *Node) error {
+	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
+	return c.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+		va, err := c.readAttachment(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if va != nil && va.UID == uid && va.DeletionTimestamp.IsZero() {
+			return nil, nil
+		}
+		evidence := &volumesv1alpha1.DetachEvidence{
+			Type:    volumesv1alpha1.EvidenceAttachmentLost,
+			Message: fmt.Sprintf("VolumeAttachment %s was deleted, not by Hawser", name),
+		}
+		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+			evidence.Type = volumesv1alpha1.EvidenceAgentReleased
+		}
+		return evidence, nil
+	})
+}
+
+// justify returns the evidence for a detach, given the node's state as it was just read; nil where there is none.
+type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
+
+func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid types.UID, name string, why justify) error {
+	var evidence *volumesv1alpha1.DetachEvidence
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		state := handshake.NodeOf(nvs, f.Volume)
+		evidence = nil
+		if nvs == nil || state.Entry.State == handshake.Detaching && state.Entry.UID == uid {
+			return nil, nil
+		}
+		why, err := why(ctx, state)
+		if err != nil || why == nil {
+			return nil, err
+		}
+		forced := why.Type != volumesv1alpha1.EvidenceAgentReleased
+		if c.Protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
+			return nil, nil
+		}
+		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
+		evidence = why
+		entry := detachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, entry) }, nil
+	})
+	if err != nil {
+		return fmt.Errorf("writing Detaching: %w", err)
+	}
+	n.observe(nvs, f.Volume)
+	if n.detaching() != uid || n.State.Entry.State != handshake.Detaching {
+		n.wait("", "")
+		return nil
+	}
+	if evidence != nil {
+		c.tellDetach(f, nvs, evidence)
+	}
+	return nil
+}
+
+// tellDetach puts the evidence into an event and the metric.
+func (c *Controller) tellDetach(f *Facts, nvs *volumesv1alpha1.NodeVolumeState, evidence *volumesv1alpha1.DetachEvidence) {
+	detaches.WithLabelValues(f.Driver, string(evidence.Type)).Inc()
+	kind := corev1.EventTypeWarning
+	if evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
+		kind = corev1.EventTypeNormal
+	}
+	c.Events.Eventf(nvs, nil, kind, "DetachingVolume", "Detach", "detaching %s on evidence %s: %s", f.Volume, evidence.Type, evidence.Message)
+}

@@ -1,0 +1,77 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// entryOf is everything that the node needs to mount pv, as an Attached entry without its attachment.
+func entryOf(f *Facts, pv *corev1.PersistentVolume) volumesv1alpha1.NodeAttachment {
+	e := volumesv1alpha1.NodeAttachment{
+		VolumeName:           f.Volume,
+		State:                volumesv1alpha1.AttachmentAttached,
+		Driver:               pv.Spec.CSI.Driver,
+		VolumeHandle:         pv.Spec.CSI.VolumeHandle,
+		PersistentVolumeName: pv.Name,
+		VolumeMode:           volume.Mode(pv),
+		AccessModes:          pv.Spec.AccessModes,
+		FSType:               pv.Spec.CSI.FSType,
+		MountOptions:         pv.Spec.MountOptions,
+		VolumeAttributes:     pv.Spec.CSI.VolumeAttributes,
+		FSGroupPolicy:        f.FSGroupPolicy,
+		NodeStageSecretRef:   pv.Spec.CSI.NodeStageSecretRef,
+		NodePublishSecretRef: pv.Spec.CSI.NodePublishSecretRef,
+		NodeExpandSecretRef:  pv.Spec.CSI.NodeExpandSecretRef,
+	}
+	if capacity, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok {
+		e.Capacity = &capacity
+	}
+	return *e.DeepCopy()
+}
+
+// withAttachment completes e with the attachment that it speaks of.
+func withAttachment(e volumesv1alpha1.NodeAttachment, va *storagev1.VolumeAttachment) volumesv1alpha1.NodeAttachment {
+	e.AttachmentUID, e.AttachmentName, e.PublishContext = va.UID, va.Name, va.Status.AttachmentMetadata
+	return e
+}
+
+// stale says whether the Attached entry differs from what the volume says now, as its capacity does after an expansion.
+func stale(f *Facts, n *Node, i *Intent) bool {
+	if i.Volume == nil || n.Entry.PersistentVolumeName != i.Volume.Name {
+		return false
+	}
+	e := entryOf(f, i.Volume)
+	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName, n.Entry.PublishContext
+	return !equality.Semantic.DeepEqual(e, *n.Entry)
+}
+
+// put replaces the volume's entry in nvs, or adds it.
+func put(nvs *volumesv1alpha1.NodeVolumeState, e volumesv1alpha1.NodeAttachment) {
+	if old := handshake.AttachmentOf(nvs, e.VolumeName); old != nil {
+		*old = e
+		return
+	}
+	nvs.Spec.Attachments = append(nvs.Spec.Attachments, e)
+}
+
+// detachingEntry is old, or a new entry where there is none or it is over, as Detaching for this attachment.
+func detachingEntry(f *Facts, old *volumesv1alpha1.NodeAttachment, uid types.UID, name string, evidence volumesv1alpha1.DetachEvidence) volumesv1alpha1.NodeAttachment {
+	e := volumesv1alpha1.NodeAttachment{VolumeName: f.Volume, Driver: f.Driver, VolumeHandle: f.VolumeHandle, AttachmentUID: uid, AttachmentName: name}
+	if old != nil && old.AttachmentUID == uid {
+		e = *old.DeepCopy()
+	}
+	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
+	return e
+}

@@ -1,0 +1,184 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Facts are all that is known of one volume: gathered from the cache, and kept up with what the API
+// server answered while a pass goes on.
+type Facts struct {
+	// Volume is the unique name.
+	Volume       string
+	Driver       string
+	VolumeHandle string
+	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive.
+	Exclusive bool
+	// SingleUser: usable by one intent only.
+	SingleUser bool
+	// AttachRequired is false for drivers that know no attach.
+	AttachRequired bool
+	FSGroupPolicy  storagev1.FSGroupPolicy
+	Claim          handshake.Claim
+	// Nodes in order of name: every node that has anything to do with the volume.
+	Nodes []*Node
+}
+
+// Node is one node's part of the facts.
+type Node struct {
+	Name  string
+	State handshake.Node
+	// Entry of the volume in the node's state, nil when there is none. Not to be changed.
+	Entry *volumesv1alpha1.NodeAttachment
+	// Live: State and Entry were read live in this pass.
+	Live bool
+	// Attachments of the volume to this node, whoever made them.
+	Attachments []Attachment
+	// Wanted are the intents that count on the volume being here.
+	Wanted []*Intent
+	// Leaving are the intents that are being deleted.
+	Leaving []*Intent
+	// Refused are intents that another one keeps out.
+	Refused []*Intent
+	// DriverMissing: the driver is not registered on the node.
+	DriverMissing bool
+	// Pods bound to the node name the volume's claim.
+	Pods bool
+	// Evidence stands in for the agent's release where there is any.
+	Evidence *volumesv1alpha1.DetachEvidence
+	// EvidenceDue is when there may be evidence; zero when time alone brings none.
+	EvidenceDue time.Duration
+	// Wait is set when an act on this node was refused in this pass: it is not tried again before something changes.
+	Wait *Wait
+}
+
+// Wait says what a node waits for. An empty reason is not worth telling.
+type Wait struct{ Reason, Message string }
+
+// Attachment is one VolumeAttachment.
+type Attachment struct {
+	Name            string
+	ResourceVersion string
+	Finalizers      []string
+	// Held: an intent counts on it.
+	Held bool
+	handshake.Attachment
+	// AttachError and DetachError are what the driver's attacher last said.
+	AttachError, DetachError *storagev1.VolumeError
+}
+
+// Intent is one intent for the volume.
+type Intent struct {
+	Object *volumesv1alpha1.VolumeAttachmentIntent
+	Result resolve.Result
+	// Volume that it resolved to; nil when it did not.
+	Volume *corev1.PersistentVolume
+	// Protected: its own finalizer and its claim's are in place.
+	Protected bool
+}
+
+// mayAttach says whether something may be attached for the intent now.
+func (i *Intent) mayAttach() bool { return i.Result.OK && i.Protected }
+
+func (i *Intent) pinned() bool { return i.Object.Status.UniqueVolumeName != "" }
+
+func (i *Intent) name() string { return i.Object.Namespace + "/" + i.Object.Name }
+
+// older puts pinned intents before others and then goes by age and name.
+func (i *Intent) older(j *Intent) bool {
+	if i.pinned() != j.pinned() {
+		return i.pinned()
+	}
+	if a, b := i.Object.CreationTimestamp, j.Object.CreationTimestamp; !a.Equal(&b) {
+		return a.Before(&b)
+	}
+	return i.name() < j.name()
+}
+
+// node returns the facts of one node, which it adds when they are new.
+func (f *Facts) node(name string) *Node {
+	at := 0
+	for ; at < len(f.Nodes) && f.Nodes[at].Name <= name; at++ {
+		if f.Nodes[at].Name == name {
+			return f.Nodes[at]
+		}
+	}
+	n := &Node{Name: name}
+	f.Nodes = append(f.Nodes[:at], append([]*Node{n}, f.Nodes[at:]...)...)
+	return n
+}
+
+// attachmentOf returns the attachment with this UID, or nil.
+func (n *Node) attachmentOf(uid types.UID) *Attachment {
+	for i := range n.Attachments {
+		if n.Attachments[i].UID == uid {
+			return &n.Attachments[i]
+		}
+	}
+	return nil
+}
+
+// held returns an attachment that Hawser counts on and that is not going away; nil when there is none.
+func (n *Node) held() *Attachment {
+	for i := range n.Attachments {
+		if a := &n.Attachments[i]; a.Held && !a.Terminating {
+			return a
+		}
+	}
+	return nil
+}
+
+// usable returns the attachment that an intent may count on: one that stays, preferably held already.
+func (n *Node) usable() *Attachment {
+	if a := n.held(); a != nil && a.UID != n.detaching() {
+		return a
+	}
+	for i := range n.Attachments {
+		if a := &n.Attachments[i]; !a.Terminating && a.UID != n.detaching() {
+			return a
+		}
+	}
+	return nil
+}
+
+// detaching is the UID that Detaching stands for; empty when it does not.
+func (n *Node) detaching() types.UID {
+	if n.State.Entry.State == handshake.Detaching {
+		return n.State.Entry.UID
+	}
+	return ""
+}
+
+// candidate returns the oldest intent for which something may be attached here, or nil.
+func (n *Node) candidate() *Intent {
+	var oldest *Intent
+	for _, i := range n.Wanted {
+		if i.mayAttach() && (oldest == nil || i.older(oldest)) {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// observe takes over a state of the node that was read live; nil where there is none.
+func (n *Node) observe(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
+	n.State, n.Entry, n.Live = handshake.NodeOf(nvs, volumeName), nil, true
+	if nvs != nil {
+		n.Entry = handshake.AttachmentOf(nvs, volumeName).DeepCopy()
+	}
+}
+
+// wait keeps the node out of the rest of this pass.
+func (n *Node) wait(reason, message string) { n.Wait = &Wait{Reason: reason, Message: message} }

@@ -1,0 +1,199 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"fmt"
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// Finding is what there is to say on one intent's attachment.
+type Finding struct {
+	Status          metav1.ConditionStatus
+	Reason, Message string
+	// Error of the driver's attacher, where that is the reason.
+	Error *storagev1.VolumeError
+}
+
+func not(reason, format string, args ...any) *Finding {
+	return &Finding{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// finding says where intent i on node n stands; nil where another controller has yet to do its part.
+func finding(f *Facts, n *Node, i *Intent) *Finding {
+	if !i.pinned() && !i.mayAttach() {
+		return nil
+	}
+	if n.State.Entry.State == handshake.Attached {
+		return findAttached(f, n, i)
+	}
+	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
+		findRefusal, findAgent, findEarlier, findObstacle, findHolder,
+	} {
+		if found := find(f, n, i); found != nil {
+			return found
+		}
+	}
+	if !i.mayAttach() {
+		return not(volumesv1alpha1.ReasonDetached, "the volume is not attached, and is not as long as the intent does not resolve: %s", i.Result.Message)
+	}
+	return findProgress(n)
+}
+
+func findAttached(f *Facts, n *Node, i *Intent) *Finding {
+	name := i.Object.Status.VolumeName
+	if i.mayAttach() {
+		name = i.Result.Pins.VolumeName
+	}
+	switch {
+	case n.Entry.PersistentVolumeName != name:
+		return not(volumesv1alpha1.ReasonVolumeInUse, "the volume is attached to node %s as PersistentVolume %s, which has the same driver and handle as %s",
+			n.Name, n.Entry.PersistentVolumeName, name)
+	case n.Entry.AttachmentName == "":
+		return &Finding{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAttachNotRequired,
+			Message: fmt.Sprintf("driver %s needs no attach", f.Driver)}
+	}
+	return &Finding{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAttached,
+		Message: fmt.Sprintf("attached to node %s by VolumeAttachment %s", n.Name, n.Entry.AttachmentName)}
+}
+
+// findRefusal: an act of this pass was refused with a reason.
+func findRefusal(_ *Facts, n *Node, _ *Intent) *Finding {
+	if n.Wait == nil || n.Wait.Reason == "" {
+		return nil
+	}
+	return not(n.Wait.Reason, "%s", n.Wait.Message)
+}
+
+func findAgent(_ *Facts, n *Node, _ *Intent) *Finding {
+	switch {
+	case !n.State.Exists:
+		return not(volumesv1alpha1.ReasonWaitingForAgent, "node %s has no NodeVolumeState yet", n.Name)
+	case !n.State.Reported:
+		return not(volumesv1alpha1.ReasonWaitingForAgent, "the agent of node %s has not reported what is mounted there; until then everything counts as in use", n.Name)
+	}
+	return nil
+}
+
+// findEarlier: an earlier attachment to the same node is not over yet.
+func findEarlier(_ *Facts, n *Node, _ *Intent) *Finding {
+	switch a := n.attachmentOf(n.State.Entry.UID); {
+	case n.State.Entry.State == handshake.Detaching && !handshake.ForcedAwayReported(n.State):
+		if n.Entry.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost {
+			return not(volumesv1alpha1.ReasonAttachmentLost, "%s; it is attached again once the agent of node %s has let go of it", n.Entry.Evidence.Message, n.Name)
+		}
+		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of it is left",
+			n.Name, n.Entry.Evidence.Type)
+	case n.State.Entry.State == handshake.Detaching && a != nil && a.DetachError != nil:
+		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name, a.DetachError.Message)
+		found.Error = a.DetachError
+		return found
+	case n.State.Entry.State == handshake.Detaching:
+		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
+	case n.State.Use.InUse:
+		return not(volumesv1alpha1.ReasonDetaching, "node %s still uses the volume under an earlier attachment", n.Name)
+	}
+	return nil
+}
+
+func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
+	if f.AttachRequired && n.DriverMissing {
+		return not(volumesv1alpha1.ReasonDriverNotInstalled, "driver %s is not registered on node %s", f.Driver, n.Name)
+	}
+	return nil
+}
+
+// findHolder: an exclusive volume is somewhere else, or somebody else comes first.
+func findHolder(f *Facts, n *Node, i *Intent) *Finding {
+	if blocking := blockers(f, n); len(blocking) > 0 {
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(f, blocking[0], i.Object.Namespace))
+	}
+	if first := choose(f); f.Exclusive && first != nil && first != n {
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(f, first, i.Object.Namespace))
+	}
+	return nil
+}
+
+// findProgress: all that is left to wait for is the driver's attacher.
+func findProgress(n *Node) *Finding {
+	a := n.usable()
+	switch {
+	case a == nil && len(n.Attachments) > 0:
+		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
+	case a != nil && !a.Attached && a.AttachError != nil:
+		found := not(volumesv1alpha1.ReasonAttachFailed, "attaching to node %s failed: %s", n.Name, a.AttachError.Message)
+		found.Error = a.AttachError
+		return found
+	case a != nil:
+		return not(volumesv1alpha1.ReasonAttaching, "waiting for the driver to carry out VolumeAttachment %s", a.Name)
+	}
+	return not(volumesv1alpha1.ReasonAttaching, "the attachment to node %s is being created", n.Name)
+}
+
+// held explains why the claim cannot leave its holder m for n.
+func held(f *Facts, n, m *Node, guard handshake.Guard) string {
+	namespace := ""
+	if i := n.candidate(); i != nil {
+		namespace = i.Object.Namespace
+	}
+	if guard == handshake.GuardReported {
+		return fmt.Sprintf("the volume was last on node %s, whose agent has not reported that it let go of it", m.Name)
+	}
+	return holder(f, m, namespace)
+}
+
+// holder names who has, or comes first for, an exclusive volume. Intents of other namespaces are counted, not named.
+func holder(f *Facts, m *Node, namespace string) string {
+	var names []string
+	foreign := 0
+	count := func(intents []*Intent, suffix string) {
+		for _, i := range intents {
+			if i.Object.Namespace != namespace {
+				foreign++
+				continue
+			}
+			names = append(names, "intent "+i.name()+suffix)
+		}
+	}
+	count(m.Wanted, "")
+	count(m.Leaving, " (being released)")
+	if foreign > 0 {
+		names = append(names, fmt.Sprintf("%d intents of other namespaces", foreign))
+	}
+	if len(names) == 0 && len(m.Attachments) > 0 {
+		names = append(names, "VolumeAttachment "+m.Attachments[0].Name)
+	}
+	message := fmt.Sprintf("the volume may be used on one node only and is held by node %s", m.Name)
+	if len(names) > 0 {
+		message += ": " + strings.Join(names, ", ")
+	}
+	for i := range m.Attachments {
+		if e := m.Attachments[i].DetachError; e != nil {
+			message += "; its detach fails: " + e.Message
+		}
+	}
+	return message
+}
+
+// refusal of an intent that another one keeps out.
+func refusal(f *Facts, i *Intent) *Finding {
+	for _, n := range f.Nodes {
+		for _, first := range append(append([]*Intent{}, n.Wanted...), n.Leaving...) {
+			who := "an intent of another namespace"
+			if first.Object.Namespace == i.Object.Namespace {
+				who = "intent " + first.name()
+			}
+			return not(volumesv1alpha1.ReasonReadWriteOncePod, "the volume's access mode ReadWriteOncePod allows a single user, which is %s on node %s", who, n.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;csinodes;volumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=get;list;watch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;list;watch
+
+// gather collects everything about one volume from the cache.
+func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
+	f := &Facts{Volume: name, Exclusive: true, AttachRequired: true}
+	volumes := &corev1.PersistentVolumeList{}
+	if err := c.Client.List(ctx, volumes, client.MatchingFields{index.Volume: name}); err != nil {
+		return nil, fmt.Errorf("listing the PersistentVolumes of %s: %w", name, err)
+	}
+	for _, gather := range []func(context.Context, *Facts, []corev1.PersistentVolume) error{
+		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherClaim,
+	} {
+		if err := gather(ctx, f, volumes.Items); err != nil {
+			return nil, err
+		}
+	}
+	describe(f, volumes.Items)
+	if err := c.gatherDriver(ctx, f); err != nil {
+		return nil, err
+	}
+	for _, n := range f.Nodes {
+		if va := c.created.get(name, volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name), c.Clock.Now()); va != nil && len(n.Attachments) == 0 {
+			n.addAttachment(va)
+		}
+		if err := c.gatherNode(ctx, f, n, volumes.Items); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// gatherIntents finds the intents that are pinned to the volume and those that resolve to it.
+func (c *Controller) gatherIntents(ctx context.Context, f *Facts, volumes []corev1.PersistentVolume) error {
+	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+		return fmt.Errorf("listing the intents of %s: %w", f.Volume, err)
+	}
+	for i := range list.Items {
+		if err := c.addIntent(ctx, f, &list.Items[i]); err != nil {
+			return err
+		}
+	}
+	for i := range volumes {
+		ref := volumes[i].Spec.ClaimRef
+		if ref == nil {
+			continue
+		}
+		unpinned := &volumesv1alpha1.VolumeAttachmentIntentList{}
+		if err := c.Client.List(ctx, unpinned, client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
+			return fmt.Errorf("listing the intents of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		for j := range unpinned.Items {
+			if intent := &unpinned.Items[j]; intent.Status.UniqueVolumeName == "" && intent.DeletionTimestamp.IsZero() {
+				if err := c.addIntent(ctx, f, intent); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1alpha1.VolumeAttachmentIntent) error {
+	if !object.DeletionTimestamp.IsZero() {
+		if controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) {
+			n := f.node(object.Spec.NodeName)
+			n.Leaving = append(n.Leaving, &Intent{Object: object})
+		}
+		return nil
+	}
+	facts, err := resolve.Gather(ctx, c.Client, object)
+	if err != nil {
+		return fmt.Errorf("resolving intent %s/%s: %w", object.Namespace, object.Name, err)
+	}
+	c.Reporter.Saw(object)
+	i := &Intent{Object: object, Result: resolve.Intent(facts), Volume: facts.Volume}
+	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
+		return nil
+	}
+	i.Protected = controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) &&
+		(object.Spec.Publisher == volumesv1alpha1.PublisherKubelet || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
+	n := f.node(object.Spec.NodeName)
+	n.Wanted = append(n.Wanted, i)
+	return nil
+}
+
+// gatherStates finds the nodes that list the volume.
+func (c *Controller) gatherStates(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+		return fmt.Errorf("listing the nodes of %s: %w", f.Volume, err)
+	}
+	for i := range states.Items {
+		f.node(states.Items[i].Name)
+	}
+	return nil
+}
+
+// gatherAttachments finds the volume's attachments under whatever name, whoever made them.
+func (c *Controller) gatherAttachments(ctx context.Context, f *Facts, volumes []corev1.PersistentVolume) error {
+	names := map[string]bool{}
+	for i := range volumes {
+		names[volumes[i].Name] = true
+	}
+	for _, n := range f.Nodes {
+		for _, i := range append(slices.Clone(n.Wanted), n.Leaving...) {
+			if name := i.Object.Status.VolumeName; name != "" {
+				names[name] = true
+			}
+		}
+	}
+	for name := range names {
+		list := &storagev1.VolumeAttachmentList{}
+		if err := c.Client.List(ctx, list, client.MatchingFields{index.PersistentVolume: name}); err != nil {
+			return fmt.Errorf("listing the attachments of %s: %w", name, err)
+		}
+		for i := range list.Items {
+			f.node(list.Items[i].Spec.NodeName).addAttachment(&list.Items[i])
+		}
+	}
+	return nil
+}
+
+func (n *Node) addAttachment(va *storagev1.VolumeAttachment) *Attachment {
+	a := Attachment{
+		Name: va.Name, ResourceVersion: va.ResourceVersion, Finalizers: va.Finalizers,
+		Attachment:  handshake.AttachmentFrom(va),
+		AttachError: va.Status.AttachError, DetachError: va.Status.DetachError,
+	}
+	_, a.Held = va.Annotations[volumesv1alpha1.HoldAnnotation]
+	if i := slices.IndexFunc(n.Attachments, func(b Attachment) bool { return b.Name == a.Name }); i >= 0 {
+		n.Attachments[i] = a
+		return &n.Attachments[i]
+	}
+	n.Attachments = append(n.Attachments, a)
+	return &n.Attachments[len(n.Attachments)-1]
+}
+
+// gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
+func (c *Controller) gatherClaim(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
+	lease := &coordinationv1.Lease{}
+	err := c.Client.Get(ctx, claimKey(f.Volume), lease)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the claim of %s: %w", f.Volume, err)
+	}
+	if err != nil {
+		return nil
+	}
+	f.Claim = claimOf(lease)
+	for _, name := range []string{f.Claim.Holder, f.Claim.MovedFrom} {
+		if name != "" {
+			f.node(name)
+		}
+	}
+	return nil
+}
+
+// describe says what kind of volume it is: from its PersistentVolumes or, where they are gone, from the nodes' entries.
+func describe(f *Facts, volumes []corev1.PersistentVolume) {
+	shared := len(volumes) > 0
+	for i := range volumes {
+		pv := &volumes[i]
+		f.Driver, f.VolumeHandle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
+		shared = shared && !volume.Exclusive(pv)
+		f.SingleUser = f.SingleUser || volume.SingleUser(pv)
+	}
+	f.Exclusive = !shared
+}
+
+// gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.
+func (c *Controller) gatherDriver(ctx context.Context, f *Facts) error {
+	if f.Driver == "" {
+		return nil
+	}
+	driver := &storagev1.CSIDriver{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: f.Driver}, driver)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading driver %s: %w", f.Driver, err)
+	}
+	if err != nil {
+		return nil
+	}
+	f.AttachRequired = driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
+	if driver.Spec.FSGroupPolicy != nil {
+		f.FSGroupPolicy = *driver.Spec.FSGroupPolicy
+	}
+	return nil
+}
+
+// gatherNode completes one node's part.
+func (c *Controller) gatherNode(ctx context.Context, f *Facts, n *Node, volumes []corev1.PersistentVolume) error {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
+	}
+	if err == nil {
+		n.State, n.Entry = handshake.NodeOf(nvs, f.Volume), handshake.AttachmentOf(nvs, f.Volume)
+	}
+	if n.DriverMissing, err = c.driverMissing(ctx, f.Driver, n.Name); err != nil {
+		return err
+	}
+	if n.Pods, err = c.podsUse(ctx, n.Name, volumes); err != nil {
+		return err
+	}
+	return c.gatherEvidence(ctx, n)
+}
+
+func (c *Controller) driverMissing(ctx context.Context, driver, node string) (bool, error) {
+	csiNode := &storagev1.CSINode{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: node}, csiNode)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the drivers of node %s: %w", node, err)
+	}
+	return !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }), nil
+}
+
+// podsUse says whether pods that have not ended are bound to the node and name a claim of the volume.
+func (c *Controller) podsUse(ctx context.Context, node string, volumes []corev1.PersistentVolume) (bool, error) {
+	for i := range volumes {
+		ref := volumes[i].Spec.ClaimRef
+		if ref == nil {
+			continue
+		}
+		pods := &corev1.PodList{}
+		if err := c.Client.List(ctx, pods, client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
+			return false, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		if len(pods.Items) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,196 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// Backoff of failed requests to the API server. It is kept short, because the longest wait is what an
+// outage costs on top of itself.
+const longestBackoff = 16 * status.FirstBackoff
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// wake adds to the queue the volumes that a change from before to after is about; one of the two may be nil.
+type wake func(ctx context.Context, before, after client.Object, q queue)
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(mgr manager.Manager) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
+	for _, w := range []struct {
+		object client.Object
+		wake   wake
+	}{
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentChanged},
+		{&corev1.PersistentVolumeClaim{}, c.claimChanged},
+		{&corev1.PersistentVolume{}, c.volumeChanged},
+		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged},
+		{&storagev1.VolumeAttachment{}, c.attachmentChanged},
+		{&coordinationv1.Lease{}, c.leaseChanged},
+		{&corev1.Node{}, c.nodeChanged},
+		{&storagev1.CSINode{}, c.driversChanged},
+		{&storagev1.CSIDriver{}, c.driverChanged},
+		{&corev1.Pod{}, c.podChanged},
+	} {
+		b = b.Watches(w.object, w.wake.handler())
+	}
+	return b.WithOptions(controller.Options{
+		MaxConcurrentReconciles: Workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](status.FirstBackoff, longestBackoff),
+	}).Complete(c)
+}
+
+func (w wake) handler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { w(ctx, nil, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { w(ctx, e.ObjectOld, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { w(ctx, e.Object, nil, q) },
+	}
+}
+
+func add(q queue, volumeName string) {
+	if volumeName != "" {
+		q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: volumeName}})
+	}
+}
+
+// either returns the newer of the two.
+func either[T client.Object](before, after client.Object) T {
+	if after != nil {
+		return after.(T)
+	}
+	return before.(T)
+}
+
+func (c *Controller) intentChanged(ctx context.Context, before, after client.Object, q queue) {
+	if after == nil {
+		c.begun.forget(before.GetUID())
+	}
+	for _, o := range []client.Object{before, after} {
+		if o != nil {
+			c.addIntentVolume(ctx, o.(*volumesv1alpha1.VolumeAttachmentIntent), q)
+		}
+	}
+}
+
+func (c *Controller) addIntentVolume(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, q queue) {
+	name, err := resolve.VolumeName(ctx, c.Client, intent)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "finding the volume of an intent", "intent", client.ObjectKeyFromObject(intent))
+		return
+	}
+	add(q, name)
+}
+
+func (c *Controller) claimChanged(ctx context.Context, before, after client.Object, q queue) {
+	claim := either[*corev1.PersistentVolumeClaim](before, after)
+	c.addIntents(ctx, index.Claim, index.ClaimKey(claim.Namespace, claim.Name), q)
+}
+
+func (c *Controller) addIntents(ctx context.Context, field, key string, q queue) {
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents, client.MatchingFields{field: key}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "by", field, "key", key)
+		return
+	}
+	for i := range intents.Items {
+		c.addIntentVolume(ctx, &intents.Items[i], q)
+	}
+}
+
+func (c *Controller) volumeChanged(_ context.Context, before, after client.Object, q queue) {
+	add(q, volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
+}
+
+func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
+	va := either[*storagev1.VolumeAttachment](before, after)
+	c.created.seen(va.Name)
+	if va.Spec.Source.PersistentVolumeName == nil {
+		return
+	}
+	name := *va.Spec.Source.PersistentVolumeName
+	pv := &corev1.PersistentVolume{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, pv); err == nil {
+		add(q, volume.UniqueNameOf(pv))
+		return
+	}
+	// The PersistentVolume is gone: whoever still speaks of it knows the volume.
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := c.Client.List(ctx, states, client.MatchingFields{index.PersistentVolume: name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the nodes of a volume", "persistentVolume", name)
+		return
+	}
+	for i := range states.Items {
+		for j := range states.Items[i].Spec.Attachments {
+			if a := &states.Items[i].Spec.Attachments[j]; a.PersistentVolumeName == name {
+				add(q, a.VolumeName)
+			}
+		}
+	}
+}
+
+func (c *Controller) leaseChanged(_ context.Context, before, after client.Object, q queue) {
+	lease := either[*coordinationv1.Lease](before, after)
+	add(q, lease.Annotations[volumesv1alpha1.VolumeNameAnnotation])
+}
+
+func (c *Controller) driversChanged(ctx context.Context, before, after client.Object, q queue) {
+	c.addIntents(ctx, index.Node, either[*storagev1.CSINode](before, after).Name, q)
+}
+
+// driverChanged looks at every volume of the driver. Drivers hardly ever change.
+func (c *Controller) driverChanged(ctx context.Context, before, after client.Object, q queue) {
+	driver := either[*storagev1.CSIDriver](before, after)
+	volumes := &corev1.PersistentVolumeList{}
+	if err := c.Client.List(ctx, volumes); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the volumes of a driver", "driver", driver.Name)
+		return
+	}
+	for i := range volumes.Items {
+		if pv := &volumes.Items[i]; pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.Name {
+			add(q, volume.UniqueNameOf(pv))
+		}
+	}
+}
+
+func (c *Controller) podChanged(ctx context.Context, before, after client.Object, q queue) {
+	pod := either[*corev1.Pod](before, after)
+	if before != nil && after != nil {
+		old := before.(*corev1.Pod)
+		if old.Spec.NodeName == pod.Spec.NodeName && old.Status.Phase == pod.Status.Phase {
+			return
+		}
+	}
+	for _, name := range index.PodClaims(pod) {
+		claim := &corev1.PersistentVolumeClaim{}
+		if err := c.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, claim); err != nil || claim.Spec.VolumeName == "" {
+			continue
+		}
+		pv := &corev1.PersistentVolume{}
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err == nil {
+			add(q, volume.UniqueNameOf(pv))
+		}
+	}
+}

@@ -1,0 +1,158 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// stateChanged wakes the volumes whose part of the node's state changed, not the others.
+func (c *Controller) stateChanged(ctx context.Context, before, after client.Object, q queue) {
+	was, is := &volumesv1alpha1.NodeVolumeState{}, &volumesv1alpha1.NodeVolumeState{}
+	if before != nil {
+		was = before.(*volumesv1alpha1.NodeVolumeState)
+	}
+	if after != nil {
+		is = after.(*volumesv1alpha1.NodeVolumeState)
+	}
+	if before == nil || after == nil || nodeDiffers(was, is) {
+		c.addNode(ctx, is, q)
+		c.addNode(ctx, was, q)
+		return
+	}
+	wasAttached, isAttached := entries(was), entries(is)
+	for name, entry := range isAttached {
+		if old := wasAttached[name]; old == nil || !equality.Semantic.DeepEqual(old, entry) {
+			add(q, name)
+		}
+	}
+	for name := range wasAttached {
+		if isAttached[name] == nil {
+			add(q, name)
+		}
+	}
+	wasUsed, isUsed := uses(was), uses(is)
+	for name, use := range isUsed {
+		if wasUsed[name] != use {
+			add(q, name)
+		}
+	}
+	for name := range wasUsed {
+		if _, ok := isUsed[name]; !ok {
+			add(q, name)
+		}
+	}
+	if len(isAttached) < len(wasAttached) {
+		c.addRefused(ctx, is.Name, q)
+	}
+}
+
+// nodeDiffers says whether something changed that concerns every volume of the node.
+func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
+	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported || was.Status.BootID != is.Status.BootID || was.UID != is.UID
+}
+
+func entries(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1.NodeAttachment {
+	m := make(map[string]*volumesv1alpha1.NodeAttachment, len(nvs.Spec.Attachments))
+	for i := range nvs.Spec.Attachments {
+		m[nvs.Spec.Attachments[i].VolumeName] = &nvs.Spec.Attachments[i]
+	}
+	return m
+}
+
+func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]handshake.Use {
+	m := make(map[string]handshake.Use, len(nvs.Status.Volumes))
+	for i := range nvs.Status.Volumes {
+		v := &nvs.Status.Volumes[i]
+		m[v.VolumeName] = handshake.Use{UID: v.AttachmentUID, InUse: v.InUse}
+	}
+	return m
+}
+
+// addNode adds every volume that the node lists or is wanted on.
+func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+	for name := range entries(nvs) {
+		add(q, name)
+	}
+	for name := range uses(nvs) {
+		add(q, name)
+	}
+	if nvs.Name != "" {
+		c.addIntents(ctx, index.Node, nvs.Name, q)
+	}
+}
+
+// addRefused adds the volumes for which the node's state had no room.
+func (c *Controller) addRefused(ctx context.Context, node string, q queue) {
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
+		return
+	}
+	for i := range intents.Items {
+		attached := meta.FindStatusCondition(intents.Items[i].Status.Conditions, volumesv1alpha1.ConditionAttached)
+		if attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeStateTooLarge {
+			c.addIntentVolume(ctx, &intents.Items[i], q)
+		}
+	}
+}
+
+// nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the node's.
+func (c *Controller) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
+	node := either[*corev1.Node](before, after)
+	c.unready.observe(node.Name, after == nil || isReady(node), c.Clock.Now())
+	if before == nil || after == nil || nodeConditionsDiffer(before.(*corev1.Node), node) {
+		nvs := &volumesv1alpha1.NodeVolumeState{}
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: node.Name}, nvs); client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node.Name)
+		}
+		nvs = nvs.DeepCopy()
+		nvs.Name = node.Name
+		c.addNode(ctx, nvs, q)
+		return
+	}
+	was, is := listed(before.(*corev1.Node)), listed(node)
+	for name, lists := range is {
+		if was[name] != lists {
+			add(q, string(name))
+		}
+	}
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			add(q, string(name))
+		}
+	}
+}
+
+func nodeConditionsDiffer(was, is *corev1.Node) bool {
+	return isReady(was) != isReady(is) || outOfService(was) != outOfService(is) ||
+		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+}
+
+// listed says for each volume in which of the Node's two lists it stands.
+func listed(node *corev1.Node) map[corev1.UniqueVolumeName]handshake.KubeletLists {
+	m := map[corev1.UniqueVolumeName]handshake.KubeletLists{}
+	for _, v := range node.Status.VolumesAttached {
+		m[v.Name] = handshake.KubeletLists{Attached: true}
+	}
+	for _, name := range node.Status.VolumesInUse {
+		lists := m[name]
+		lists.InUse = true
+		m[name] = lists
+	}
+	return m
+}

@@ -1,0 +1,124 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package cached says what the manager keeps in memory of each kind: only what is read.
+package cached
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// Options of the manager's cache. Objects are shared, not copied, when they are read: whoever
+// changes one copies it first.
+func Options() cache.Options {
+	return cache.Options{
+		DefaultUnsafeDisableDeepCopy: ptr.To(true),
+		DefaultTransform:             cache.TransformStripManagedFields(),
+		ReaderFailOnMissingInformer:  true,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                      {Transform: trimPod},
+			&corev1.Node{}:                     {Transform: trimNode},
+			&corev1.PersistentVolume{}:         {Transform: trimPersistentVolume},
+			&corev1.PersistentVolumeClaim{}:    {Transform: trimClaim},
+			&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
+			&storagev1.CSIDriver{}:             {},
+			&storagev1.CSINode{}:               {},
+			&storagev1.StorageClass{}:          {Transform: trimStorageClass},
+			&storagev1.VolumeAttachment{}:      {},
+			&volumesv1alpha1.NodeVolumeState{}: {},
+		},
+	}
+}
+
+// trimPod keeps where a pod runs, whether it has ended, and which claims it names.
+func trimPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	var volumes []corev1.Volume
+	for _, v := range pod.Spec.Volumes {
+		source := corev1.VolumeSource{PersistentVolumeClaim: v.PersistentVolumeClaim}
+		if v.Ephemeral != nil {
+			source.Ephemeral = &corev1.EphemeralVolumeSource{}
+		}
+		if source.PersistentVolumeClaim != nil || source.Ephemeral != nil {
+			volumes = append(volumes, corev1.Volume{Name: v.Name, VolumeSource: source})
+		}
+	}
+	return &corev1.Pod{
+		ObjectMeta: identity(pod.ObjectMeta),
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: volumes},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
+}
+
+// trimNode keeps labels, taints, readiness and what the kubelet says of volumes.
+func trimNode(o any) (any, error) {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: identity(node.ObjectMeta)}
+	trimmed.Labels = node.Labels
+	trimmed.Spec.Taints = node.Spec.Taints
+	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
+	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			// The heartbeat is left out: what does not change does not wake anybody.
+			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	return trimmed, nil
+}
+
+func trimPersistentVolume(o any) (any, error) {
+	pv, ok := o.(*corev1.PersistentVolume)
+	if !ok {
+		return o, nil
+	}
+	return &corev1.PersistentVolume{ObjectMeta: identity(pv.ObjectMeta), Spec: pv.Spec}, nil
+}
+
+func trimClaim(o any) (any, error) {
+	claim, ok := o.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return o, nil
+	}
+	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status}
+	trimmed.Finalizers = claim.Finalizers
+	if node, ok := claim.Annotations[SelectedNodeAnnotation]; ok {
+		trimmed.Annotations = map[string]string{SelectedNodeAnnotation: node}
+	}
+	return trimmed, nil
+}
+
+func trimStorageClass(o any) (any, error) {
+	class, ok := o.(*storagev1.StorageClass)
+	if !ok {
+		return o, nil
+	}
+	// Parameters may name secrets and are not ours to keep.
+	return &storagev1.StorageClass{ObjectMeta: identity(class.ObjectMeta), VolumeBindingMode: class.VolumeBindingMode}, nil
+}
+
+// SelectedNodeAnnotation on a claim that waits for its first consumer names the node.
+const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
+func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Generation: m.Generation, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}

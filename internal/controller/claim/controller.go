@@ -1,0 +1,117 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package claim looks after PersistentVolumeClaims that intents use: it protects them from being
+// removed under an agent, because Kubernetes' own protection counts pods only, and it tells their status what
+// the node's agent made of an expansion.
+package claim
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+)
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims/status,verbs=patch
+
+// Workers reconcile so many claims at once.
+const Workers = 32
+
+// Controller reconciles claims.
+type Controller struct {
+	Client client.Client
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(mgr manager.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("claim").
+		For(&corev1.PersistentVolumeClaim{}).
+		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(ofIntent), builder.WithPredicates(intentUse)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		Complete(c)
+}
+
+// Reconcile one claim.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := c.Client.Get(ctx, req.NamespacedName, claim); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Claim: index.ClaimKey(claim.Namespace, claim.Name)}); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the intents of claim %s: %w", req, err)
+	}
+	if err := c.protect(ctx, claim, intents.Items); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, c.expanded(ctx, claim, intents.Items)
+}
+
+// protect sets the claim finalizer while intents use the claim and takes it off afterwards.
+func (c *Controller) protect(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+	claim := cached.DeepCopy()
+	changed := false
+	switch used(claim, intents) {
+	case inUse:
+		changed = claim.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+	case unused:
+		changed = controllerutil.RemoveFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+	}
+	if !changed {
+		return nil
+	}
+	err := c.Client.Patch(ctx, claim, client.MergeFromWithOptions(cached, client.MergeFromWithOptimisticLock{}))
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("changing the finalizer of claim %s/%s: %w", claim.Namespace, claim.Name, err)
+}
+
+type use int
+
+const (
+	unused use = iota
+	// leaving: only intents that are on their way out. What is there stays, nothing is added.
+	leaving
+	inUse
+)
+
+// used says whether intents that an agent carries out use this very claim. An intent counts until it is gone.
+func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) use {
+	result := unused
+	for i := range intents {
+		intent := &intents[i]
+		if intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
+			continue
+		}
+		pinned := intent.Status.ClaimUID
+		switch {
+		case pinned != "" && pinned != claim.UID:
+		case pinned == "" && (claim.Status.Phase != corev1.ClaimBound || !claim.DeletionTimestamp.IsZero()):
+			// It does not use the claim yet, and may never come to.
+		case intent.DeletionTimestamp.IsZero():
+			return inUse
+		default:
+			result = leaving
+		}
+	}
+	return result
+}

@@ -1,0 +1,71 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package claim
+
+import (
+	"context"
+
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func ofIntent(_ context.Context, o client.Object) []reconcile.Request {
+	intent := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+	if intent.Spec.Volume.PersistentVolumeClaim == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{
+		Namespace: intent.Namespace, Name: intent.Spec.Volume.PersistentVolumeClaim.ClaimName,
+	}}}
+}
+
+// intentUse lets through what changes whether an intent uses its claim.
+var intentUse = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent), e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
+		return before.Status.ClaimUID != after.Status.ClaimUID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	},
+}
+
+// expandedHandler wakes the claims of volumes whose capacity on a node changed.
+func expandedHandler(reader client.Reader) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	wake := func(ctx context.Context, before, after *volumesv1alpha1.NodeVolumeState, q queue) {
+		for i := range after.Status.Volumes {
+			v := &after.Status.Volumes[i]
+			if was := handshake.VolumeOf(before, v.VolumeName); v.Capacity == nil || was != nil && was.Capacity != nil && was.Capacity.Cmp(*v.Capacity) == 0 {
+				continue
+			}
+			intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+			if err := reader.List(ctx, intents, client.MatchingFields{index.Volume: v.VolumeName}); err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "listing intents", "volume", v.VolumeName)
+				continue
+			}
+			for j := range intents.Items {
+				for _, r := range ofIntent(ctx, &intents.Items[j]) {
+					q.Add(r)
+				}
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			wake(ctx, &volumesv1alpha1.NodeVolumeState{}, e.Object.(*volumesv1alpha1.NodeVolumeState), q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			wake(ctx, e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState), q)
+		},
+	}
+}

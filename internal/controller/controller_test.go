@@ -1,0 +1,72 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// TestController runs every scenario on one control plane, each with a manager, nodes and volumes of its own.
+func TestController(t *testing.T) {
+	w := newWorld(t)
+	for name, scenario := range map[string]func(*testing.T, *world){
+		"an intent attaches its volume and its deletion detaches it": attachAndDetach,
+	} {
+		t.Run(name, func(t *testing.T) { scenario(t, w) })
+	}
+}
+
+func attachAndDetach(t *testing.T, w *world) {
+	requests, _ := w.manage(t, managerOptions{})
+	w.node(t, "simple-a")
+	claim := w.volume(t, "simple", volumeOptions{})
+	until(t, w, stateOf("simple-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	requests.reset()
+	intent := w.intent(t, "simple", "simple-a", "simple")
+	w.attached(t, intent)
+	if n, what := requests.writes(); n > 5 {
+		t.Errorf("%d writes to attach one volume, at most 5 are due: %s", n, what)
+	}
+	if intent.Status.UniqueVolumeName != uniqueName("simple") || intent.Status.ClaimUID != claim.UID || intent.Status.VolumeName != "pv-simple" {
+		t.Errorf("pins: %s", dump(intent.Status))
+	}
+	va := until(t, w, attachmentOf("simple", "simple-a"), "the attachment is held", func(va *storagev1.VolumeAttachment) bool {
+		return va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
+	})
+	state := until(t, w, stateOf("simple-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.Volumes) == 1 && s.Status.Volumes[0].InUse
+	})
+	if e := state.Spec.Attachments[0]; e.AttachmentUID != va.UID || e.PublishContext["device"] != "/dev/pv-simple" || e.FSType != "ext4" {
+		t.Errorf("entry: %s", dump(e))
+	}
+	until(t, w, intent, "the intent is Ready", isReady)
+
+	requests.reset()
+	w.delete(t, intent)
+	gone(t, w, attachmentOf("simple", "simple-a"))
+	gone(t, w, intent)
+	until(t, w, stateOf("simple-a"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, claim, "the claim's finalizer is gone", unprotected)
+	if n, what := requests.writes(); n > 6 {
+		t.Errorf("%d writes to detach one volume, at most 6 are due: %s", n, what)
+	}
+}
+
+func isReady(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return exists(i) && meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
+}
+
+func unprotected(claim *corev1.PersistentVolumeClaim) bool {
+	return !slices.Contains(claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
+}

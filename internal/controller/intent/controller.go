@@ -1,0 +1,79 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package intent looks at one intent at a time: can it be resolved, and can its agent be heard. What an
+// intent that resolves leads to is the attachment controller's work; on the way to Attached this
+// controller writes nothing.
+//
+// Phases: finalizer, resolve, select the node of a claim that waits for it, report; and, for an
+// intent that is deleted before it was pinned to a volume, abandon.
+package intent
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
+)
+
+// Workers reconcile so many intents at once.
+const Workers = 16
+
+// Controller reconciles intents.
+type Controller struct {
+	Client   client.Client
+	Reporter *report.Reporter
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(mgr manager.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("intent").
+		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim)).
+		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
+		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(reachabilityChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		Complete(c)
+}
+
+// Reconcile one intent.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := c.Client.Get(ctx, req.NamespacedName, intent); err != nil {
+		c.Reporter.Forget(req.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	c.Reporter.Saw(intent)
+	if !intent.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, c.abandon(ctx, intent)
+	}
+	if done, err := c.ensureFinalizer(ctx, intent); done || err != nil {
+		return reconcile.Result{}, err
+	}
+	facts, err := resolve.Gather(ctx, c.Client, intent)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("gathering what intent %s names: %w", req, err)
+	}
+	result := resolve.Intent(facts)
+	if err := c.selectNode(ctx, facts, result); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, c.report(ctx, intent, result)
+}

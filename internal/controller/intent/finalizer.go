@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package intent
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/finalizers,verbs=update
+
+// ensureFinalizer sets the release finalizer where the admission policy has not: nothing is attached for
+// an intent that could vanish without being released. It says whether it wrote.
+func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) (bool, error) {
+	intent := cached.DeepCopy()
+	if !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
+		return false, nil
+	}
+	return true, c.patch(ctx, cached, intent)
+}
+
+// abandon lets go of an intent that was never pinned to a volume: no agent has acted on it, and
+// an attachment that was on its way is taken back by the attachment controller on its own.
+func (c *Controller) abandon(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) error {
+	if cached.Status.UniqueVolumeName != "" {
+		return nil
+	}
+	intent := cached.DeepCopy()
+	if !controllerutil.RemoveFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
+		return nil
+	}
+	return c.patch(ctx, cached, intent)
+}
+
+// patch carries the resourceVersion that was decided on; a conflict means that a newer intent is on its way here.
+func (c *Controller) patch(ctx context.Context, before, after *volumesv1alpha1.VolumeAttachmentIntent) error {
+	err := c.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("changing the finalizer of intent %s/%s: %w", before.Namespace, before.Name, err)
+}

@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package intent
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+)
+
+func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	return c.intents(ctx, index.Claim, index.ClaimKey(claim.GetNamespace(), claim.GetName()))
+}
+
+// ofVolume wakes the intents of the claim that the volume belongs to.
+func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.Request {
+	ref := o.(*corev1.PersistentVolume).Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	return c.intents(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
+}
+
+// ofClass wakes the intents whose claims wait in a storage class. Classes hardly ever change.
+func (c *Controller) ofClass(ctx context.Context, class client.Object) []reconcile.Request {
+	claims := &corev1.PersistentVolumeClaimList{}
+	if err := c.Client.List(ctx, claims); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing claims", "storageClass", class.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if claim.Spec.VolumeName == "" && storagehelpers.GetPersistentVolumeClaimClass(claim) == class.GetName() {
+			requests = append(requests, c.ofClaim(ctx, claim)...)
+		}
+	}
+	return requests
+}
+
+// ofNode serves for Nodes and NodeVolumeStates alike, which have the same name.
+func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
+	return c.intents(ctx, index.Node, node.GetName())
+}
+
+func (c *Controller) intents(ctx context.Context, field, key string) []reconcile.Request {
+	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{field: key}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "by", field, "key", key)
+		return nil
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// nodeChanged lets through what resolving looks at.
+var nodeChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+	},
+}
+
+// reachabilityChanged lets through that an agent was lost or found.
+var reachabilityChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool {
+		return unreachableMessage(e.Object.(*volumesv1alpha1.NodeVolumeState)) != ""
+	},
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return unreachableMessage(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)) != unreachableMessage(e.ObjectNew.(*volumesv1alpha1.NodeVolumeState))
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}

@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package node keeps one NodeVolumeState for each Node and watches over its agent: the state is
+// created with the Node, outlives it while an attachment is left, and says so when the agent is not heard any more.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+)
+
+// Workers reconcile so many nodes at once.
+const Workers = 16
+
+// Controller reconciles nodes.
+type Controller struct {
+	Client  client.Client
+	Tracker *liveness.Tracker
+	Writer  *nodestate.Writer
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(mgr manager.Manager) error {
+	comingAndGoing := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("node").
+		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
+		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment), builder.WithPredicates(comingAndGoing)).
+		Watches(&coordinationv1.Lease{}, c.Tracker.Handler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		Complete(c)
+}
+
+// stateChanged lets through what this controller looks at: the agent's reachability, deletion, and how much is left.
+var stateChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
+		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			markedUnreachable(before) != markedUnreachable(after) || idle(before) != idle(after)
+	},
+}
+
+func ofAttachment(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.(*storagev1.VolumeAttachment).Spec.NodeName}}}
+}
+
+// Reconcile one node.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	node, err := c.nodeExists(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	err = c.Client.Get(ctx, req.NamespacedName, nvs)
+	switch {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, c.create(ctx, req.Name, node)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading the state of node %s: %w", req.Name, err)
+	}
+	if !node {
+		if err := c.remove(ctx, nvs); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	wait, err := c.watchOver(ctx, nvs)
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+func (c *Controller) nodeExists(ctx context.Context, name string) (bool, error) {
+	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return err == nil, nil
+}
+
+// idle: nothing is attached to the node or in use on it.
+func idle(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	if len(nvs.Spec.Attachments) > 0 {
+		return false
+	}
+	for i := range nvs.Status.Volumes {
+		if nvs.Status.Volumes[i].InUse {
+			return false
+		}
+	}
+	return true
+}
+
+var errNotIdle = errors.New("the node has volumes again")
+
+// never is no timer at all.
+const never time.Duration = 0

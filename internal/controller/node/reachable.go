@@ -1,0 +1,53 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
+
+// watchOver says in the agent's stead that it is not heard any more, because a dead agent cannot. The agent takes
+// it back itself. The answer is when to look again: at the moment at which the Lease would expire.
+func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	silence := c.Tracker.Silence(cached.Name)
+	if silence < 0 {
+		return -silence, nil
+	}
+	if markedUnreachable(cached) {
+		return never, nil
+	}
+	nvs := cached.DeepCopy()
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason: volumesv1alpha1.ReasonAgentUnreachable, ObservedGeneration: nvs.Generation,
+		Message: fmt.Sprintf("the agent of node %s is not heard of: its Lease %s/%s%s is not renewed",
+			nvs.Name, volumesv1alpha1.InstallNamespace, volumesv1alpha1.AgentLeasePrefix, nvs.Name),
+	})
+	err := c.Client.Status().Update(ctx, nvs)
+	switch {
+	case apierrors.IsNotFound(err):
+		return never, nil
+	case err != nil:
+		// A conflict included: the writer may have been the cluster side, and then no event would bring us back.
+		return never, fmt.Errorf("marking node %s unreachable: %w", nvs.Name, err)
+	}
+	return never, nil
+}
+
+func markedUnreachable(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	ready := meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
+}

@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+)
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/finalizers,verbs=update
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;list;watch
+
+// create makes the state of a node: with the Node, and for a Node that is gone while an attachment of
+// ours is left there, because nothing can be detached before that is written down.
+func (c *Controller) create(ctx context.Context, name string, node bool) error {
+	if !node {
+		held, err := c.held(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !held {
+			c.Tracker.Forget(name)
+			return nil
+		}
+	}
+	err := c.Client.Create(ctx, &volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+	})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return fmt.Errorf("creating the state of node %s: %w", name, err)
+}
+
+// held says whether an attachment that Hawser counts on is left on the node.
+func (c *Controller) held(ctx context.Context, node string) (bool, error) {
+	list := &storagev1.VolumeAttachmentList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: node}); err != nil {
+		return false, fmt.Errorf("listing the attachments of node %s: %w", node, err)
+	}
+	for i := range list.Items {
+		if _, ok := list.Items[i].Annotations[volumesv1alpha1.HoldAnnotation]; ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// remove lets the state of a Node that is gone go too, once nothing is attached or in use there.
+func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	held, err := c.held(ctx, nvs.Name)
+	if err != nil {
+		return err
+	}
+	if held || !idle(nvs) {
+		return nil
+	}
+	if nvs.DeletionTimestamp.IsZero() {
+		err := c.Client.Delete(ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)
+		}
+		return nil
+	}
+	_, err = c.Writer.Apply(ctx, nvs.Name, dropFinalizer)
+	if errors.Is(err, errNotIdle) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("releasing the state of node %s: %w", nvs.Name, err)
+	}
+	return nil
+}
+
+func dropFinalizer(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	switch {
+	case nvs == nil || !controllerutil.ContainsFinalizer(nvs, volumesv1alpha1.ReleaseFinalizer):
+		return nil, nil
+	case !idle(nvs):
+		return nil, errNotIdle
+	}
+	return func(nvs *volumesv1alpha1.NodeVolumeState) {
+		controllerutil.RemoveFinalizer(nvs, volumesv1alpha1.ReleaseFinalizer)
+	}, nil
+}

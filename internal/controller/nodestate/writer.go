@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package nodestate writes NodeVolumeState.spec. Each node has one write at a time; changes that come
+// meanwhile wait and go out together with the next one, so that a hundred volumes cost a few writes.
+package nodestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;update
+
+// Change changes the object; nil where there is nothing to change.
+type Change func(*volumesv1alpha1.NodeVolumeState)
+
+// Mutation decides, on an object that was read live, whether and what to change. It must not keep or change the object; nvs is
+// nil when there is none. It runs again on a fresh read after each conflict, and whatever else it reads is read after nvs.
+type Mutation func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error)
+
+// ErrNotFound: a change was wanted of a NodeVolumeState that does not exist.
+var ErrNotFound = errors.New("the node has no NodeVolumeState")
+
+// commitTimeout bounds one group's write with its reruns; what did not make it is tried again with backoff.
+const commitTimeout = 30 * time.Second
+
+// Writer is the only writer of NodeVolumeState.spec.
+type Writer struct {
+	// Client writes.
+	Client client.Client
+	// Reader reads live.
+	Reader client.Reader
+
+	mu      sync.Mutex
+	waiting map[string][]*request
+	busy    map[string]bool
+}
+
+type request struct {
+	ctx    context.Context
+	mutate Mutation
+	change Change
+	done   chan struct{}
+	nvs    *volumesv1alpha1.NodeVolumeState
+	err    error
+}
+
+// Apply runs the mutation on the node's state and returns the state as it was written. The caller must not change it.
+func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
+	r := &request{ctx: ctx, mutate: mutate, done: make(chan struct{})}
+	w.mu.Lock()
+	if w.waiting == nil {
+		w.waiting, w.busy = map[string][]*request{}, map[string]bool{}
+	}
+	w.waiting[node] = append(w.waiting[node], r)
+	idle := !w.busy[node]
+	w.busy[node] = true
+	w.mu.Unlock()
+	if idle {
+		go w.drain(node)
+	}
+	select {
+	case <-r.done:
+		return r.nvs, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// drain commits group after group until nobody waits.
+func (w *Writer) drain(node string) {
+	for {
+		w.mu.Lock()
+		group := w.waiting[node]
+		delete(w.waiting, node)
+		if len(group) == 0 {
+			delete(w.busy, node)
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+		w.commit(ctx, node, group)
+		cancel()
+	}
+}
+
+// commit writes one group, running every check again on a fresh read after a conflict.
+func (w *Writer) commit(ctx context.Context, node string, group []*request) {
+	for {
+		nvs, err := w.read(ctx, node)
+		if err != nil {
+			finish(group, nil, err)
+			return
+		}
+		group = check(nvs, group)
+		var changed int
+		if nvs, group, changed = apply(nvs, group); changed > 0 {
+			err = w.Client.Update(ctx, nvs)
+		}
+		if apierrors.IsConflict(err) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			err = fmt.Errorf("updating the state of node %s: %w", node, err)
+		}
+		finish(group, nvs, err)
+		return
+	}
+}
+
+func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	err := w.Reader.Get(ctx, client.ObjectKey{Name: node}, nvs)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the state of node %s: %w", node, err)
+	}
+	return nvs, nil
+}
+
+// check runs the mutations side by side, for each may read further objects, and drops those that fail.
+func check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
+	var wg sync.WaitGroup
+	for _, r := range group {
+		wg.Go(func() {
+			if r.err = r.ctx.Err(); r.err == nil {
+				r.change, r.err = r.mutate(r.ctx, nvs)
+			}
+		})
+	}
+	wg.Wait()
+	var passed []*request
+	for _, r := range group {
+		if r.err != nil {
+			finish([]*request{r}, nvs, r.err)
+			continue
+		}
+		passed = append(passed, r)
+	}
+	return passed
+}
+
+func finish(group []*request, nvs *volumesv1alpha1.NodeVolumeState, err error) {
+	for _, r := range group {
+		r.nvs, r.err = nvs, err
+		close(r.done)
+	}
+}

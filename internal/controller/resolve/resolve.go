@@ -1,0 +1,203 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package resolve finds out which volume an intent means and whether it may have it: a pure
+// function of what the API holds, so that every controller comes to the same answer.
+package resolve
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// Facts are what one intent is resolved from. What does not exist is nil.
+type Facts struct {
+	Intent *volumesv1alpha1.VolumeAttachmentIntent
+	Node   *corev1.Node
+	Claim  *corev1.PersistentVolumeClaim
+	Class  *storagev1.StorageClass
+	Volume *corev1.PersistentVolume
+}
+
+// Pins are what an intent is held to from the moment it first resolved.
+type Pins struct {
+	ClaimUID         types.UID
+	VolumeName       string
+	VolumeUID        types.UID
+	UniqueVolumeName string
+	VolumeMode       corev1.PersistentVolumeMode
+}
+
+// Result is the answer for one intent.
+type Result struct {
+	// OK: the intent resolves to the volume of Pins.
+	OK     bool
+	Reason string
+	// Message names what is missing or wrong; empty when all is well.
+	Message string
+	// Stalled: no retry can mend it, somebody has to change something.
+	Stalled bool
+	// SelectNode: the claim waits for its first consumer, which is this intent.
+	SelectNode bool
+	Pins       Pins
+}
+
+// check looks at one thing; nil means that nothing is wrong with it.
+type check func(Facts) *Result
+
+// Intent resolves one intent. The first thing that is wrong is the answer.
+func Intent(f Facts) Result {
+	for _, c := range []check{
+		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkMode, checkAccess, checkAffinity,
+	} {
+		if r := c(f); r != nil {
+			return *r
+		}
+	}
+	r := Result{OK: true, Reason: volumesv1alpha1.ReasonResolved, Pins: pins(f)}
+	if !f.Claim.DeletionTimestamp.IsZero() {
+		// It goes on being used: the claim's finalizer makes the deletion wait for this intent.
+		r.Reason = volumesv1alpha1.ReasonClaimDeleting
+		r.Message = fmt.Sprintf("claim %s is being deleted and waits until this intent is gone", claimName(f))
+	}
+	return r
+}
+
+func pins(f Facts) Pins {
+	return Pins{
+		ClaimUID:         f.Claim.UID,
+		VolumeName:       f.Volume.Name,
+		VolumeUID:        f.Volume.UID,
+		UniqueVolumeName: volume.UniqueNameOf(f.Volume),
+		VolumeMode:       volume.Mode(f.Volume),
+	}
+}
+
+func failed(reason, format string, args ...any) *Result {
+	return &Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func stalled(reason, format string, args ...any) *Result {
+	r := failed(reason, format, args...)
+	r.Stalled = true
+	return r
+}
+
+func pinned(f Facts) bool { return f.Intent.Status.ClaimUID != "" }
+
+func claimName(f Facts) string {
+	return f.Intent.Namespace + "/" + f.Intent.Spec.Volume.PersistentVolumeClaim.ClaimName
+}
+
+func checkNode(f Facts) *Result {
+	switch {
+	case f.Node == nil:
+		return failed(volumesv1alpha1.ReasonNodeNotFound, "node %s does not exist", f.Intent.Spec.NodeName)
+	case !f.Node.DeletionTimestamp.IsZero() && !pinned(f):
+		return failed(volumesv1alpha1.ReasonNodeDeleting, "node %s is being deleted", f.Node.Name)
+	}
+	return nil
+}
+
+// checkClaimIdentity: the claim exists, is the one that was pinned, and may be taken into use.
+func checkClaimIdentity(f Facts) *Result {
+	switch {
+	case f.Claim == nil:
+		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist", claimName(f))
+	case pinned(f) && f.Intent.Status.ClaimUID != f.Claim.UID:
+		return stalled(volumesv1alpha1.ReasonClaimReplaced,
+			"claim %s was deleted and made anew (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
+			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
+	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f):
+		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
+	}
+	return nil
+}
+
+func checkClaimPhase(f Facts) *Result {
+	switch {
+	case f.Claim.Status.Phase == corev1.ClaimLost:
+		return failed(volumesv1alpha1.ReasonClaimLost, "claim %s has lost its volume %s", claimName(f), f.Claim.Spec.VolumeName)
+	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
+		return nil
+	case waitsForFirstConsumer(f):
+		r := failed(volumesv1alpha1.ReasonWaitForFirstConsumer,
+			"claim %s waited for its first consumer; node %s was named to it and its volume is awaited", claimName(f), f.Intent.Spec.NodeName)
+		r.SelectNode = true
+		return r
+	}
+	return failed(volumesv1alpha1.ReasonClaimNotBound, "claim %s is not bound to a volume", claimName(f))
+}
+
+func waitsForFirstConsumer(f Facts) bool {
+	return f.Claim.Spec.VolumeName == "" && f.Class != nil && f.Class.VolumeBindingMode != nil &&
+		*f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+func checkVolume(f Facts) *Result {
+	name := f.Claim.Spec.VolumeName
+	if was := f.Intent.Status.VolumeName; was != "" && was != name {
+		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "claim %s is bound to volume %s now, was to %s", claimName(f), name, was)
+	}
+	switch {
+	case f.Volume == nil:
+		return failed(volumesv1alpha1.ReasonVolumeNotFound, "volume %s of claim %s does not exist", name, claimName(f))
+	case f.Intent.Status.VolumeUID != "" && f.Intent.Status.VolumeUID != f.Volume.UID:
+		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "volume %s was deleted and made anew", name)
+	case f.Volume.Spec.ClaimRef == nil:
+		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is not bound to claim %s", name, claimName(f))
+	case f.Volume.Spec.ClaimRef.UID != f.Claim.UID:
+		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f))
+	case f.Volume.Spec.CSI == nil:
+		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", name)
+	}
+	return nil
+}
+
+// checkMode: what is mounted as a filesystem cannot be asked of a block device.
+func checkMode(f Facts) *Result {
+	if volume.Mode(f.Volume) == corev1.PersistentVolumeBlock && f.Intent.Spec.Mount != nil {
+		return stalled(volumesv1alpha1.ReasonVolumeModeMismatch,
+			"volume %s of claim %s has volumeMode Block, but the intent sets mount, which is for filesystems", f.Volume.Name, claimName(f))
+	}
+	return nil
+}
+
+// checkAccess: a volume that can only be read is not handed out for writing.
+func checkAccess(f Facts) *Result {
+	if f.Intent.Spec.ReadOnly || f.Intent.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
+		return nil
+	}
+	readOnly := f.Volume.Spec.CSI.ReadOnly || onlyReadOnlyMany(f.Volume.Spec.AccessModes)
+	if readOnly {
+		return stalled(volumesv1alpha1.ReasonAccessModeMismatch,
+			"volume %s of claim %s can only be read, but the intent does not set readOnly", f.Volume.Name, claimName(f))
+	}
+	return nil
+}
+
+func onlyReadOnlyMany(modes []corev1.PersistentVolumeAccessMode) bool {
+	for _, m := range modes {
+		if m != corev1.ReadOnlyMany {
+			return false
+		}
+	}
+	return len(modes) > 0
+}
+
+func checkAffinity(f Facts) *Result {
+	if err := storagehelpers.CheckNodeAffinity(f.Volume, f.Node.Labels); err != nil {
+		return failed(volumesv1alpha1.ReasonNodeAffinityMismatch,
+			"volume %s of claim %s cannot be used on node %s: %v", f.Volume.Name, claimName(f), f.Node.Name, err)
+	}
+	return nil
+}

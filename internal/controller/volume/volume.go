@@ -1,0 +1,67 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package volume holds what the cluster side derives from a PersistentVolume alone: names,
+// exclusivity, and the line that a node needs to mount it.
+package volume
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// UniqueName is the volume's name in NodeVolumeStates, the one that the kubelet would use. It
+// is never taken apart again, because a handle may hold any character.
+func UniqueName(driver, handle string) string {
+	return "kubernetes.io/csi/" + driver + "^" + handle
+}
+
+// UniqueNameOf is the unique name of pv; empty when it is not a CSI volume.
+func UniqueNameOf(pv *corev1.PersistentVolume) string {
+	if pv.Spec.CSI == nil {
+		return ""
+	}
+	return UniqueName(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle)
+}
+
+// AttachmentName is the name that upstream gives the VolumeAttachment of a volume and a node.
+// It is shared on purpose: the same name makes the API server the judge of who was first.
+func AttachmentName(driver, handle, node string) string {
+	return "csi-" + sum(handle+driver+node)
+}
+
+// ClaimName is the name of the Lease that is an exclusive volume's claim.
+func ClaimName(uniqueName string) string {
+	return volumesv1alpha1.ExclusiveClaimPrefix + sum(uniqueName)
+}
+
+func sum(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+// Exclusive says whether the volume may be usable on one node only.
+func Exclusive(pv *corev1.PersistentVolume) bool {
+	return !slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) &&
+		!slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+}
+
+// SingleUser says whether the volume may be used by one intent only.
+func SingleUser(pv *corev1.PersistentVolume) bool {
+	return slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteOncePod)
+}
+
+// Mode of pv; Filesystem is the default.
+func Mode(pv *corev1.PersistentVolume) corev1.PersistentVolumeMode {
+	if pv.Spec.VolumeMode == nil {
+		return corev1.PersistentVolumeFilesystem
+	}
+	return *pv.Spec.VolumeMode
+}
