@@ -1,0 +1,266 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package drivertest holds what every driver.Driver must do, as tests that run against each of them.
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// View is what stands at a path.
+type View struct {
+	// Mode is Filesystem or Block, or empty when nothing is staged or published there.
+	Mode     corev1.PersistentVolumeMode
+	ReadOnly bool
+}
+
+// Config says how to test a driver.
+type Config struct {
+	// New returns the driver, anew for each test.
+	New func(t *testing.T) driver.Driver
+	// Dir returns a directory for staging and published paths, which is cleaned up after the test.
+	Dir func(t *testing.T) string
+	// Volume makes a volume that is ready to be staged on this node and is removed after the test. It carries everything
+	// of a request's Volume.
+	Volume func(t *testing.T, mode corev1.PersistentVolumeMode) driver.Volume
+	// Capacity of such a volume.
+	Capacity resource.Quantity
+	// Grow enlarges a volume outside of the node. Nil leaves the tests of Expand out.
+	Grow func(t *testing.T, v driver.Volume, capacity resource.Quantity)
+	// Look tells what stands at a published path. Nil looks at the mount table.
+	Look func(t *testing.T, v driver.Volume, path string) View
+	// Modes that the driver serves; both unless told.
+	Modes []corev1.PersistentVolumeMode
+	// WithoutStaging: Publish needs no Stage.
+	WithoutStaging bool
+}
+
+// Run runs the suite.
+func Run(t *testing.T, c Config) {
+	if c.Modes == nil {
+		c.Modes = []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock}
+	}
+	if c.Look == nil {
+		c.Look = lookAtTheMountTable
+	}
+	for _, mode := range c.Modes {
+		t.Run(string(mode), func(t *testing.T) {
+			c.run(t, mode)
+		})
+	}
+	c.optional(t)
+}
+
+func (c Config) run(t *testing.T, mode corev1.PersistentVolumeMode) {
+	for name, test := range map[string]func(*testing.T, *suite){
+		"every call may come twice":                      everyCallMayComeTwice,
+		"one stage serves several publications":          oneStageServesSeveral,
+		"a read-only publication cannot be written":      readOnly,
+		"releasing what is not there is done":            releasingNothing,
+		"an unknown volume is not found":                 unknownVolume,
+		"publishing before staging leaves nothing":       publishBeforeStage,
+		"an ended context does not keep the next call":   endedContext,
+		"a volume can be staged again after its release": stageAgain,
+		"volumes do not hold each other up":              severalAtOnce,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c.begin(t, mode)) })
+	}
+}
+
+// suite is one test's driver, volume and paths.
+type suite struct {
+	Config
+	d      driver.Driver
+	dir    string
+	volume driver.Volume
+}
+
+func (c Config) begin(t *testing.T, mode corev1.PersistentVolumeMode) *suite {
+	t.Helper()
+	return &suite{Config: c, d: c.New(t), dir: c.Dir(t), volume: c.Volume(t, mode)}
+}
+
+// another is the same driver with another volume.
+func (s *suite) another(t *testing.T) *suite {
+	t.Helper()
+	other := *s
+	other.volume = s.Volume(t, s.volume.Mode)
+	return &other
+}
+
+func (s *suite) stagingPath() string {
+	return filepath.Join(s.dir, "staging-"+filepath.Base(s.volume.Handle))
+}
+
+func (s *suite) target(name string) string {
+	return filepath.Join(s.dir, "published-"+filepath.Base(s.volume.Handle)+"-"+name)
+}
+
+func (s *suite) stage(ctx context.Context) error {
+	if err := makeDir(s.stagingPath()); err != nil {
+		return err
+	}
+	return s.d.Stage(ctx, driver.StageRequest{Volume: s.volume, StagingPath: s.stagingPath()})
+}
+
+func (s *suite) publish(ctx context.Context, name string, readOnly bool) error {
+	return s.d.Publish(ctx, driver.PublishRequest{
+		Volume: s.volume, StagingPath: s.stagingPath(), TargetPath: s.target(name), ReadOnly: readOnly,
+	})
+}
+
+func (s *suite) unpublish(ctx context.Context, name string) error {
+	return s.d.Unpublish(ctx, driver.UnpublishRequest{Handle: s.volume.Handle, TargetPath: s.target(name)})
+}
+
+func (s *suite) unstage(ctx context.Context) error {
+	return s.d.Unstage(ctx, driver.UnstageRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath()})
+}
+
+func (s *suite) expect(t *testing.T, name string, want View) {
+	t.Helper()
+	if got := s.Look(t, s.volume, s.target(name)); got != want {
+		t.Errorf("at %s stands %+v, expected %+v", name, got, want)
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func everyCallMayComeTwice(t *testing.T, s *suite) {
+	ctx := t.Context()
+	must(t, s.stage(ctx), s.stage(ctx))
+	must(t, s.publish(ctx, "a", false), s.publish(ctx, "a", false))
+	s.expect(t, "a", View{Mode: s.volume.Mode})
+	must(t, s.unpublish(ctx, "a"), s.unpublish(ctx, "a"))
+	s.expect(t, "a", View{})
+	must(t, s.unstage(ctx), s.unstage(ctx))
+}
+
+func oneStageServesSeveral(t *testing.T, s *suite) {
+	ctx := t.Context()
+	must(t, s.stage(ctx), s.publish(ctx, "a", false), s.publish(ctx, "b", false))
+	s.expect(t, "a", View{Mode: s.volume.Mode})
+	s.expect(t, "b", View{Mode: s.volume.Mode})
+	must(t, s.unpublish(ctx, "a"))
+	s.expect(t, "a", View{})
+	s.expect(t, "b", View{Mode: s.volume.Mode})
+	must(t, s.unpublish(ctx, "b"), s.unstage(ctx))
+	s.expect(t, "b", View{})
+}
+
+func readOnly(t *testing.T, s *suite) {
+	ctx := t.Context()
+	must(t, s.stage(ctx), s.publish(ctx, "a", true), s.publish(ctx, "b", false))
+	s.expect(t, "a", View{Mode: s.volume.Mode, ReadOnly: true})
+	s.expect(t, "b", View{Mode: s.volume.Mode})
+	must(t, s.unpublish(ctx, "a"), s.unpublish(ctx, "b"), s.unstage(ctx))
+}
+
+func releasingNothing(t *testing.T, s *suite) {
+	ctx := t.Context()
+	must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
+	must(t, s.stage(ctx), s.unpublish(ctx, "a"), s.unstage(ctx), s.unstage(ctx))
+}
+
+func unknownVolume(t *testing.T, s *suite) {
+	s.volume.Handle += "-unknown"
+	if err := s.stage(t.Context()); !driver.IsNotFound(err) && !s.WithoutStaging {
+		t.Errorf("stage: %s: %v", driver.OutcomeOf(err), err)
+	}
+	err := s.publish(t.Context(), "a", false)
+	if err == nil || driver.IsUncertain(err) {
+		t.Errorf("publish: %v", err)
+	}
+	s.expect(t, "a", View{})
+}
+
+func publishBeforeStage(t *testing.T, s *suite) {
+	if s.WithoutStaging {
+		t.Skip("the driver needs no staging")
+	}
+	ctx := t.Context()
+	must(t, makeDir(s.stagingPath()))
+	if err := s.publish(ctx, "a", false); err == nil || driver.IsUncertain(err) {
+		t.Errorf("publish: %v", err)
+	}
+	s.expect(t, "a", View{})
+	must(t, s.stage(ctx), s.publish(ctx, "a", false))
+	s.expect(t, "a", View{Mode: s.volume.Mode})
+	must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
+}
+
+func endedContext(t *testing.T, s *suite) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx := t.Context()
+	steps := []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{"stage", s.stage},
+		{"publish", func(ctx context.Context) error { return s.publish(ctx, "a", false) }},
+		{"unpublish", func(ctx context.Context) error { return s.unpublish(ctx, "a") }},
+		{"unstage", s.unstage},
+	}
+	for _, step := range steps {
+		if err := step.call(ended); err == nil {
+			t.Errorf("%s with an ended context has no error", step.name)
+		} else if outcome := driver.OutcomeOf(err); outcome != driver.Transient && outcome != driver.Uncertain {
+			t.Errorf("%s with an ended context: %s: %v", step.name, outcome, err)
+		}
+		must(t, step.call(ctx))
+	}
+	s.expect(t, "a", View{})
+}
+
+func stageAgain(t *testing.T, s *suite) {
+	ctx := t.Context()
+	for range 2 {
+		must(t, s.stage(ctx), s.publish(ctx, "a", false))
+		s.expect(t, "a", View{Mode: s.volume.Mode})
+		must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
+		s.expect(t, "a", View{})
+	}
+}
+
+func severalAtOnce(t *testing.T, s *suite) {
+	const volumes = 4
+	all := []*suite{s}
+	for len(all) < volumes {
+		all = append(all, s.another(t))
+	}
+	errs := make([]error, len(all))
+	var group sync.WaitGroup
+	for i, one := range all {
+		group.Go(func() {
+			ctx := t.Context()
+			errs[i] = errors.Join(one.stage(ctx), one.publish(ctx, "a", false))
+		})
+	}
+	group.Wait()
+	must(t, errs...)
+	for i, one := range all {
+		one.expect(t, "a", View{Mode: one.volume.Mode})
+		if err := errors.Join(one.unpublish(t.Context(), "a"), one.unstage(t.Context())); err != nil {
+			t.Error(fmt.Errorf("releasing volume %d: %w", i, err))
+		}
+	}
+}

@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package drivertest
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// optional tests the capabilities that the driver has.
+func (c Config) optional(t *testing.T) {
+	t.Run("the driver describes itself under its name", func(t *testing.T) {
+		d := c.New(t)
+		describer, ok := d.(driver.Describer)
+		if !ok {
+			t.Skip("the driver has no description")
+		}
+		if line, err := describer.Describe(t.Context()); err != nil || line.Name != d.Name() {
+			t.Errorf("%+v, %v", line, err)
+		}
+	})
+	for _, mode := range c.Modes {
+		t.Run("expand "+string(mode), func(t *testing.T) { c.expand(t, mode) })
+		t.Run("stats "+string(mode), func(t *testing.T) { c.stats(t, mode) })
+	}
+}
+
+func (c Config) expand(t *testing.T, mode corev1.PersistentVolumeMode) {
+	if c.Grow == nil {
+		t.Skip("the driver does not expand")
+	}
+	s := c.begin(t, mode)
+	expander, ok := s.d.(driver.Expander)
+	if !ok {
+		t.Fatal("the driver is no Expander")
+	}
+	ctx := t.Context()
+	must(t, s.stage(ctx), s.publish(ctx, "a", false))
+	larger := c.Capacity.DeepCopy()
+	larger.Add(c.Capacity)
+	c.Grow(t, s.volume, larger)
+	req := driver.ExpandRequest{Volume: s.volume, StagingPath: s.stagingPath(), Path: s.target("a"), Capacity: larger}
+	for _, time := range []string{"first", "second"} {
+		got, err := expander.Expand(ctx, req)
+		if err != nil || got.Cmp(larger) < 0 {
+			t.Errorf("the %s time: %s, %v", time, got.String(), err)
+		}
+	}
+	if now := s.capacity(t); now != nil && now.Cmp(c.Capacity) <= 0 {
+		t.Errorf("the volume tells %s afterwards", now.String())
+	}
+	s.expect(t, "a", View{Mode: mode})
+	unknown := req
+	unknown.Handle += "-unknown"
+	if _, err := expander.Expand(ctx, unknown); !driver.IsNotFound(err) {
+		t.Errorf("an unknown volume: %v", err)
+	}
+	must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
+}
+
+func (c Config) stats(t *testing.T, mode corev1.PersistentVolumeMode) {
+	s := c.begin(t, mode)
+	reader, ok := s.d.(driver.StatsReader)
+	if !ok {
+		t.Skip("the driver has no stats")
+	}
+	ctx := t.Context()
+	must(t, s.stage(ctx), s.publish(ctx, "a", false))
+	if got := s.capacity(t); got == nil || got.Sign() <= 0 || got.Cmp(c.Capacity) > 0 {
+		t.Errorf("capacity: %v", got)
+	}
+	unknown := driver.StatsRequest{Handle: s.volume.Handle + "-unknown", StagingPath: s.stagingPath(), Path: s.target("a")}
+	if _, err := reader.Stats(ctx, unknown); !driver.IsNotFound(err) {
+		t.Errorf("an unknown volume: %v", err)
+	}
+	must(t, s.unpublish(ctx, "a"))
+	gone := driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")}
+	if stats, err := reader.Stats(ctx, gone); err == nil {
+		t.Errorf("a path that is not published any more has %+v", stats)
+	}
+	must(t, s.unstage(ctx))
+}
+
+// capacity that the driver tells of the published volume, nil if it tells none.
+func (s *suite) capacity(t *testing.T) *resource.Quantity {
+	t.Helper()
+	reader, ok := s.d.(driver.StatsReader)
+	if !ok {
+		return nil
+	}
+	stats, err := reader.Stats(t.Context(), driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats.Capacity
+}

@@ -1,0 +1,148 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/driver/drivertest"
+)
+
+var gibibyte = resource.MustParse("1Gi")
+
+func TestConformance(t *testing.T) {
+	var made atomic.Int64
+	drivers := map[string]*Driver{} // of the running test
+	drivertest.Run(t, drivertest.Config{
+		New: func(t *testing.T) driver.Driver {
+			drivers[t.Name()] = New("fake.csi.test", Hooks{})
+			return drivers[t.Name()]
+		},
+		Dir: func(t *testing.T) string { return t.TempDir() },
+		Volume: func(t *testing.T, mode corev1.PersistentVolumeMode) driver.Volume {
+			handle := fmt.Sprintf("vol-%d", made.Add(1))
+			drivers[t.Name()].AddVolume(handle, gibibyte)
+			return driver.Volume{Handle: handle, Mode: mode, AccessMode: corev1.ReadWriteOnce}
+		},
+		Capacity: gibibyte,
+		Grow: func(t *testing.T, v driver.Volume, capacity resource.Quantity) {
+			drivers[t.Name()].AddVolume(v.Handle, capacity)
+		},
+		Look: func(t *testing.T, v driver.Volume, path string) drivertest.View {
+			if readOnly, ok := drivers[t.Name()].Published(v.Handle)[path]; ok {
+				return drivertest.View{Mode: v.Mode, ReadOnly: readOnly}
+			}
+			return drivertest.View{}
+		},
+	})
+}
+
+func fixture() (*Driver, driver.StageRequest) {
+	d := New("fake.csi.test", Hooks{})
+	d.AddVolume("vol", gibibyte)
+	return d, driver.StageRequest{Volume: driver.Volume{Handle: "vol"}, StagingPath: "/stage"}
+}
+
+func TestAScriptedErrorComesOnce(t *testing.T) {
+	d, req := fixture()
+	scripted := &driver.Error{Outcome: driver.Uncertain, Code: "Internal", Message: "scripted"}
+	d.FailNext(Stage, scripted)
+	d.FailNextAfterEffect(Stage, scripted)
+	if err := d.Stage(t.Context(), req); !errors.Is(err, scripted) || d.StagedAt("vol") != "" {
+		t.Errorf("first: %v, staged at %q", err, d.StagedAt("vol"))
+	}
+	if err := d.Stage(t.Context(), req); !errors.Is(err, scripted) || d.StagedAt("vol") != "/stage" {
+		t.Errorf("second: %v, staged at %q", err, d.StagedAt("vol"))
+	}
+	if err := d.Stage(t.Context(), req); err != nil {
+		t.Errorf("third: %v", err)
+	}
+	if got := d.Methods("vol"); !slices.Equal(got, []Method{Stage, Stage, Stage}) {
+		t.Errorf("calls: %v", got)
+	}
+}
+
+func TestACallThatHangsMayHaveItsEffectAfterItsCallerIsGone(t *testing.T) {
+	d, req := fixture()
+	hang := d.HangNext(Stage)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-hang.Entered()
+		cancel()
+	}()
+	if err := d.Stage(ctx, req); !driver.IsUncertain(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	err := d.Unstage(t.Context(), driver.UnstageRequest{Handle: "vol", StagingPath: "/stage"})
+	if driver.CodeOf(err) != "Aborted" || !driver.IsUncertain(err) {
+		t.Errorf("beside it: %v", err)
+	}
+	hang.Release()
+	<-hang.Ended()
+	if d.StagedAt("vol") != "/stage" {
+		t.Error("the effect did not come")
+	}
+}
+
+func TestAHangThatIsDroppedHasNoEffect(t *testing.T) {
+	d, req := fixture()
+	hang := d.HangNext(Stage)
+	go func() {
+		<-hang.Entered()
+		hang.Drop()
+	}()
+	if err := d.Stage(t.Context(), req); !driver.IsUncertain(err) || d.StagedAt("vol") != "" {
+		t.Errorf("%v, staged at %q", err, d.StagedAt("vol"))
+	}
+}
+
+func TestAHookThatFailsVoidsTheEffect(t *testing.T) {
+	broken := errors.New("no room in the table")
+	d := New("fake.csi.test", Hooks{Stage: func(driver.StageRequest) error { return broken }})
+	d.AddVolume("vol", gibibyte)
+	_, req := fixture()
+	if err := d.Stage(t.Context(), req); !errors.Is(err, broken) || d.StagedAt("vol") != "" {
+		t.Errorf("%v, staged at %q", err, d.StagedAt("vol"))
+	}
+}
+
+func TestTheBaseHasNoCapability(t *testing.T) {
+	d, _ := fixture()
+	base := d.Base()
+	if _, ok := base.(driver.Expander); ok {
+		t.Error("it expands")
+	}
+	if base.Name() != d.Name() {
+		t.Error("it has another name")
+	}
+}
+
+func TestTheRegistryTellsOfChanges(t *testing.T) {
+	d, _ := fixture()
+	r := NewRegistry()
+	if _, ok := r.Get(d.Name()); ok {
+		t.Error("known too early")
+	}
+	r.Add(d)
+	<-r.Changed()
+	if lines := r.Drivers(); len(lines) != 1 || lines[0].NodeID != "fake" {
+		t.Errorf("drivers: %+v", lines)
+	}
+	r.Remove(d.Name())
+	<-r.Changed()
+	if _, ok := r.Get(d.Name()); ok {
+		t.Error("still known")
+	}
+}

@@ -1,0 +1,140 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package fake
+
+import (
+	"context"
+	"sync"
+
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+// script is what happens to one call to come.
+type script struct {
+	err    error
+	effect bool
+	hang   *Hang
+}
+
+// FailNext has the next call of the method fail with err and do nothing. Scripts of one method are used up in order.
+func (d *Driver) FailNext(m Method, err error) { d.add(m, &script{err: err}) }
+
+// FailNextAfterEffect has the next call of the method do its work and fail with err all the same.
+func (d *Driver) FailNextAfterEffect(m Method, err error) { d.add(m, &script{err: err, effect: true}) }
+
+// HangNext has the next call of the method hang. When the caller gives up, the call goes on without it.
+func (d *Driver) HangNext(m Method) *Hang {
+	h := &Hang{entered: make(chan struct{}), decided: make(chan struct{}), ended: make(chan struct{})}
+	d.add(m, &script{hang: h})
+	return h
+}
+
+func (d *Driver) add(m Method, s *script) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.scripts[m] = append(d.scripts[m], s)
+}
+
+// Hang is a call that hangs until it is released or dropped. Until then every other call for its volume fails with
+// Aborted, as drivers do that work on one thing a volume at a time.
+type Hang struct {
+	entered, decided, ended chan struct{}
+	once                    sync.Once
+	effect                  bool
+}
+
+// Entered is closed when the call hangs.
+func (h *Hang) Entered() <-chan struct{} { return h.entered }
+
+// Ended is closed when the call, released or dropped, is over.
+func (h *Hang) Ended() <-chan struct{} { return h.ended }
+
+// Release lets the call do its work, even if its caller is long gone.
+func (h *Hang) Release() { h.decide(true) }
+
+// Drop ends the call without any effect.
+func (h *Hang) Drop() { h.decide(false) }
+
+func (h *Hang) decide(effect bool) {
+	h.once.Do(func() {
+		h.effect = effect
+		close(h.decided)
+	})
+}
+
+// begin notes the call and takes its script.
+func (d *Driver) begin(call Call) (*script, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, call)
+	v := d.volumes[call.Handle]
+	if v != nil && v.busy {
+		return nil, &driver.Error{Outcome: driver.Uncertain, Code: "Aborted", Message: "an operation for volume " + call.Handle + " is going on"}
+	}
+	waiting := d.scripts[call.Method]
+	if len(waiting) == 0 {
+		return &script{effect: true}, nil
+	}
+	d.scripts[call.Method] = waiting[1:]
+	if v != nil {
+		v.busy = waiting[0].hang != nil
+	}
+	return waiting[0], nil
+}
+
+// carryOut runs a call along its script; work is its effect.
+func (d *Driver) carryOut(ctx context.Context, call Call, work func(*volume) error) error {
+	if err := ctx.Err(); err != nil {
+		return ended(driver.Transient, err) // nothing was sent
+	}
+	s, err := d.begin(call)
+	if err != nil {
+		return err
+	}
+	if s.hang == nil {
+		return d.finish(call, s, work)
+	}
+	close(s.hang.entered)
+	result := make(chan error, 1)
+	go func() {
+		defer close(s.hang.ended)
+		<-s.hang.decided
+		s.effect = s.hang.effect
+		if !s.effect {
+			s.err = &driver.Error{Outcome: driver.Uncertain, Code: "Unavailable", Message: "the driver died during the call"}
+		}
+		result <- d.finish(call, s, work)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ended(driver.Uncertain, ctx.Err())
+	}
+}
+
+func (d *Driver) finish(call Call, s *script, work func(*volume) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.volumes[call.Handle]
+	if v != nil {
+		v.busy = false
+	}
+	if s.effect {
+		if err := work(v); err != nil {
+			return err
+		}
+	}
+	return s.err
+}
+
+func ended(outcome driver.Outcome, err error) error {
+	code := "Canceled"
+	if err == context.DeadlineExceeded {
+		code = "DeadlineExceeded"
+	}
+	return &driver.Error{Outcome: outcome, Code: code, Message: err.Error(), Err: err}
+}
