@@ -23,7 +23,9 @@ import (
 // View is what stands at a path.
 type View struct {
 	// Mode is Filesystem or Block, or empty when nothing is staged or published there.
-	Mode     corev1.PersistentVolumeMode
+	Mode corev1.PersistentVolumeMode
+	// ReadOnly of a Filesystem. A device node is not asked: a read-only mount does not keep anybody from writing to
+	// the device, whoever hands the node on has to.
 	ReadOnly bool
 }
 
@@ -169,7 +171,7 @@ func oneStageServesSeveral(t *testing.T, s *suite) {
 func readOnly(t *testing.T, s *suite) {
 	ctx := t.Context()
 	must(t, s.stage(ctx), s.publish(ctx, "a", true), s.publish(ctx, "b", false))
-	s.expect(t, "a", View{Mode: s.volume.Mode, ReadOnly: true})
+	s.expect(t, "a", View{Mode: s.volume.Mode, ReadOnly: s.volume.Mode == corev1.PersistentVolumeFilesystem})
 	s.expect(t, "b", View{Mode: s.volume.Mode})
 	must(t, s.unpublish(ctx, "a"), s.unpublish(ctx, "b"), s.unstage(ctx))
 }

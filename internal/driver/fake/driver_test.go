@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 		},
 		Look: func(t *testing.T, v driver.Volume, path string) drivertest.View {
 			if readOnly, ok := drivers[t.Name()].Published(v.Handle)[path]; ok {
-				return drivertest.View{Mode: v.Mode, ReadOnly: readOnly}
+				return drivertest.View{Mode: v.Mode, ReadOnly: readOnly && v.Mode == corev1.PersistentVolumeFilesystem}
 			}
 			return drivertest.View{}
 		},
