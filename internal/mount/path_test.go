@@ -162,7 +162,7 @@ func TestMissingDirectoriesOfASubPathAreMade(t *testing.T) {
 func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	root, outside := mkdir(t, dir, "root"), mkdir(t, dir, "outside")
-	real, link := mkdir(t, root, "real"), filepath.Join(root, "link")
+	plain, link := mkdir(t, root, "real"), filepath.Join(root, "link")
 	if err := os.Symlink(outside, link); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 	swapped := make(chan error, 1)
 	go func() { // a tenant swaps a directory and a link back and forth
 		for !stop.Load() {
-			if err := unix.Renameat2(unix.AT_FDCWD, real, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+			if err := unix.Renameat2(unix.AT_FDCWD, plain, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 				swapped <- err
 				return
 			}

@@ -7,6 +7,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/hawser-io/hawser/internal/driver"
@@ -133,7 +134,7 @@ func (d *Driver) finish(call Call, s *script, work func(*volume) error) error {
 
 func ended(outcome driver.Outcome, err error) error {
 	code := "Canceled"
-	if err == context.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) {
 		code = "DeadlineExceeded"
 	}
 	return &driver.Error{Outcome: outcome, Code: code, Message: err.Error(), Err: err}
