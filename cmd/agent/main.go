@@ -137,10 +137,12 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 
 func addProbes(mgr manager.Manager, a *agent.Agent) error {
 	ready := func(*http.Request) error {
-		if !a.Ready() {
+		select {
+		case <-a.Started():
+			return nil
+		default:
 			return errors.New("the first report is not written yet")
 		}
-		return nil
 	}
 	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("report", ready))
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -92,8 +91,8 @@ type Agent struct {
 	broken  []string
 	// views are what the mount table is compared with: a copy of each volume's record after its last look.
 	views sync.Map
-	// reported: the first report of this process stands, looks may begin.
-	started atomic.Bool
+	// started is closed once the first report of this process stands and looks begin.
+	started chan struct{}
 }
 
 // New returns an Agent that does nothing before Start.
@@ -121,6 +120,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
 		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
+		started: make(chan struct{}),
 	}
 	a.state = newStateWriter(o.Clock, o.Log)
 	a.state.read, a.state.write, a.state.render = a.readState, a.writeState, a.renderNode
@@ -166,5 +166,5 @@ func (a *Agent) brokenRecords() []string {
 // NeedLeaderElection is false: every node has its agent.
 func (a *Agent) NeedLeaderElection() bool { return false }
 
-// Ready says whether the agent is at work: it holds the lock and its first report stands.
-func (a *Agent) Ready() bool { return a.started.Load() }
+// Started is closed once the agent is at work: it holds the lock and its first report stands.
+func (a *Agent) Started() <-chan struct{} { return a.started }

@@ -35,6 +35,7 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 	v.record.begin(Call{
 		Operation: operation, Target: target, BootID: now.bootID,
 		Deadline: a.Clock.Now().Add(a.DriverTimeout), Uptime: now.uptime + a.DriverTimeout + callGrace,
+		Mounts: operation == "stage" || operation == "publish",
 	})
 	if err := a.save(v); err != nil {
 		v.record.finish() // it was not made
@@ -51,12 +52,12 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 	return err
 }
 
-// mayCall asks the protocol, with the state that the agent itself wrote last, whether the volume may be brought further.
+// mayCall asks the protocol whether the volume may be brought further.
 func (a *Agent) mayCall(v *volume, operation string) error {
 	if operation == "unpublish" || operation == "unstage" {
 		return nil
 	}
-	node := handshake.NodeOf(a.state.newest(), v.name)
+	node := handshake.NodeOf(a.state.acknowledged(), v.name)
 	if g := (handshake.Protocol{}).MayStage(node, v.record.AttachmentUID); g != handshake.GuardNone {
 		return fmt.Errorf("calling the driver: refused by %s: %w", g, errAgain)
 	}

@@ -31,8 +31,10 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 	f.node = handshake.NodeOf(nvs, v.name)
 	f.entry = handshake.AttachmentOf(nvs, v.name)
 	if r := v.record; r != nil {
-		// What the API does not say any more has to be taken anew: the object may have been made anew.
-		r.InUse = r.InUse && f.node.Use == handshake.Use{UID: r.AttachmentUID, InUse: true}
+		// What no write of this process stands for has to be taken anew: its outcome may be unknown, or the
+		// object made anew.
+		acked := handshake.NodeOf(a.state.acknowledged(), v.name).Use
+		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		f.expands = a.capable(r.Driver, "EXPAND_VOLUME")
 	}
 	var err error

@@ -33,11 +33,13 @@ func (a *Agent) renewLease(ctx context.Context) {
 	ticker := a.Clock.NewTicker(leaseInterval)
 	defer ticker.Stop()
 	var lease *coordinationv1.Lease
+	acquired := false
 	for {
 		var err error
-		if lease, err = a.renewed(ctx, lease); err != nil && ctx.Err() == nil {
+		if lease, err = a.renewed(ctx, lease, !acquired); err != nil && ctx.Err() == nil {
 			a.Log.Error(err, "lease not renewed")
 		}
+		acquired = acquired || err == nil
 		select {
 		case <-ctx.Done():
 			return
@@ -47,7 +49,7 @@ func (a *Agent) renewLease(ctx context.Context) {
 }
 
 // renewed renews the lease as it was renewed last; nil, or a conflict, has it read first.
-func (a *Agent) renewed(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (a *Agent) renewed(ctx context.Context, lease *coordinationv1.Lease, acquire bool) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseInterval)
 	defer cancel()
 	key := types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.NodeName}
@@ -56,7 +58,7 @@ func (a *Agent) renewed(ctx context.Context, lease *coordinationv1.Lease) (*coor
 		err := a.Live.Get(ctx, key, lease)
 		if apierrors.IsNotFound(err) {
 			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-			a.renewSpec(lease)
+			a.renewSpec(lease, true)
 			if err := a.Live.Create(ctx, lease); err != nil {
 				return nil, err
 			}
@@ -66,16 +68,17 @@ func (a *Agent) renewed(ctx context.Context, lease *coordinationv1.Lease) (*coor
 			return nil, err
 		}
 	}
-	a.renewSpec(lease)
+	a.renewSpec(lease, acquire)
 	if err := a.Live.Update(ctx, lease); err != nil {
 		return nil, err
 	}
 	return lease, nil
 }
 
-func (a *Agent) renewSpec(lease *coordinationv1.Lease) {
+// renewSpec renews the lease; each process acquires it once.
+func (a *Agent) renewSpec(lease *coordinationv1.Lease, acquire bool) {
 	now := metav1.NewMicroTime(a.Clock.Now())
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != a.NodeName || lease.Spec.AcquireTime == nil {
+	if acquire || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}
 	lease.Spec.HolderIdentity = &a.NodeName

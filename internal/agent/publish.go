@@ -16,10 +16,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // publish makes the staged volume usable at the intent's path.
@@ -55,6 +57,9 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
 	}
+	if err := a.mayPublish(ctx, v, u); err != nil {
+		return err
+	}
 	before := u.Phase
 	u.Phase, u.BootID = PhaseUncertain, f.now.bootID
 	err = a.call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
@@ -65,6 +70,21 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 		u.Phase = PhaseNone // a final error of the first call: nothing was done
 	}
 	return err
+}
+
+// mayPublish asks the protocol, with the intent read live: one that was released must not be published any more.
+func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
+	node := handshake.NodeOf(a.state.acknowledged(), v.name)
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	err := a.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return &unwrittenError{fmt.Errorf("reading intent: %w", err)}
+	}
+	live := handshake.Intent{Exists: err == nil && i.UID == u.Intent.UID, Deleting: !i.DeletionTimestamp.IsZero()}
+	if g := (handshake.Protocol{}).MayPublish(node, v.record.AttachmentUID, live); g != handshake.GuardNone {
+		return fmt.Errorf("publishing: refused by %s: %w", g, errAgain)
+	}
+	return nil
 }
 
 // free says whether the published path is free for this use, or holds what an earlier call for it put there.

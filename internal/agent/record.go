@@ -103,6 +103,8 @@ type Call struct {
 	Deadline time.Time     `json:"deadline"`
 	Uptime   time.Duration `json:"uptime"`
 	BootID   string        `json:"bootID"`
+	// Mounts: it, or one that is unfinished like it, may mount something as late as at its deadline.
+	Mounts bool `json:"mounts,omitempty"`
 }
 
 // moment is now, on the clock that starts at boot.
@@ -139,9 +141,21 @@ func (r *Record) abandon() {
 	if c == nil {
 		return
 	}
-	if u := r.Unfinished; u == nil || u.BootID != c.BootID || u.Uptime < c.Uptime {
+	u := r.Unfinished
+	if u == nil || u.BootID != c.BootID {
+		r.Unfinished = c
+		return
+	}
+	mounts := u.Mounts || c.Mounts
+	if u.Uptime < c.Uptime {
 		r.Unfinished = c
 	}
+	r.Unfinished.Mounts = mounts
+}
+
+// mayMount says whether an earlier call may still mount something, so that nothing that is undone now stays undone.
+func (r *Record) mayMount(now moment) bool {
+	return r.Unfinished != nil && r.Unfinished.Mounts && !r.Unfinished.ended(now)
 }
 
 // callsEnded says whether no earlier driver call can still be running.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,8 +71,26 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err := a.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
 		return fmt.Errorf("removing published path: %w", err)
 	}
+	if err := a.stillMounting(v); err != nil {
+		return err
+	}
 	u.Phase, u.Source, u.Device = PhaseNone, "", ""
 	return nil
+}
+
+// stillMounting refuses to call something undone that an earlier call of unknown end may yet do: it is undone
+// once more when that call's deadline has passed.
+func (a *Agent) stillMounting(v *volume) error {
+	now := a.now()
+	if !v.record.mayMount(now) {
+		return nil
+	}
+	return inFlight(v.record.Unfinished, a.Clock.Now().Add(v.record.Unfinished.remaining(now)))
+}
+
+func inFlight(c *Call, until time.Time) *problem {
+	return &problem{reason: volumesv1alpha1.ReasonCallInFlight, until: until,
+		message: fmt.Sprintf("an earlier %s call may still run until %s", c.Operation, c.Deadline.UTC().Format(time.TimeOnly))}
 }
 
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
@@ -151,6 +170,9 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	}
 	if left := table.All(r.Stage.Path); len(left) > 0 {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
+	}
+	if err := a.stillMounting(v); err != nil {
+		return err
 	}
 	a.removeEmpty(ctx, r.Stage.Path)
 	if !r.block() {
@@ -239,10 +261,8 @@ func (a *Agent) shutdown(ctx context.Context, v *volume, f facts) error {
 // mount table agrees. From the moment it is tried the volume has to be taken anew to be used.
 func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	r := v.record
-	if f.busy || !r.callsEnded(f.now) {
-		wait := r.Unfinished.remaining(f.now)
-		return &problem{reason: volumesv1alpha1.ReasonCallInFlight, until: a.Clock.Now().Add(wait),
-			message: fmt.Sprintf("an earlier %s call may still run until %s", r.Unfinished.Operation, r.Unfinished.Deadline.UTC().Format("15:04:05"))}
+	if !r.callsEnded(f.now) {
+		return inFlight(r.Unfinished, a.Clock.Now().Add(r.Unfinished.remaining(f.now)))
 	}
 	held := handshake.Held{Released: !r.touched(), CallsEnded: r.callsEnded(f.now), Mounted: f.mounted() || a.mountsBusy(v)}
 	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {

@@ -7,10 +7,11 @@ package agent
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
-	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,6 +29,12 @@ type report struct {
 	differs string
 	// abnormal is what the driver says of an unhealthy volume.
 	abnormal string
+}
+
+func (r report) equal(o report) bool {
+	x, y := r.line, o.line
+	r.line, o.line = volumesv1alpha1.NodeVolume{}, volumesv1alpha1.NodeVolume{}
+	return equality.Semantic.DeepEqual(x, y) && reflect.DeepEqual(r, o)
 }
 
 // lineOf is what the record says of the volume.
@@ -75,7 +82,7 @@ func lineOf(v *volume, f facts) report {
 }
 
 // renderNode writes the whole status: every volume that is known, and the node's own part.
-func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report, since time.Time) {
+func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report) {
 	s := &nvs.Status
 	s.ObservedGeneration, s.ObservedUID = nvs.Generation, nvs.UID
 	s.BootID, s.AgentVersion, s.Drivers = a.bootID, a.Version, a.Registry.Drivers()
@@ -95,7 +102,7 @@ func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[str
 		summary.Orphaned += count(r.orphan)
 	}
 	s.Summary = &summary
-	a.setConditions(nvs, reports, names, since)
+	a.setConditions(nvs, reports, names)
 }
 
 func count(b bool) int32 {
@@ -111,7 +118,7 @@ type verdict struct {
 	reason, message string
 }
 
-func (a *Agent) setConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report, names []string, since time.Time) {
+func (a *Agent) setConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report, names []string) {
 	drivers, healthy := driversReady(nvs), volumesHealthy(reports, names)
 	consistent := a.mountsConsistent(reports, names)
 	ready := verdict{ok: true, reason: volumesv1alpha1.ReasonReady, message: "the agent is at work"}
@@ -121,8 +128,6 @@ func (a *Agent) setConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[
 			break
 		}
 	}
-	// The moment makes the first write of each process a real one, see stateWriter.
-	ready.message = fmt.Sprintf("%s (agent %s reports since %s)", ready.message, a.Version, since.UTC().Format(time.RFC3339Nano))
 	released := verdict{ok: true, reason: volumesv1alpha1.ReasonReleased, message: "no volume is attached or in use"}
 	if n := len(nvs.Spec.Attachments) + len(reports); n > 0 {
 		released = verdict{reason: volumesv1alpha1.ReasonVolumesPresent,

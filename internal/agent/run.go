@@ -69,7 +69,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		background.Wait()
 		return ignoreEnd(ctx, err)
 	}
-	a.started.Store(true)
+	close(a.started)
 	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
 	a.queue.run(ctx, func() { a.stopCalls(kill) })
 	background.Wait()

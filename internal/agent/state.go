@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,10 +26,10 @@ import (
 // informDelay is how long what only informs may wait for company.
 const informDelay = time.Second
 
-// unwrittenError: the API server did not take a write, or nobody knows whether it did.
+// unwrittenError means that the API server did not answer, or that nobody knows whether it took a write.
 type unwrittenError struct{ err error }
 
-func (e *unwrittenError) Error() string { return fmt.Sprintf("writing node state: %v", e.err) }
+func (e *unwrittenError) Error() string { return fmt.Sprintf("asking the API server: %v", e.err) }
 func (e *unwrittenError) Unwrap() error { return e.err }
 
 // errNoState: there is no NodeVolumeState for the node; the cluster controller makes it.
@@ -41,8 +42,8 @@ type change struct {
 	report *report
 	// check refuses the change on a version that does not allow it.
 	check func(*volumesv1alpha1.NodeVolumeState) error
-	// fence makes the update a real one even where the line stands already, so that it is a
-	// compare-and-swap against every write that may still be on its way.
+	// fence makes the update a real one even where the line stands already, so that its acknowledgement can be
+	// relied on and it voids every write that may still be on its way.
 	fence bool
 	done  chan error
 }
@@ -54,25 +55,25 @@ type stateWriter struct {
 	log   logr.Logger
 	read  func(context.Context) (*volumesv1alpha1.NodeVolumeState, error)
 	write func(context.Context, *volumesv1alpha1.NodeVolumeState) error
-	// render writes the node's own part: drivers, summary, conditions. since is when this process
-	// began to report; it changes when a write's outcome is not known.
-	render func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report, since time.Time)
+	// render writes the volumes' lines and the node's own part: drivers, summary, conditions.
+	render func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report)
 
 	wake chan struct{}
 
-	mu       sync.Mutex
-	known    *volumesv1alpha1.NodeVolumeState
+	mu    sync.Mutex
+	known *volumesv1alpha1.NodeVolumeState
+	// acked is what the last write of this process was acknowledged with; nil when the outcome of a later one is not known.
+	acked    *volumesv1alpha1.NodeVolumeState
 	readLive bool
 	reports  map[string]report
 	queue    []change
 	due      time.Time
 	failures int32
-	since    time.Time
 }
 
 func newStateWriter(c clock.Clock, log logr.Logger) *stateWriter {
 	return &stateWriter{
-		clock: c, log: log, wake: make(chan struct{}, 1), readLive: true, reports: map[string]report{}, since: c.Now(),
+		clock: c, log: log, wake: make(chan struct{}, 1), readLive: true, reports: map[string]report{},
 	}
 }
 
@@ -93,14 +94,18 @@ func (w *stateWriter) urgent(ctx context.Context, c change) error {
 
 // inform sets a volume's line, to be written in company.
 func (w *stateWriter) inform(volume string, r report) {
-	w.mu.Lock()
-	old, ok := w.reports[volume]
-	same := ok && equality.Semantic.DeepEqual(old, r)
-	w.reports[volume] = r
-	w.mu.Unlock()
-	if !same {
+	if w.keep(volume, r) {
 		w.touch()
 	}
+}
+
+// keep says whether the line is another than before.
+func (w *stateWriter) keep(volume string, r report) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old, ok := w.reports[volume]
+	w.reports[volume] = r
+	return !ok || !old.equal(r)
 }
 
 // touch asks for a look whether the status says what it should.
@@ -127,7 +132,14 @@ func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
 func (w *stateWriter) vanished() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.known, w.readLive = nil, true
+	w.known, w.acked, w.readLive = nil, nil, true
+}
+
+// acknowledged is what the agent may rely on: see handshake.Protocol.MayStage. It must not be changed.
+func (w *stateWriter) acknowledged() *volumesv1alpha1.NodeVolumeState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acked
 }
 
 // newest is the newest version that is known; nil when none is. It must not be changed.
@@ -194,14 +206,16 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 	for {
 		base, err := w.base(ctx)
 		if err != nil {
-			w.failed(batch, err)
+			w.failed(ctx, batch, err)
 			return
 		}
 		next, accepted, refused := w.next(base, batch)
 		for i, err := range refused {
 			batch[i].done <- err
 		}
-		if !equality.Semantic.DeepEqual(base.Status, next.Status) {
+		written := w.must(accepted) || !equality.Semantic.DeepEqual(base.Status, next.Status)
+		if written {
+			next.Status.Reports++ // no write is empty: it voids what is still on its way
 			err = w.write(ctx, next)
 		}
 		if apierrors.IsConflict(err) {
@@ -212,12 +226,19 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 			continue
 		}
 		if err != nil {
-			w.failed(accepted, err)
+			w.failed(ctx, accepted, err)
 			return
 		}
-		w.succeeded(next, accepted)
+		w.succeeded(next, accepted, written)
 		return
 	}
+}
+
+// must says whether a write has to go out although it may change nothing else.
+func (w *stateWriter) must(batch []change) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acked == nil || slices.ContainsFunc(batch, func(c change) bool { return c.fence })
 }
 
 // base is the version to decide on: the newest one, read live where an earlier write's end is not known.
@@ -258,9 +279,6 @@ func (w *stateWriter) next(base *volumesv1alpha1.NodeVolumeState, batch []change
 			}
 		}
 		accepted = append(accepted, c)
-		if c.fence {
-			w.since = w.clock.Now()
-		}
 		if c.report == nil {
 			delete(reports, c.volume)
 		} else {
@@ -268,12 +286,15 @@ func (w *stateWriter) next(base *volumesv1alpha1.NodeVolumeState, batch []change
 		}
 	}
 	next = base.DeepCopy()
-	w.render(next, reports, w.since)
+	w.render(next, reports)
 	return next, accepted, refused
 }
 
-func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []change) {
+func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []change, written bool) {
 	w.mu.Lock()
+	if written {
+		w.acked = next
+	}
 	if w.known == nil || newer(next.ResourceVersion, w.known.ResourceVersion) {
 		w.known = next
 	}
@@ -293,12 +314,11 @@ func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []c
 
 // failed gives the batch back to those who wait. Whether the write was taken is not known: the next one starts from a
 // live read, and is a real one, so that a late arrival of this one meets a conflict.
-func (w *stateWriter) failed(batch []change, err error) {
+func (w *stateWriter) failed(ctx context.Context, batch []change, err error) {
 	w.mu.Lock()
-	w.readLive = true
-	w.since = w.clock.Now()
+	w.readLive, w.acked = true, nil
 	w.failures++
-	if !errors.Is(err, errNoState) {
+	if !errors.Is(err, errNoState) && ctx.Err() == nil {
 		w.due = w.clock.Now().Add(status.Backoff(w.failures))
 		w.log.Error(err, "node state not written, trying again", "at", w.due)
 	}
