@@ -17,13 +17,10 @@ type Held struct {
 	Mounted bool
 }
 
-// MaySetInUse says whether the agent may write inUse for attachment uid, at the version of n. What is in use
-// under another UID is released first.
+// MaySetInUse says whether the agent may write inUse for attachment uid, at the version of n. What it
+// holds under another UID it has released and cleared before.
 func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
-	return first(
-		p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid),
-		p.refuse(GuardOneUse, !n.Use.InUse || n.Use.UID == uid),
-	)
+	return p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid)
 }
 
 // MayStage says whether the agent may call the driver for attachment uid. n is the state that the last

@@ -13,16 +13,12 @@ type Guard string
 const (
 	// GuardNone refuses nothing.
 	GuardNone Guard = ""
-	// GuardStateExists: without a NodeVolumeState there is nowhere to write.
-	GuardStateExists Guard = "StateExists"
 	// GuardAttachmentLive: the attachment is there, attached and not terminating.
 	GuardAttachmentLive Guard = "AttachmentLive"
 	// GuardDetachingIsFinal: Detaching is never taken back for its UID.
 	GuardDetachingIsFinal Guard = "DetachingIsFinal"
 	// GuardOneAttachment: an entry that speaks of another attachment has to go first.
 	GuardOneAttachment Guard = "OneAttachment"
-	// GuardOneUse: a volume still in use under another UID has to be released first.
-	GuardOneUse Guard = "OneUse"
 	// GuardForcedAwayReported: after a forced detach the agent first reports that it has nothing in use.
 	GuardForcedAwayReported Guard = "ForcedAwayReported"
 	// GuardNameHeld: an attachment that is forced away keeps its name taken.
@@ -63,8 +59,6 @@ const (
 const (
 	// GuardKubeletReleased: the Node's volumesInUse does not list the volume.
 	GuardKubeletReleased Guard = "KubeletReleased"
-	// GuardUnlisted: the Node's volumesAttached does not list the volume any more.
-	GuardUnlisted Guard = "Unlisted"
 	// GuardAgentLooked: the agent looked at its node after the unlisting, because a kubelet that was restarted forgets.
 	GuardAgentLooked Guard = "AgentLooked"
 )

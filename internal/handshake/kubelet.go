@@ -21,15 +21,14 @@ func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
 	)
 }
 
-// MayDeleteUnderKubelet is MayDelete where the kubelet publishes: k is the Node as our unlisting left it. A kubelet that was
+// MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet that was
 // restarted forgets volumes that are still mounted, and an agent sees them only when it looks. Until the unlisting the
 // kubelet may call the driver, so the agent must look after it, at the mount table and at the kubelet's own
 // records: between the unlisting and the reading of n the caller increments spec.fences, which makes every agent
 // look again.
-func (p Protocol) MayDeleteUnderKubelet(n Node, k KubeletLists, a Attachment) Guard {
+func (p Protocol) MayDeleteUnderKubelet(n Node, a Attachment) Guard {
 	return first(
 		p.MayDelete(n, a),
-		p.refuse(GuardUnlisted, !k.Attached),
 		p.refuse(GuardAgentLooked, n.Looked || n.Entry.Forced),
 		p.refuse(GuardNotInUse, !n.Use.InUse || n.Entry.Forced),
 	)

@@ -78,7 +78,7 @@ func (st *stepper) agentActs(n int) {
 	}
 	if st.crash {
 		s := st.from
-		s.node[n].up, s.node[n].waits, s.node[n].acked = false, false, false
+		s.node[n].up, s.node[n].waits, s.node[n].acked, s.node[n].intent.cleared = false, false, false, false
 		st.fault(act{kind: actCrash, node: uint8(n)}, s)
 	}
 	if h.waits && st.calls {
@@ -202,7 +202,7 @@ func (st *stepper) stage(n int) {
 
 func (st *stepper) unstage(n int) {
 	h := &st.from.node[n]
-	if h.intent.published || h.hold.kind == holdNone && (h.rec.uid == 0 || h.rec.released) {
+	if h.intent.published || h.intent.cleared || h.hold.kind == holdNone && (h.rec.uid == 0 || h.rec.released) {
 		return
 	}
 	s := st.from

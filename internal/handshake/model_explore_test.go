@@ -13,6 +13,7 @@ type exploration struct {
 	states []state
 	index  map[state]uint32
 	came   []origin
+	taken  int
 	// healthy holds, for each state, what follows without a fault: targets[offsets[i]:offsets[i+1]].
 	offsets []uint32
 	targets []uint32
@@ -60,6 +61,7 @@ func (m *model) explore(bound int) (*exploration, *violation, error) {
 		e.offsets = append(e.offsets, uint32(len(e.targets)))
 		buffer = m.steps(e.states[i], buffer)
 		for _, to := range buffer {
+			e.taken++
 			s := to.state.canonical()
 			if to.broken != "" {
 				return e, e.violation(to.broken, uint32(i), to.act, s), nil

@@ -31,7 +31,8 @@ func (m *model) broken(s *state) Invariant {
 		if n.hold.kind == holdNone {
 			continue
 		}
-		if n.usable() {
+		// Without its attachment a volume that a stranger detached may still be reached, where the driver cuts nothing.
+		if n.usable() || m.stranger && !m.cuts && !n.entry.forced {
 			usable++
 		}
 		excused := n.isExcused(n.hold.uid)
@@ -54,7 +55,7 @@ func (m *model) broken(s *state) Invariant {
 // reaches: a mount that has outlived its unpublish. Where the driver cuts the node's access it must not be opened
 // again while that mount is there; where it does not, the entry must say so.
 func (m *model) reaches(n *nodeState) Invariant {
-	if !n.hold.cut || m.lost {
+	if !n.hold.cut || m.stranger {
 		return ""
 	}
 	if m.cuts && n.va.published() {
@@ -68,7 +69,7 @@ func (m *model) reaches(n *nodeState) Invariant {
 
 // unpublishBreaks is asked just before the driver's unpublish.
 func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
-	if st.lost && n.isExcused(n.va.uid) {
+	if st.stranger && n.isExcused(n.va.uid) {
 		return ""
 	}
 	held := n.hold.kind != holdNone && !n.isExcused(n.hold.uid)

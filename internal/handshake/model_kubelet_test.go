@@ -101,6 +101,11 @@ func (st *stepper) unlist(i, n int) {
 		return
 	}
 	s := st.from
+	if st.without == effectUnlist {
+		s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
+		st.emit(act{actReadState, uint8(n), uint8(i), 0}, s)
+		return
+	}
 	s.node[n].kubelet.listed = false
 	if h.kubelet.listed || st.without != effectUnlistChanges {
 		st.wroteNode(&s)
@@ -133,7 +138,7 @@ func (st *stepper) listActs(i int, l leader) {
 		if l.uid != h.va.uid || h.va.terminating() {
 			return
 		}
-		if st.rules.MayDeleteUnderKubelet(h.view(), h.kubelet.view(), h.va.view()) == GuardNone {
+		if st.rules.MayDeleteUnderKubelet(h.view(), h.va.view()) == GuardNone {
 			s.leader[i].pc = deleting
 			st.emit(act{actDecideDelete, l.node, uint8(i), 0}, s)
 		}

@@ -194,9 +194,11 @@ func (t *teller) follow(a act, to state) {
 func (t *teller) take(n next) {
 	before := t.now
 	t.now = n.state
-	t.fresh++
+	if n.act.kind == actCreate {
+		t.fresh++
+	}
 	for i := range t.versions {
-		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && int(n.act.node) == i {
+		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && t.without != effectFenceChanges && int(n.act.node) == i {
 			t.versions[i]++
 		}
 	}
@@ -222,7 +224,7 @@ func (t *teller) line(a act, before *state) string {
 		"{L}", t.leaders[a.who],
 		"{N}", nodeNames[i+1],
 		"{S}", fmt.Sprintf("NodeVolumeState %s v%d (%s)", nodeNames[i+1], t.versions[i], after.tell()),
-		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s %s)", nodeNames[i+1], uidNames[va.uid], va.tell()),
+		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1], strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
 		"{C}", t.now.claim.tell(),
 		"{H}", string(uidNames[held]),
 		"{K}", fmt.Sprintf("attached: %t, in use: %t", after.kubelet.listed, after.kubelet.inUse),

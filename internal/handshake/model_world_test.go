@@ -24,7 +24,9 @@ type world struct {
 	reboot bool
 	// force: evidence other than the agent's release may be given.
 	force bool
-	// lost: someone deletes a VolumeAttachment, or a NodeVolumeState comes back empty.
+	// stranger: someone deletes a VolumeAttachment.
+	stranger bool
+	// lost: a NodeVolumeState, or an intent, is gone without our having let it go.
 	lost bool
 	// hand: someone unmounts by hand.
 	hand bool
@@ -54,6 +56,7 @@ const (
 	effectFenceChanges  effect = "the fence is a change"
 	effectUnprotected   effect = "unprotected detach is said"
 	effectIntentLive    effect = "intent read live"
+	effectUnlist        effect = "unlisting before the delete"
 	effectUnlistChanges effect = "unlisting is a change"
 	effectLookAgain     effect = "agent looks again after the unlisting"
 	effectLookAfter     effect = "agent looks after it has read"
@@ -233,17 +236,17 @@ func (st *stepper) world(n int) {
 		h.hold, h.call, h.waits, h.up, h.acked = hold{}, 0, false, false, false
 		// The record carries the boot ID, so that what it speaks of is known to be over.
 		h.rec.pending, h.rec.released = false, h.rec.uid != 0
-		h.booted = false
+		h.booted, h.intent.published, h.intent.cleared = false, false, false
 		st.fault(act{kind: actReboot, node: uint8(n)}, s)
 	}
-	if !st.lost {
-		return
-	}
-	if va := st.from.node[n].va; va.phase != vaNone && !va.terminating() {
+	if va := st.from.node[n].va; st.stranger && va.phase != vaNone && !va.terminating() {
 		s := st.from
 		s.node[n].excused |= 1 << va.uid
 		st.deleteAttachment(&s, n)
 		st.fault(act{kind: actStrangerDeletes, node: uint8(n)}, s)
+	}
+	if !st.lost {
+		return
 	}
 	if st.from.node[n].exists {
 		s := st.from

@@ -34,7 +34,6 @@ func first(guards ...Guard) Guard {
 // depends on it, because a create cannot be tied to what it was decided on.
 func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard {
 	return first(
-		p.refuse(GuardStateExists, n.Exists),
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent),
 		p.refuse(GuardForcedAwayReported, ForcedAwayReported(n)),
 		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
@@ -46,11 +45,8 @@ func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard 
 // The caller has read, live and in this order, n, c and a; and writes at the version of n.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {
 	return first(
-		p.refuse(GuardStateExists, n.Exists),
 		p.refuse(GuardDetachingIsFinal, n.Entry.State != Detaching || n.Entry.UID != a.UID),
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == a.UID),
-		p.refuse(GuardReported, n.Reported),
-		p.refuse(GuardOneUse, !n.Use.InUse || n.Use.UID == a.UID),
 		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
 		p.refuse(GuardMoveFenced, !exclusive || c.MovedFrom == ""),
 		p.refuse(GuardAttachmentLive, a.Exists && a.Attached && !a.Terminating),
@@ -62,7 +58,6 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim,
 // it was gathered after n was read.
 func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 	return first(
-		p.refuse(GuardStateExists, n.Exists),
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == uid || n.Entry.Detached),
 		p.refuse(GuardReported, n.Reported || evidence),
 		p.refuse(GuardNotInUse, !n.Use.InUse || evidence && (n.Use.UID == uid || n.Entry.Forced)),
@@ -78,9 +73,10 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	)
 }
 
-// MayFreeName says whether our finalizer may be taken off an attachment that was forced away.
+// MayFreeName says whether our finalizer may be taken off an attachment that was forced away. It asks for the
+// agent's report also where the entry that said so was lost.
 func (p Protocol) MayFreeName(n Node) Guard {
-	return p.refuse(GuardForcedAwayReported, ForcedAwayReported(n))
+	return p.refuse(GuardForcedAwayReported, n.Reported && !n.Use.InUse)
 }
 
 // MayMarkDetached says whether the entry may be marked detached, given the attachment as it was
@@ -134,9 +130,9 @@ func ForcedAwayReported(n Node) bool {
 
 // MayReleaseIntent says whether the release finalizer may be taken off an intent that is being deleted: n is its
 // node as it was read after the deletion was seen, acknowledged that the agent answered on the intent
-// that it no longer publishes it.
+// that it no longer publishes it. evidence stands in for a node that cannot answer, and for one that was never there.
 func (p Protocol) MayReleaseIntent(n Node, acknowledged, evidence bool) Guard {
-	if acknowledged || evidence || !n.Exists {
+	if acknowledged || evidence {
 		return GuardNone
 	}
 	return first(

@@ -1,0 +1,178 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import "testing"
+
+var (
+	free      = Node{Exists: true, Reported: true}
+	heldByA   = Claim{Exists: true, Holder: "node-a"}
+	liveU1    = Attachment{Exists: true, UID: "u1", Attached: true}
+	endingU1  = Attachment{Exists: true, UID: "u1", Attached: true, Terminating: true}
+	nameOnly  = Attachment{Exists: true, UID: "u1", Terminating: true, NameHeld: true, Unpublished: true}
+	attachedN = with(free, func(n *Node) { n.Entry = Entry{State: Attached, UID: "u1"} })
+	inUseN    = with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} })
+	detachN   = with(free, func(n *Node) { n.Entry = Entry{State: Detaching, UID: "u1"} })
+	forcedN   = with(inUseN, func(n *Node) { n.Entry = Entry{State: Detaching, UID: "u1", Forced: true} })
+	releasedN = with(forcedN, func(n *Node) { n.Use = Use{} })
+)
+
+func with(n Node, change func(*Node)) Node {
+	change(&n)
+	return n
+}
+
+type verdict struct {
+	name string
+	got  Guard
+	want Guard
+}
+
+func check(t *testing.T, verdicts []verdict) {
+	t.Helper()
+	for _, v := range verdicts {
+		t.Run(v.name, func(t *testing.T) {
+			if v.got != v.want {
+				t.Errorf("got %q, want %q", v.got, v.want)
+			}
+		})
+	}
+}
+
+func TestAttaching(t *testing.T) {
+	var p Protocol
+	moving := Claim{Exists: true, Holder: "node-a", MovedFrom: "node-b"}
+	unreported := Node{Exists: true}
+	check(t, []verdict{
+		{"a free node may be attached to", p.MayAttach(free, "node-a", false, Claim{}), GuardNone},
+		{"an exclusive volume needs its claim first", p.MayAttach(free, "node-a", true, Claim{}), GuardClaimHeld},
+		{"the claim must name the node", p.MayAttach(free, "node-b", true, heldByA), GuardClaimHeld},
+		{"the move must have been fenced", p.MayAttach(free, "node-a", true, moving), GuardMoveFenced},
+		{"an entry that stands has to go first", p.MayAttach(detachN, "node-a", false, Claim{}), GuardOneAttachment},
+		{"a forced detach has to be answered first", p.MayAttach(forcedN, "node-a", false, Claim{}), GuardOneAttachment},
+
+		{"a live attachment may be written", p.MayWriteAttached(free, "node-a", true, heldByA, liveU1), GuardNone},
+		{"and written again", p.MayWriteAttached(attachedN, "node-a", false, Claim{}, liveU1), GuardNone},
+		{"before the agent has reported too", p.MayWriteAttached(unreported, "node-a", false, Claim{}, liveU1), GuardNone},
+		{"a terminating one may not", p.MayWriteAttached(free, "node-a", false, Claim{}, endingU1), GuardAttachmentLive},
+		{"nor one that is gone", p.MayWriteAttached(free, "node-a", false, Claim{}, Attachment{}), GuardAttachmentLive},
+		{"Detaching is final", p.MayWriteAttached(detachN, "node-a", false, Claim{}, liveU1), GuardDetachingIsFinal},
+		{
+			"an entry of another attachment has to go first",
+			p.MayWriteAttached(attachedN, "node-a", false, Claim{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardOneAttachment,
+		},
+		{"the claim elsewhere refuses", p.MayWriteAttached(free, "node-b", true, heldByA, liveU1), GuardClaimHeld},
+		{"a move that is not fenced refuses", p.MayWriteAttached(free, "node-a", true, moving, liveU1), GuardMoveFenced},
+	})
+}
+
+func TestDetaching(t *testing.T) {
+	var p Protocol
+	held := liveU1
+	held.NameHeld = true
+	gone, another := Attachment{}, Attachment{Exists: true, UID: "u2"}
+	check(t, []verdict{
+		{"what is not in use may be detached", p.MayMarkDetaching(attachedN, "u1", false), GuardNone},
+		{"also where no entry stood", p.MayMarkDetaching(free, "u1", false), GuardNone},
+		{"what is in use may not", p.MayMarkDetaching(inUseN, "u1", false), GuardNotInUse},
+		{"but on evidence", p.MayMarkDetaching(inUseN, "u1", true), GuardNone},
+		{
+			"evidence vouches for one attachment only",
+			p.MayMarkDetaching(with(inUseN, func(n *Node) { n.Entry = Entry{} }), "u2", true), GuardNotInUse,
+		},
+		{"an entry of another attachment is not overwritten", p.MayMarkDetaching(attachedN, "u2", true), GuardOneAttachment},
+		{
+			"unless that one is marked detached",
+			p.MayMarkDetaching(with(forcedN, func(n *Node) { n.Entry.Detached = true }), "u2", true), GuardNone,
+		},
+		{"who never reported counts as in use", p.MayMarkDetaching(Node{Exists: true}, "u1", false), GuardReported},
+
+		{"a delete needs Detaching", p.MayDelete(attachedN, liveU1), GuardDetachingStands},
+		{"for the attachment's UID", p.MayDelete(detachN, another), GuardDetachingStands},
+		{"then it may be sent", p.MayDelete(detachN, liveU1), GuardNone},
+		{"what is forced away keeps its name", p.MayDelete(forcedN, liveU1), GuardNameHeld},
+		{"and may then be deleted", p.MayDelete(forcedN, held), GuardNone},
+		{"the name is not free while the old mount may be there", p.MayFreeName(forcedN), GuardForcedAwayReported},
+		{"nor while the agent has not reported", p.MayFreeName(Node{Exists: true}), GuardForcedAwayReported},
+		{"but once the agent has nothing in use", p.MayFreeName(releasedN), GuardNone},
+
+		{"an entry stays while the attachment is there", p.MayForget(detachN, endingU1), GuardAttachmentGone},
+		{"and goes when it is gone", p.MayForget(detachN, gone), GuardNone},
+		{"or is another", p.MayForget(detachN, another), GuardNone},
+		{"an Attached entry is not forgotten", p.MayForget(attachedN, gone), GuardDetachingStands},
+		{"a forced one waits for the agent", p.MayForget(forcedN, nameOnly), GuardForcedAwayReported},
+		{"and is marked detached meanwhile", p.MayMarkDetached(forcedN, nameOnly), GuardNone},
+	})
+}
+
+func TestMovingTheClaim(t *testing.T) {
+	var p Protocol
+	check(t, []verdict{
+		{"a claim may leave a node that is done", p.MayMoveClaim(heldByA, detachN, Attachment{}), GuardNone},
+		{"but not one that is attached", p.MayMoveClaim(heldByA, attachedN, liveU1), GuardHolderDetached},
+		{"nor one whose attachment is still there", p.MayMoveClaim(heldByA, detachN, endingU1), GuardAttachmentGone},
+		{
+			"nor before the last move was fenced",
+			p.MayMoveClaim(Claim{Exists: true, Holder: "node-a", MovedFrom: "node-b"}, free, Attachment{}), GuardMoveFenced,
+		},
+		{"a node that is done may be fenced", p.MayFence(free, Attachment{}), GuardNone},
+		{"and one without a state", p.MayFence(Node{}, Attachment{}), GuardNone},
+		{"but not one that is attached again", p.MayFence(attachedN, Attachment{}), GuardHolderDetached},
+		{"nor one whose agent has not reported", p.MayFence(Node{Exists: true}, Attachment{}), GuardReported},
+		{"nor one that uses the volume", p.MayFence(with(inUseN, func(n *Node) { n.Entry = Entry{} }), Attachment{}), GuardNotInUse},
+		{"unless it was forced away and the driver is done", p.MayFence(forcedN, nameOnly), GuardNone},
+		{"and not before", p.MayFence(forcedN, endingU1), GuardAttachmentGone},
+	})
+}
+
+func TestTheAgentsActs(t *testing.T) {
+	var p Protocol
+	check(t, []verdict{
+		{"inUse needs an Attached entry", p.MaySetInUse(detachN, "u1"), GuardEntryAttached},
+		{"of that UID", p.MaySetInUse(attachedN, "u2"), GuardEntryAttached},
+		{"and may then be set", p.MaySetInUse(attachedN, "u1"), GuardNone},
+		{"staging needs inUse", p.MayStage(attachedN, "u1"), GuardUseRecorded},
+		{"of that UID, too", p.MayStage(inUseN, "u2"), GuardUseRecorded},
+		{"and may then begin", p.MayStage(inUseN, "u1"), GuardNone},
+		{"publishing needs a live intent", p.MayPublish(inUseN, "u1", Intent{Exists: true, Deleting: true}), GuardIntentLive},
+		{"one that is there", p.MayPublish(inUseN, "u1", Intent{}), GuardIntentLive},
+		{"and may then begin, too", p.MayPublish(inUseN, "u1", Intent{Exists: true}), GuardNone},
+		{"inUse stays until the release is known", p.MayClearInUse(Held{CallsEnded: true}), GuardReleased},
+		{"and every call has ended", p.MayClearInUse(Held{Released: true}), GuardCallsEnded},
+		{"and the mount table agrees", p.MayClearInUse(Held{Released: true, CallsEnded: true, Mounted: true}), GuardMountTable},
+		{"then it may be cleared", p.MayClearInUse(Held{Released: true, CallsEnded: true}), GuardNone},
+	})
+}
+
+func TestReleasingAnIntent(t *testing.T) {
+	var p Protocol
+	check(t, []verdict{
+		{"the agent's answer is enough", p.MayReleaseIntent(inUseN, true, false), GuardNone},
+		{"evidence is enough", p.MayReleaseIntent(inUseN, false, true), GuardNone},
+		{"a node that does not use the volume, nor may, is enough", p.MayReleaseIntent(detachN, false, false), GuardNone},
+		{"one that may use it is not", p.MayReleaseIntent(attachedN, false, false), GuardHolderDetached},
+		{"nor one that never reported", p.MayReleaseIntent(Node{Exists: true}, false, false), GuardReported},
+		{"nor one without a state", p.MayReleaseIntent(Node{}, false, false), GuardReported},
+	})
+}
+
+func TestUnderTheKubelet(t *testing.T) {
+	var p Protocol
+	looked := with(detachN, func(n *Node) { n.Looked = true })
+	check(t, []verdict{
+		{"only what is Attached is listed", p.MayListAttached(detachN), GuardEntryAttached},
+		{"and that may be", p.MayListAttached(attachedN), GuardNone},
+		{"nothing is unlisted before Detaching stands", p.MayUnlistAttached(attachedN, KubeletLists{}), GuardDetachingStands},
+		{"nor while the kubelet uses it", p.MayUnlistAttached(detachN, KubeletLists{Attached: true, InUse: true}), GuardKubeletReleased},
+		{"then it is", p.MayUnlistAttached(detachN, KubeletLists{Attached: true}), GuardNone},
+		{"a delete waits for the agent's look", p.MayDeleteUnderKubelet(detachN, liveU1), GuardAgentLooked},
+		{"and may then be sent", p.MayDeleteUnderKubelet(looked, liveU1), GuardNone},
+		{
+			"unless the agent saw it in use",
+			p.MayDeleteUnderKubelet(with(looked, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), liveU1), GuardNotInUse,
+		},
+	})
+}

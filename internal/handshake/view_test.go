@@ -1,0 +1,128 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package handshake
+
+import (
+	"testing"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const volume = "kubernetes.io/csi/loop.csi.hawser.io^vol-1"
+
+func volumeState(change func(*volumesv1alpha1.NodeVolumeState)) *volumesv1alpha1.NodeVolumeState {
+	nvs := &volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "object-1", Generation: 3},
+		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "object-1", ObservedGeneration: 2},
+	}
+	change(nvs)
+	return nvs
+}
+
+func entryOf(a volumesv1alpha1.NodeAttachment) func(*volumesv1alpha1.NodeVolumeState) {
+	a.VolumeName = volume
+	return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "another"}, a} }
+}
+
+func TestANodesViewOfOneVolume(t *testing.T) {
+	now := metav1.NewTime(time.Unix(0, 0))
+	for _, test := range []struct {
+		name string
+		nvs  *volumesv1alpha1.NodeVolumeState
+		want Node
+	}{
+		{"no state", nil, Node{}},
+		{"nothing of the volume", volumeState(func(*volumesv1alpha1.NodeVolumeState) {}), Node{Exists: true, Reported: true}},
+		{
+			"a report under another object's UID is none",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.UID, nvs.Status.ObservedGeneration = "object-2", 3
+			}),
+			Node{Exists: true},
+		},
+		{
+			"never reported",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status = volumesv1alpha1.NodeVolumeStateStatus{} }),
+			Node{Exists: true},
+		},
+		{
+			"the agent has looked at this generation",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.ObservedGeneration = 3 }),
+			Node{Exists: true, Reported: true, Looked: true},
+		},
+		{
+			"attached and in use",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentAttached})(nvs)
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: volume, AttachmentUID: "u1", InUse: true}}
+			}),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Attached, UID: "u1"}, Use: Use{UID: "u1", InUse: true}},
+		},
+		{
+			"released by the agent is not forced",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{
+				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
+				Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+			})),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1"}},
+		},
+		{
+			"forced and detached",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{
+				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, DetachedTime: &now,
+				Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceNodeGone},
+			})),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1", Detached: true, Forced: true}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := NodeOf(test.nvs, volume); got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
+	const attacher, ours = "external-attacher/loop-csi-hawser-io", volumesv1alpha1.ForcedAwayFinalizer
+	now := metav1.NewTime(time.Unix(0, 0))
+	for _, test := range []struct {
+		name       string
+		deleted    *metav1.Time
+		finalizers []string
+		want       Attachment
+		gone       bool
+	}{
+		{"live", nil, []string{attacher}, Attachment{}, false},
+		{"new, without a finalizer", nil, nil, Attachment{}, false},
+		{"live, its name held", nil, []string{attacher, ours}, Attachment{NameHeld: true}, false},
+		{"terminating", &now, []string{attacher}, Attachment{Terminating: true}, false},
+		{"terminating, held by both", &now, []string{ours, attacher}, Attachment{Terminating: true, NameHeld: true}, false},
+		{"only its name is held", &now, []string{ours}, Attachment{Terminating: true, NameHeld: true, Unpublished: true}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			va := &storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{UID: "u1", DeletionTimestamp: test.deleted, Finalizers: test.finalizers},
+				Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+			}
+			test.want.Exists, test.want.UID, test.want.Attached = true, "u1", true
+			got := AttachmentFrom(va)
+			if got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+			if got.Gone() != test.gone {
+				t.Errorf("gone: %t, want %t", got.Gone(), test.gone)
+			}
+		})
+	}
+	if got := AttachmentFrom(nil); got != (Attachment{}) || !got.Gone() {
+		t.Errorf("no VolumeAttachment: %+v", got)
+	}
+}
