@@ -26,6 +26,7 @@ func newClaim(name, holder string) *coordinationv1.Lease {
 
 func (in installation) testExclusiveClaims(t *testing.T) {
 	const message = "the claim of an exclusive volume"
+	in.grantEverything(t, managerAccount)
 	manager, agent := in.as(t, managerAccount), in.as(t, agentAccount, "node-a")
 	claim := newClaim("hawser-volume-1", "node-a")
 

@@ -34,6 +34,7 @@ func newAttachment(name, since string) *storagev1.VolumeAttachment {
 
 func (in installation) testHold(t *testing.T) {
 	const since = "2026-01-02T03:04:05Z"
+	in.grantEverything(t, managerAccount)
 	manager := in.as(t, managerAccount)
 	held, free := newAttachment("held", since), newAttachment("free", "")
 	expectAllowed(t, manager.Create(t.Context(), held))
@@ -69,6 +70,7 @@ func (in installation) testHold(t *testing.T) {
 
 func (in installation) testHoldAnnotation(t *testing.T) {
 	const name, onlyTheManager = "annotated", "system:serviceaccount:hawser-system:hawser-manager alone"
+	in.grantEverything(t, managerAccount)
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, in.admin.Create(t.Context(), newAttachment(name, "t1")), volumesv1alpha1.HoldAnnotation, onlyTheManager)
 

@@ -58,6 +58,7 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
 	t.Run("config/samples is accepted", in.testSamples)
 	t.Run("roles allow what is needed and no more", in.testRoles)
+	// From here on accounts are granted more, so that what stops them is a policy.
 	t.Run("a held attachment is not deleted", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
 	t.Run("an intent always has its release finalizer", in.testReleaseFinalizer)

@@ -69,7 +69,7 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", volumes, "volumeattachmentintents/status", ""},
 		{"update", volumes, "nodevolumestates/status", ""},
 		{"get list watch create delete", storage, "volumeattachments", ""},
-		{"get create update delete", coordination, "leases", system},
+		{"get create update", coordination, "leases", system},
 		{reading, "", "persistentvolumes", ""},
 		{reading, "", "persistentvolumeclaims", ""},
 	})
@@ -176,7 +176,7 @@ func documented(t *testing.T, page, firstLine string) string {
 func (in installation) grantEverything(t *testing.T, account string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"},
+		APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"},
 	}}}
 	role.Name = "test-everything"
 	binding := &rbacv1.ClusterRoleBinding{
