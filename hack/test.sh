@@ -35,7 +35,8 @@ fi
 if grep -q 'LEFT OUT' "$log"; then
 	echo "== left out:"
 	grep -h 'LEFT OUT' "$log" | sort | uniq -c
-	if [[ $(id -u) -eq 0 ]]; then
+	# A capability that this machine's root lacks cannot be installed; everything else can.
+	if [[ $(id -u) -eq 0 ]] && grep 'LEFT OUT' "$log" | grep -q -v 'LEFT OUT (needs CAP_'; then
 		echo "tests were left out although this is root" >&2
 		failed=1
 	fi

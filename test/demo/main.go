@@ -81,9 +81,9 @@ type step struct {
 
 func (d *demo) steps() []step {
 	return []step{
-		{"a filesystem claim and a block claim become Ready on " + nodeA, d.publish},
-		{"data is written to both and read back", d.writeAndRead},
-		{"the filesystem grows while it is in use", d.expand},
+		{"two filesystem claims (ext4, xfs) and a block claim become Ready on " + nodeA, d.publish},
+		{"data is written to a filesystem and to the device and read back", d.writeAndRead},
+		{"volumes grow while they are in use", d.expand},
 		{"the agent of " + nodeA + " is killed with -9: nothing is unmounted", d.killAgent},
 		{"the agent of " + nodeA + " starts again: nothing was unmounted, everything is Ready", d.restartAgent},
 		{"an intent wants the exclusive volume on " + nodeB + " too: it waits and names the holder", d.contend},

@@ -10,10 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,23 +25,34 @@ import (
 )
 
 const (
-	dataOnA, rawOnA, dataOnB = "data-on-node-a", "raw-on-node-a", "data-on-node-b"
+	dataOnA, rawOnA, logsOnA = "data-on-node-a", "raw-on-node-a", "logs-on-node-a"
+	dataOnB                  = "data-on-node-b"
 	greeting                 = "written on node-a\n"
-	grown                    = "96Mi"
 )
+
+// onNodeA are the samples' intents.
+var onNodeA = []string{dataOnA, rawOnA, logsOnA}
 
 func (d *demo) publish(ctx context.Context) error {
 	if _, err := d.Kubectl(ctx, "apply", "-k", sample("")); err != nil {
 		return err
 	}
-	for _, name := range []string{dataOnA, rawOnA} {
+	for _, name := range onNodeA {
 		intent, err := d.AwaitReady(ctx, namespace, name)
 		if err != nil {
 			return err
 		}
 		d.sayTimeline(intent)
 	}
-	return nil
+	return d.shown(ctx, nodeA, len(onNodeA))
+}
+
+// shown waits until the counts of a node's state, which may come a second later, show what is published.
+func (d *demo) shown(ctx context.Context, node string, published int) error {
+	_, err := d.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return nvs != nil && nvs.Status.Summary != nil && int(nvs.Status.Summary.Published) == published
+	})
+	return err
 }
 
 // sayTimeline tells how long each step of an intent took.
@@ -91,33 +104,79 @@ func writeBlock(path string) error {
 	return nil
 }
 
+// expand grows every kind of volume while it is in use.
 func (d *demo) expand(ctx context.Context) error {
-	path := d.PublishedPath(nodeA, namespace, dataOnA)
-	before, err := sizeOf(path)
-	if err != nil {
+	growing := []struct {
+		claim, intent, to string
+		size              func(string) (int64, error)
+	}{{"logs", logsOnA, "448Mi", sizeOf}, {"raw", rawOnA, "96Mi", deviceSize}}
+	if canGrowExt4() {
+		growing = append(growing, struct {
+			claim, intent, to string
+			size              func(string) (int64, error)
+		}{"data", dataOnA, "96Mi", sizeOf})
+	} else {
+		_, _ = fmt.Fprintln(d.out, "   LEFT OUT: growing the mounted ext4 needs CAP_SYS_RESOURCE, which this machine's root does not have")
+	}
+	for _, g := range growing {
+		path := d.PublishedPath(nodeA, namespace, g.intent)
+		before, err := g.size(path)
+		if err != nil {
+			return err
+		}
+		if err := d.grow(ctx, g.claim, g.intent, g.to); err != nil {
+			return err
+		}
+		after, err := g.size(path)
+		if err != nil {
+			return err
+		}
+		if after <= before {
+			return fmt.Errorf("%s did not grow: %d bytes before, %d after", g.claim, before, after)
+		}
+		_, _ = fmt.Fprintf(d.out, "   %s: %d MiB before, %d MiB after\n", g.claim, before>>20, after>>20)
+	}
+	return nil
+}
+
+// grow asks for a larger claim and waits until intent and claim say that the node sees it.
+func (d *demo) grow(ctx context.Context, claim, intent, to string) error {
+	patch := fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, to)
+	if _, err := d.Kubectl(ctx, "patch", "pvc", claim, "-n", namespace, "-p", patch); err != nil {
 		return err
 	}
-	patch := fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, grown)
-	if _, err := d.Kubectl(ctx, "patch", "pvc", "data", "-n", namespace, "-p", patch); err != nil {
-		return err
-	}
-	want := resource.MustParse(grown)
-	_, err = d.AwaitIntent(ctx, namespace, dataOnA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	want := resource.MustParse(to)
+	if _, err := d.AwaitIntent(ctx, namespace, intent, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return intent != nil && intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(want) >= 0 &&
 			meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionExpanded)
+	}); err != nil {
+		return err
+	}
+	_, err := d.AwaitClaim(ctx, namespace, claim, func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc != nil && pvc.Status.Capacity.Storage().Cmp(want) >= 0
 	})
+	return err
+}
+
+// canGrowExt4 says whether the kernel lets us grow a mounted ext4: it asks for CAP_SYS_RESOURCE.
+func canGrowExt4() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+// deviceSize of a block volume in bytes.
+func deviceSize(path string) (int64, error) {
+	device, err := os.Open(path)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("opening the block volume: %w", err)
 	}
-	after, err := sizeOf(path)
+	defer func() { _ = device.Close() }() // only read
+	size, err := device.Seek(0, io.SeekEnd)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("reading the size of the block volume: %w", err)
 	}
-	if after <= before {
-		return fmt.Errorf("the filesystem did not grow: %d bytes before, %d after", before, after)
-	}
-	_, _ = fmt.Fprintf(d.out, "   %d MiB before, %d MiB after\n", before>>20, after>>20)
-	return sameContent(filepath.Join(path, "greeting"), []byte(greeting))
+	return size, nil
 }
 
 func (d *demo) killAgent(ctx context.Context) error {
@@ -141,7 +200,7 @@ func (d *demo) restartAgent(ctx context.Context) error {
 	if err := d.AwaitAgent(ctx, nodeA, d.agentSince); err != nil {
 		return err
 	}
-	for _, name := range []string{dataOnA, rawOnA} {
+	for _, name := range onNodeA {
 		if _, err := d.AwaitReady(ctx, namespace, name); err != nil {
 			return err
 		}

@@ -35,19 +35,21 @@ func TestEveryAnswerOfEveryCallIsToldAndOvercome(t *testing.T) {
 	calls := []struct {
 		method string
 		play   func(v *volume, tell func(name string))
+		change []func(*corev1.PersistentVolumeClaim)
 	}{
-		{"ControllerPublishVolume", untilReady},
-		{"NodeStageVolume", untilReady},
-		{"NodePublishVolume", untilReady},
-		{"NodeExpandVolume", untilGrown},
-		{"NodeUnpublishVolume", untilReleased},
-		{"NodeUnstageVolume", untilReleased},
+		{method: "ControllerPublishVolume", play: untilReady},
+		{method: "NodeStageVolume", play: untilReady},
+		{method: "NodePublishVolume", play: untilReady},
+		// A device grows without the capability that the kernel asks for to grow a mounted ext4.
+		{"NodeExpandVolume", untilGrown, []func(*corev1.PersistentVolumeClaim){asBlock}},
+		{method: "NodeUnpublishVolume", play: untilReleased},
+		{method: "NodeUnstageVolume", play: untilReleased},
 	}
 	for _, call := range calls {
 		for _, code := range answers() {
 			t.Run(call.method+" answers "+code.String(), func(t *testing.T) {
 				t.Parallel()
-				v := newVolume(t)
+				v := newVolume(t, call.change...)
 				words := fmt.Sprintf("the driver says no to %s (%s)", v.name, code)
 				v.fault(faults.Fault{Method: call.method, Count: 1, Action: faults.Error, Code: code, Message: words})
 				call.play(v, func(name string) {
@@ -88,7 +90,13 @@ func untilReleased(v *volume, tell func(string)) {
 func untilGrown(v *volume, tell func(string)) {
 	name := v.intent(nodeA)
 	v.ready(name)
-	grown := resource.MustParse("64Mi")
+	v.grow(name, "64Mi", func() { tell(name) })
+}
+
+// grow asks for a larger claim and waits until the intent says that the node sees it.
+func (v *volume) grow(name, to string, meanwhile func()) {
+	v.t.Helper()
+	grown := resource.MustParse(to)
 	pvc := &corev1.PersistentVolumeClaim{}
 	ctx := limited(v.t)
 	if err := sys.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v.name}, pvc); err != nil {
@@ -99,7 +107,7 @@ func untilGrown(v *volume, tell func(string)) {
 	if err := sys.Client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
 		v.t.Fatal(err)
 	}
-	tell(name)
+	meanwhile()
 	v.await(name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(grown) >= 0 && system.Ready(intent)
 	})

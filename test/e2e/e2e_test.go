@@ -81,7 +81,7 @@ func start(ctx context.Context) error {
 	attach, policy := true, storagev1.FileFSGroupPolicy
 	for _, object := range []client.Object{
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName, AllowVolumeExpansion: &attach},
 	} {
 		if err := sys.Client.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %s: %w", object.GetName(), err)

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -125,8 +126,8 @@ func ofType(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
 	t.Helper()
 	sc := &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{GenerateName: "loop-" + fsType + "-"},
-		Provisioner: system.DriverName,
-		Parameters:  map[string]string{"csi.storage.k8s.io/fstype": fsType},
+		Provisioner: system.DriverName, AllowVolumeExpansion: ptr.To(true),
+		Parameters: map[string]string{"csi.storage.k8s.io/fstype": fsType},
 	}
 	if err := sys.Client.Create(limited(t), sc); err != nil {
 		t.Fatal(err)
@@ -189,16 +190,37 @@ func TestEachFilesystemIsMadeAndKept(t *testing.T) {
 }
 
 func TestABlockVolumeIsADeviceThatMoves(t *testing.T) {
-	v := newVolume(t, func(pvc *corev1.PersistentVolumeClaim) {
-		mode := corev1.PersistentVolumeBlock
-		pvc.Spec.VolumeMode = &mode
-	})
+	v := newVolume(t, asBlock)
 	first := v.intent(nodeA)
 	want := bytes.Repeat([]byte("block"), 1000)
 	writeDevice(t, v.ready(first), want)
 	v.release(first)
 	if got := readDevice(t, v.ready(v.intent(nodeB)), len(want)); !bytes.Equal(got, want) {
 		t.Error("the device holds other bytes after the move")
+	}
+}
+
+func asBlock(pvc *corev1.PersistentVolumeClaim) {
+	mode := corev1.PersistentVolumeBlock
+	pvc.Spec.VolumeMode = &mode
+}
+
+// TestAFilesystemGrowsWhileItIsInUse uses xfs: to grow a mounted ext4 the kernel asks for a
+// capability that root does not have on every machine.
+func TestAFilesystemGrowsWhileItIsInUse(t *testing.T) {
+	v := newVolume(t, ofType(t, "xfs"), large)
+	name := v.intent(nodeA)
+	path := v.ready(name)
+	var before, after unix.Statfs_t
+	if err := unix.Statfs(path, &before); err != nil {
+		t.Fatal(err)
+	}
+	v.grow(name, "640Mi", func() {})
+	if err := unix.Statfs(path, &after); err != nil {
+		t.Fatal(err)
+	}
+	if after.Blocks <= before.Blocks {
+		t.Errorf("%d blocks before, %d after", before.Blocks, after.Blocks)
 	}
 }
 

@@ -20,9 +20,12 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -128,11 +131,23 @@ func (s *System) install(ctx context.Context) error {
 	return s.awaitKinds(ctx)
 }
 
-// awaitKinds returns once the API server serves Hawser's kinds.
+// awaitKinds returns once the API server takes an intent: for a moment after a CRD is established it
+// answers that there can be a delay, and tells of its end by no event.
 func (s *System) awaitKinds(ctx context.Context) error {
-	_, err := s.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd",
-		"volumeattachmentintents.volumes.hawser.io", "nodevolumestates.volumes.hawser.io")
-	return err
+	probe := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: "probe",
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+		},
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for Hawser's kinds to be served: %w", err)
+	}
+	return nil
 }
 
 // Kubeconfig of the administrator.
