@@ -30,12 +30,16 @@ func main() {
 	flag.Parse()
 	options.Mode = driver.Mode(*mode)
 
+	if err := serve(options); err != nil {
+		slog.Error("serving failed", "error", err)
+		os.Exit(1)
+	}
+}
+
+func serve(options driver.Options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// Whoever started the driver waits for this line.
 	ready := func() { fmt.Println("ready") }
-	if err := driver.Run(ctx, options, ready); err != nil {
-		slog.Error("serving failed", "error", err)
-		os.Exit(1)
-	}
+	return driver.Run(ctx, options, ready)
 }
