@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// bound keeps the memory of one exploration below some 700 MiB.
+// bound keeps the memory of one exploration below some 1 GiB.
 const bound = 2_000_000
 
 // The worlds. Those of one node have everything that can happen to an agent, those of two what concerns the
@@ -58,9 +58,9 @@ var (
 	}
 
 	smallWorlds = []world{
-		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, sharedWorld, exclusiveWorld, strangerWorld,
+		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, exclusiveWorld, strangerWorld,
 	}
-	bigWorlds = []world{crashWorld, forceWorld}
+	bigWorlds = []world{sharedWorld, crashWorld, forceWorld}
 )
 
 // summary is printed at the end, also by a go test that prints no passing tests.
@@ -97,6 +97,7 @@ func TestTheProtocolHoldsInEveryReachableState(t *testing.T) {
 	}
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			e, v, err := newModel(w, GuardNone, effectNone).explore(bound)
 			if err != nil {
 				t.Fatal(err)
@@ -140,6 +141,7 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardAgentLooked, kubeletWorld, I2},
 	} {
 		t.Run(string(test.guard), func(t *testing.T) {
+			t.Parallel()
 			expectBroken(t, newModel(test.world, test.guard, effectNone), test.want)
 		})
 	}
@@ -169,6 +171,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectLookAfter, kubeletWorld, I2},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
+			t.Parallel()
 			expectBroken(t, newModel(test.world, GuardNone, test.effect), test.want)
 		})
 	}

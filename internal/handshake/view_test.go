@@ -28,7 +28,9 @@ func volumeState(change func(*volumesv1alpha1.NodeVolumeState)) *volumesv1alpha1
 
 func entryOf(a volumesv1alpha1.NodeAttachment) func(*volumesv1alpha1.NodeVolumeState) {
 	a.VolumeName = volume
-	return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "another"}, a} }
+	return func(nvs *volumesv1alpha1.NodeVolumeState) {
+		nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "another"}, a}
+	}
 }
 
 func TestANodesViewOfOneVolume(t *testing.T) {
