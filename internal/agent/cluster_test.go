@@ -393,23 +393,49 @@ func (n *node) await(list client.ObjectList, namespace, name, what string, ok fu
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
 	var last client.Object
+	if !n.reached(ctx, list, namespace, name, func(o client.Object) bool { last = o; return ok(o) }) {
+		n.t.Fatalf("%s did not come about; last seen:\n%s\ncalls: %v", what, describe(last), n.driver.made())
+	}
+	return last
+}
+
+// reached watches the object until it is as wanted; false when ctx ends before.
+func (n *node) reached(ctx context.Context, list client.ObjectList, namespace, name string, ok func(client.Object) bool) bool {
 	for ctx.Err() == nil {
 		w, err := n.client.Watch(ctx, list, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
-		n.must(err)
+		if err != nil {
+			continue
+		}
 		for e := range w.ResultChan() {
-			o, is := e.Object.(client.Object)
-			if !is || e.Type == watch.Bookmark {
-				continue
-			}
-			last = o
-			if ok(o) {
+			if o, is := e.Object.(client.Object); is && e.Type != watch.Bookmark && ok(o) {
 				w.Stop()
-				return o
+				return true
 			}
 		}
 	}
-	n.t.Fatalf("%s did not come about; last seen:\n%s", what, describe(last))
-	return nil
+	return false
+}
+
+// called waits until the driver was called so.
+func (n *node) called(call string) {
+	n.t.Helper()
+	n.calledTimes(call, 1)
+}
+
+func (n *node) calledTimes(call string, times int) {
+	n.t.Helper()
+	deadline := time.After(patience)
+	for {
+		got, more := n.driver.count(call)
+		if got >= times {
+			return
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			n.t.Fatalf("no %s (%d times); calls: %v", call, times, n.driver.made())
+		}
+	}
 }
 
 func describe(o client.Object) string {

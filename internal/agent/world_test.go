@@ -218,7 +218,10 @@ type fakeDriver struct {
 	// hangs by method and handle: the call blocks until the channel is closed, and ignores its context.
 	hangs map[string]chan struct{}
 	// before is called before each call has its effect.
-	before   func(method, handle string) error
+	before func(method, handle string) error
+	// inner is a directory inside of every volume.
+	inner    string
+	called   chan struct{}
 	stages   map[string]driver.StageRequest
 	publishs map[string]driver.PublishRequest
 	capacity map[string]resource.Quantity
@@ -229,7 +232,7 @@ const fakeDriverName = "fake.csi.hawser.io"
 func newFakeDriver(n *fakeNode) *fakeDriver {
 	return &fakeDriver{
 		node: n, errs: map[string][]error{}, hangs: map[string]chan struct{}{}, capacity: map[string]resource.Quantity{},
-		stages: map[string]driver.StageRequest{}, publishs: map[string]driver.PublishRequest{},
+		called: make(chan struct{}), stages: map[string]driver.StageRequest{}, publishs: map[string]driver.PublishRequest{},
 	}
 }
 
@@ -238,6 +241,8 @@ func (d *fakeDriver) Name() string { return fakeDriverName }
 func (d *fakeDriver) enter(ctx context.Context, method, handle string) error {
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+handle)
+	close(d.called)
+	d.called = make(chan struct{})
 	before, hang := d.before, d.hangs[method+" "+handle]
 	var err error
 	if errs := d.errs[method]; len(errs) > 0 {
@@ -278,6 +283,25 @@ func (d *fakeDriver) hang(method, handle string) (release func()) {
 		d.mu.Unlock()
 		close(c)
 	}
+}
+
+// clearHang lets later calls through; the one that hangs goes on hanging.
+func (d *fakeDriver) clearHang(method, handle string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.hangs, method+" "+handle)
+}
+
+// count says how often the call was made; more is closed when another call was made.
+func (d *fakeDriver) count(call string) (n int, more <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		if c == call {
+			n++
+		}
+	}
+	return n, d.called
 }
 
 func minorOf(handle string) int {
@@ -324,7 +348,7 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 		if err := os.WriteFile(req.TargetPath, nil, 0o600); err != nil {
 			return err
 		}
-	} else if err := os.MkdirAll(req.TargetPath, 0o755); err != nil {
+	} else if err := os.MkdirAll(filepath.Join(req.TargetPath, d.inner), 0o755); err != nil {
 		return err
 	}
 	d.node.mount(e)
@@ -337,6 +361,11 @@ func (d *fakeDriver) Unpublish(ctx context.Context, req driver.UnpublishRequest)
 		return err
 	}
 	d.node.umount(req.TargetPath)
+	if d.inner != "" {
+		if err := os.Remove(filepath.Join(req.TargetPath, d.inner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	if err := os.Remove(req.TargetPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -1,0 +1,175 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// maxSteps is more than a life has.
+const maxSteps = 200
+
+// life is one volume's way to its path and back.
+type life struct {
+	volume testVolume
+	change func(*volumesv1alpha1.VolumeAttachmentIntent)
+}
+
+var lives = map[string]life{
+	"filesystem": {volume: testVolume{handle: "fs"}},
+	"sub path": {volume: testVolume{handle: "sub"}, change: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner"}
+	}},
+	"block": {volume: testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}},
+}
+
+func TestAnAgentKilledBetweenAnyTwoStepsLosesNothingAndLeavesNothing(t *testing.T) {
+	c := newCluster(t)
+	for name, l := range lives {
+		t.Run(name, func(t *testing.T) {
+			// One life without a crash counts the steps.
+			total, _ := c.live(t, l, 0)
+			if total < 10 || total > maxSteps {
+				t.Fatalf("%d steps in a life", total)
+			}
+			t.Logf("%d steps", total)
+			t.Run("killed", func(t *testing.T) {
+				for k := int64(1); k <= total; k++ {
+					t.Run(fmt.Sprintf("at step %d", k), func(t *testing.T) {
+						t.Parallel()
+						if _, at := c.live(t, l, k); at != "" {
+							t.Logf("killed %s", at)
+						}
+					})
+				}
+			})
+		})
+	}
+}
+
+// live brings the volume to its path and back, with an agent that is killed at the step and one that comes after.
+func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedAt string) {
+	n := c.node(t)
+	n.timeout = 500 * time.Millisecond
+	n.driver.before = n.inUseIsSet
+	if l.change != nil {
+		n.driver.inner = "inner"
+	}
+	n.attach(l.volume, "uid-1")
+	var change []func(*volumesv1alpha1.VolumeAttachmentIntent)
+	if l.change != nil {
+		change = append(change, l.change)
+	}
+	i := n.want(l.volume, "data", change...)
+	r := n.launch(killAt)
+	t.Cleanup(r.stop)
+
+	r = n.outlive(r, func(ctx context.Context) bool {
+		return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, func(o client.Object) bool {
+			return meta.IsStatusConditionTrue(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions, volumesv1alpha1.ConditionReady)
+		})
+	})
+	path := filepath.Join(n.root, "published", "default", i.Name)
+	if _, ok := n.kernel.at(path); !ok {
+		t.Errorf("nothing at %s", path)
+	}
+	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "un") }) {
+		t.Errorf("something was undone that nobody asked for: %v", calls)
+	}
+	n.release(i)
+	r = n.outlive(r, func(ctx context.Context) bool {
+		return n.reached(ctx, &volumesv1alpha1.NodeVolumeStateList{}, "", n.name, func(o client.Object) bool {
+			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name()) == nil
+		})
+	})
+	// A crash may come after the API was told, before the record is removed.
+	n.outlive(r, func(ctx context.Context) bool {
+		for ctx.Err() == nil && len(n.leftovers()) > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		return ctx.Err() == nil
+	})
+	n.nothingLeft()
+	return r.steps.Load(), r.killedAt
+}
+
+// outlive waits for what is wanted; if the agent is killed before, another one takes its place.
+func (n *node) outlive(r *running, wanted func(context.Context) bool) *running {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	alive, stop := context.WithCancel(ctx)
+	go func() {
+		defer stop()
+		select {
+		case <-r.dead:
+		case <-alive.Done():
+		}
+	}()
+	if wanted(alive) {
+		return r
+	}
+	select {
+	case <-r.dead:
+	default:
+		n.t.Fatalf("it did not come about; calls: %v, left: %v", n.driver.made(), n.leftovers())
+	}
+	next := n.launch(0)
+	next.killedAt = r.killedAt
+	n.t.Cleanup(next.stop)
+	if !wanted(ctx) {
+		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.killedAt, n.driver.made(), n.leftovers(), n.records())
+	}
+	return next
+}
+
+func (n *node) records() string {
+	var all []string
+	found, _ := filepath.Glob(n.root + "/volumes/*") // the pattern is good
+	for _, f := range found {
+		data, err := os.ReadFile(f)
+		all = append(all, f, string(data), fmt.Sprint(err))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestACallOfADeadAgentThatEndsLateIsUndoneBeforeInUseIsCleared(t *testing.T) {
+	c := newCluster(t)
+	n := c.node(t)
+	n.timeout = time.Second
+	v := testVolume{handle: "late"}
+	release := n.driver.hang("stage", "late")
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.called("stage late")
+	a.kill()
+	n.driver.clearHang("stage", "late")
+	n.release(i)
+	n.start()
+	// The second agent unstages what is not there yet, and must not believe it.
+	n.called("unstage late")
+	release()
+	n.gone(v)
+	n.nothingLeft()
+}
