@@ -9,7 +9,8 @@ import "k8s.io/apimachinery/pkg/types"
 
 // Held is what the agent knows of its own hold on a volume.
 type Held struct {
-	// Released: unpublish and unstage are known to be done.
+	// Released: unpublish and unstage are known to be done, and were done after every earlier call had ended: a
+	// call that outlived its agent may undo an unstage that came before its end.
 	Released bool
 	// CallsEnded: no earlier driver call can still be running.
 	CallsEnded bool

@@ -161,6 +161,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectRecord, agentWorld, I2},
 		{effectDeadline, agentWorld, I2},
 		{effectAcknowledged, agentWorld, I2},
+		{effectUnstageAgain, agentWorld, I2},
 		{effectFence, exclusiveWorld, I3},
 		{effectFenceChanges, exclusiveWorld, I3},
 		{effectUnprotected, uncutWorld, I5},

@@ -24,7 +24,9 @@ func (st *stepper) hostActs(n int) {
 		s := st.from
 		s.node[n].rec.pending = false
 		// What ended unseen may have undone an unstage that came before.
-		s.node[n].rec.released = false
+		if st.without != effectUnstageAgain {
+			s.node[n].rec.released = false
+		}
 		st.emit(act{kind: actDeadline, node: uint8(n)}, s)
 	}
 	if h.late.kind != noWrite {
