@@ -116,10 +116,12 @@ func TestNothingIsBoundOverSomethingElse(t *testing.T) {
 	if err := m.Bind(t.Context(), mkdir(t, dir, "other"), target, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Bind(t.Context(), source, target, false, nil); !errors.Is(err, ErrOccupied) {
+	if err := m.Bind(t.Context(), source, target, true, nil); !errors.Is(err, ErrOccupied) {
 		t.Errorf("error: %v", err)
 	}
-	at(t, m, target)
+	if e := at(t, m, target); e.ReadOnly() {
+		t.Error("somebody else's mount was changed")
+	}
 }
 
 func TestATargetThatIsASymbolicLinkIsNotFollowed(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -189,5 +188,14 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	if err := m.ShutdownFilesystem(t.Context(), memory); !errors.Is(err, ErrShutdownUnsupported) {
 		t.Errorf("a tmpfs: %v", err)
 	}
-	write(t, filepath.Join(source, time.Now().Format("150405")), "the host still writes")
+	stage, part := mkdir(t, dir, "stage"), mkdir(t, dir, "part")
+	mountAt(t, filesystem(t, dir, "ext4"), stage, "ext4")
+	if err := m.Bind(t.Context(), mkdir(t, stage, "directory"), part, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ShutdownFilesystem(t.Context(), part, dir); !errors.Is(err, ErrShutdownUnsupported) {
+		t.Errorf("a part of a filesystem: %v", err)
+	}
+	write(t, filepath.Join(stage, "file"), "the volume still takes writes")
+	write(t, filepath.Join(source, "file"), "the host still writes")
 }

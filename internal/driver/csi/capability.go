@@ -52,19 +52,20 @@ func capabilityName(capability csi.NodeServiceCapability_RPC_Type) string {
 	return capability.String()
 }
 
-// probe asks the driver what it is.
+// probe asks the driver what it is. Its socket is there before it is listened at, so this waits for that.
 func (d *Driver) probe(ctx context.Context) (*description, error) {
+	patient := &Driver{name: d.name, endpoint: d.endpoint, dial: slices.Concat(d.dial, []grpc.DialOption{redial})}
 	found := &description{capabilities: map[csi.NodeServiceCapability_RPC_Type]bool{}}
-	err := d.call(ctx, nodeInfo, nil, func(ctx context.Context, conn *grpc.ClientConn) error {
-		info, err := csi.NewNodeClient(conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	err := patient.call(ctx, nodeInfo, nil, func(ctx context.Context, conn *grpc.ClientConn) error {
+		info, err := csi.NewNodeClient(conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{}, grpc.WaitForReady(true))
 		found.nodeID, found.maxVolumes = info.GetNodeId(), info.GetMaxVolumesPerNode()
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = d.call(ctx, nodeCaps, nil, func(ctx context.Context, conn *grpc.ClientConn) error {
-		answer, err := csi.NewNodeClient(conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	err = patient.call(ctx, nodeCaps, nil, func(ctx context.Context, conn *grpc.ClientConn) error {
+		answer, err := csi.NewNodeClient(conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{}, grpc.WaitForReady(true))
 		for _, capability := range answer.GetCapabilities() {
 			if t := capability.GetRpc().GetType(); t != csi.NodeServiceCapability_RPC_UNKNOWN {
 				found.capabilities[t] = true

@@ -30,7 +30,8 @@ var (
 	_ driver.Describer   = (*Driver)(nil)
 )
 
-// Connect returns the driver that answers at the unix socket endpoint. metrics may be nil.
+// Connect returns the driver that answers at the unix socket endpoint, waiting for it as long as ctx allows.
+// metrics may be nil.
 func Connect(ctx context.Context, name, endpoint string, metrics *Metrics) (*Driver, error) {
 	d := &Driver{name: name, endpoint: endpoint, dial: metrics.dialOptions(name)}
 	desc, err := d.probe(ctx)

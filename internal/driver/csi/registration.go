@@ -34,12 +34,13 @@ func registrationBackoff() wait.Backoff {
 }
 
 // identify asks until the socket's driver is known and has described itself, or ctx ends because the
-// socket went, was replaced, or turned out to be no driver (nil, nil).
-func (r *Registry) identify(ctx context.Context, socket string) (*Driver, error) {
+// socket went, was replaced, or turned out to be no driver (nil, nil). named is told the driver's endpoint
+// before the driver is asked anything.
+func (r *Registry) identify(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
 	log := logr.FromContextOrDiscard(ctx)
 	delays := registrationBackoff()
 	for attempt := 0; ; attempt++ {
-		d, err := r.ask(ctx, socket)
+		d, err := r.ask(ctx, socket, named)
 		if err == nil || ctx.Err() != nil {
 			return d, ctx.Err()
 		}
@@ -57,7 +58,7 @@ func (r *Registry) identify(ctx context.Context, socket string) (*Driver, error)
 }
 
 // ask makes one attempt.
-func (r *Registry) ask(ctx context.Context, socket string) (*Driver, error) {
+func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
 	info, err := pluginInfo(ctx, socket)
@@ -74,6 +75,7 @@ func (r *Registry) ask(ctx context.Context, socket string) (*Driver, error) {
 	if endpoint == "" {
 		endpoint = socket
 	}
+	named(endpoint)
 	return Connect(ctx, info.GetName(), endpoint, r.metrics)
 }
 

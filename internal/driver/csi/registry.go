@@ -61,6 +61,8 @@ var _ driver.Registry = (*Registry)(nil)
 type plugin struct {
 	// driver that registered there, nil before it is known.
 	driver *Driver
+	// endpoint that was last named there, known before the driver has answered at it.
+	endpoint string
 	// serial grows with each registration: of two sockets of one driver the later one counts.
 	serial int
 	// gone: the socket is not there any more.
@@ -236,7 +238,7 @@ func (r *Registry) endpointAppeared(ctx context.Context, watcher *fsnotify.Watch
 	for _, socket := range r.sockets() {
 		r.mu.Lock()
 		p := r.plugins[socket]
-		again := p != nil && !p.gone && p.driver != nil && p.driver.endpoint == endpoint
+		again := p != nil && !p.gone && p.endpoint == endpoint
 		r.mu.Unlock()
 		if again {
 			r.appeared(ctx, watcher, socket)
@@ -268,19 +270,32 @@ func (r *Registry) appeared(ctx context.Context, watcher *fsnotify.Watcher, sock
 	r.mu.Unlock()
 	r.workers.Go(func() {
 		defer cancel()
-		d, err := r.identify(ctx, socket)
+		d, err := r.identify(ctx, socket, func(endpoint string) { r.watchEndpoint(ctx, watcher, socket, endpoint) })
 		if err == nil {
-			r.identified(ctx, watcher, socket, attempt, d)
+			r.identified(ctx, socket, attempt, d)
 		}
 	})
 }
 
+// watchEndpoint has a driver noticed that restarts without its registrar. It comes before the driver is asked, so
+// that no restart falls between the answer and the watch.
+func (r *Registry) watchEndpoint(ctx context.Context, watcher *fsnotify.Watcher, socket, endpoint string) {
+	r.mu.Lock()
+	if p := r.plugins[socket]; p != nil {
+		p.endpoint = endpoint
+	}
+	r.mu.Unlock()
+	// Without the watch a restart of the driver alone is noticed by the next call only.
+	if err := watcher.Add(filepath.Dir(endpoint)); err != nil && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Info("Not watching a driver's endpoint", "endpoint", endpoint, "error", err.Error())
+	}
+}
+
 // identified puts the driver in place, unless the socket has been replaced since.
-func (r *Registry) identified(ctx context.Context, watcher *fsnotify.Watcher, socket string, attempt int, d *Driver) {
+func (r *Registry) identified(ctx context.Context, socket string, attempt int, d *Driver) {
 	if d == nil {
 		return // no CSI driver; the entry stays so that the socket's end is noticed
 	}
-	log := logr.FromContextOrDiscard(ctx).WithValues("driver", d.name, "endpoint", d.endpoint)
 	r.mu.Lock()
 	p := r.plugins[socket]
 	current := p != nil && p.attempt == attempt
@@ -288,15 +303,10 @@ func (r *Registry) identified(ctx context.Context, watcher *fsnotify.Watcher, so
 		p.driver, p.serial = d, attempt
 	}
 	r.mu.Unlock()
-	if !current {
-		return
+	if current {
+		logr.FromContextOrDiscard(ctx).Info("Driver registered", "driver", d.name, "endpoint", d.endpoint)
+		r.signal()
 	}
-	// Without this watch a restart of the driver alone is noticed by the next call only.
-	if err := watcher.Add(filepath.Dir(d.endpoint)); err != nil && ctx.Err() == nil {
-		log.Info("Not watching the driver's endpoint", "error", err.Error())
-	}
-	log.Info("Driver registered")
-	r.signal()
 }
 
 // vanished marks a socket as gone. Its driver stays known for a while, because it is most likely being restarted.
@@ -317,11 +327,11 @@ func (r *Registry) vanished(socket string) {
 	r.clock.AfterFunc(r.forgetAfter, func() { r.forget(socket, attempt) })
 }
 
-// forget drops a driver that did not come back.
+// forget drops a driver that did not come back; one that did is another attempt by now.
 func (r *Registry) forget(socket string, attempt int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.plugins[socket]; p != nil && p.gone && p.attempt == attempt {
+	if p := r.plugins[socket]; p != nil && p.attempt == attempt {
 		delete(r.plugins, socket)
 		r.signal()
 	}

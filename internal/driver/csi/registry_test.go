@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -254,6 +256,21 @@ func TestASocketThatIsNotListenedAtYetIsTriedUntilItIs(t *testing.T) {
 	if err := os.Rename(fresh, socket); err != nil {
 		t.Fatal(err)
 	}
+	n.await(t, "the driver", n.knows)
+}
+
+func TestADriverThatCannotTellYetWhatItIsIsAskedAgain(t *testing.T) {
+	n := startNode(t)
+	s := &scripted{refusal: status.Error(codes.Internal, "no metadata service")}
+	n.register(t, "a-reg.sock", s)
+	waitFor(t, "the wait for the next attempt", n.clock.HasWaiters)
+	if n.knows() {
+		t.Error("a driver is known that nothing is known of")
+	}
+	s.mu.Lock()
+	s.refusal = nil
+	s.mu.Unlock()
+	n.clock.Step(time.Second)
 	n.await(t, "the driver", n.knows)
 }
 

@@ -61,6 +61,8 @@ type scripted struct {
 	capabilities []csi.NodeServiceCapability_RPC_Type
 	nodeID       string
 	maxVolumes   int64
+	// refusal of NodeGetInfo, if any.
+	refusal error
 	// answer to every call that is not of registration; nil is success.
 	answer   func(context.Context, proto.Message) error
 	stats    *csi.NodeGetVolumeStatsResponse
@@ -97,7 +99,9 @@ func (s *scripted) GetInfo(context.Context, *registerapi.InfoRequest) (*register
 }
 
 func (s *scripted) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: s.nodeID, MaxVolumesPerNode: s.maxVolumes}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &csi.NodeGetInfoResponse{NodeId: s.nodeID, MaxVolumesPerNode: s.maxVolumes}, s.refusal
 }
 
 func (s *scripted) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
