@@ -8,6 +8,7 @@ package handshake
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"sort"
 	"sync"
 	"testing"
@@ -114,6 +115,7 @@ func TestTheProtocolHoldsInEveryReachableState(t *testing.T) {
 }
 
 func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
+	missing := declaredGuards(t)
 	for _, test := range []struct {
 		guard Guard
 		world world
@@ -140,11 +142,32 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardKubeletReleased, kubeletWorld, I2},
 		{GuardAgentLooked, kubeletWorld, I2},
 	} {
+		delete(missing, test.guard)
 		t.Run(string(test.guard), func(t *testing.T) {
 			t.Parallel()
 			expectBroken(t, newModel(test.world, test.guard, effectNone), test.want)
 		})
 	}
+	for guard := range missing {
+		t.Errorf("guard %q is declared and never left out", guard)
+	}
+}
+
+// declaredGuards reads them from the source, so that none can be added without being shown to be needed.
+func declaredGuards(t *testing.T) map[Guard]bool {
+	t.Helper()
+	source, err := os.ReadFile("guards.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guards := map[Guard]bool{}
+	for _, match := range regexp.MustCompile(`Guard = "(\w+)"`).FindAllSubmatch(source, -1) {
+		guards[Guard(match[1])] = true
+	}
+	if len(guards) < 10 {
+		t.Fatalf("found only %d guards in guards.go", len(guards))
+	}
+	return guards
 }
 
 func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
