@@ -18,15 +18,6 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestAgentOnARealAPIServer(t *testing.T) {
-	c := newCluster(t)
-	for name, test := range map[string]func(*testing.T, *cluster){
-		"an intent becomes a mounted volume and nothing is left when it is deleted": testThereAndBack,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, c) })
-	}
-}
-
 func testThereAndBack(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol"}

@@ -7,10 +7,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -98,7 +101,8 @@ type running struct {
 	*Agent
 	node   *node
 	cancel context.CancelFunc
-	done   chan error
+	done   chan struct{}
+	err    error
 	writes *writes
 	events *events.FakeRecorder
 	// dead is closed when the agent was killed; all its requests fail from then on.
@@ -116,13 +120,36 @@ type writes struct {
 	mu   sync.Mutex
 	made []string
 	seen []string
+	down bool
+}
+
+func (w *writes) isDown() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down
+}
+
+// setDown lets every request fail but the watches that stand.
+func (w *writes) setDown(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
+}
+
+func (w *writes) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.seen...)
 }
 
 func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-w.dead:
-		return nil, fmt.Errorf("the agent is dead")
+		return nil, errors.New("the agent is dead")
 	default:
+	}
+	if w.isDown() && !strings.Contains(r.URL.RawQuery, "watch=") {
+		return nil, errors.New("connection refused")
 	}
 	w.mu.Lock()
 	line := r.Method + " " + r.URL.Path
@@ -159,8 +186,8 @@ func (r *running) await() {
 	r.node.t.Helper()
 	select {
 	case <-r.Started():
-	case err := <-r.done:
-		r.node.t.Fatalf("the agent ended: %v", err)
+	case <-r.done:
+		r.node.t.Fatalf("the agent ended: %v", r.err)
 	case <-time.After(patience):
 		r.node.t.Fatal("the agent did not start")
 	}
@@ -168,7 +195,7 @@ func (r *running) await() {
 
 func (n *node) launch(killAt int64) *running {
 	n.t.Helper()
-	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, done: make(chan error, 1), events: events.NewFakeRecorder(10000)}
+	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, done: make(chan struct{}), events: events.NewFakeRecorder(10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	cfg := rest.CopyConfig(n.cfg)
@@ -191,7 +218,10 @@ func (n *node) launch(killAt int64) *running {
 	})
 	n.must(err)
 	go func() { _ = held.Start(ctx) }() // ends with ctx
-	go func() { r.done <- r.Start(ctx) }()
+	go func() {
+		r.err = r.Start(ctx)
+		close(r.done)
+	}()
 	return r
 }
 
@@ -238,7 +268,46 @@ func (r *running) stop() {
 	}
 }
 
-// volume is one volume of the test.
+// rest waits until the agent has nothing to do any more.
+func (r *running) rest() {
+	r.node.t.Helper()
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		r.state.mu.Lock()
+		defer r.state.mu.Unlock()
+		return len(r.state.queue) == 0 && r.state.due.IsZero() && r.queue.queue.Len() == 0, nil
+	})
+	if err != nil {
+		r.node.t.Error("the agent does not come to rest")
+	}
+}
+
+// asks waits until the agent has asked for the node's state.
+func (r *running) asks(name string) {
+	r.node.t.Helper()
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return slices.ContainsFunc(r.writes.all(), func(s string) bool {
+			return strings.HasPrefix(s, "GET ") && strings.Contains(s, "/nodevolumestates/"+name)
+		}), nil
+	})
+	if err != nil {
+		r.node.t.Error("the agent did not ask")
+	}
+}
+
+// recorded lists the events.
+func (r *running) recorded() []string {
+	var all []string
+	for {
+		select {
+		case e := <-r.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// testVolume is one volume of the test.
 type testVolume struct {
 	handle string
 	mode   corev1.PersistentVolumeMode

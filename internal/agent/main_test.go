@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -17,5 +18,10 @@ import (
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
+	flag.Parse()
+	// These tests wait much more than they compute.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }

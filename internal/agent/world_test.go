@@ -70,6 +70,18 @@ func (n *fakeNode) umount(path string) bool {
 	return false
 }
 
+func (n *fakeNode) setUnsupported(u bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unsupported = u
+}
+
+func (n *fakeNode) groupOf(root string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.group[root]
+}
+
 // reboot takes every mount away.
 func (n *fakeNode) reboot() {
 	n.mu.Lock()
@@ -220,7 +232,9 @@ type fakeDriver struct {
 	// before is called before each call has its effect.
 	before func(method, handle string) error
 	// inner is a directory inside of every volume.
-	inner    string
+	inner string
+	// fsType that volumes carry whatever was asked for.
+	fsType   string
 	called   chan struct{}
 	stages   map[string]driver.StageRequest
 	publishs map[string]driver.PublishRequest
@@ -285,6 +299,24 @@ func (d *fakeDriver) hang(method, handle string) (release func()) {
 	}
 }
 
+func (d *fakeDriver) staged(handle string) driver.StageRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stages[handle]
+}
+
+func (d *fakeDriver) published(path string) driver.PublishRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.publishs[path]
+}
+
+func (d *fakeDriver) setBefore(f func(method, handle string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.before = f
+}
+
 // clearHang lets later calls through; the one that hangs goes on hanging.
 func (d *fakeDriver) clearHang(method, handle string) {
 	d.mu.Lock()
@@ -323,7 +355,11 @@ func (d *fakeDriver) Stage(ctx context.Context, req driver.StageRequest) error {
 	d.stages[req.Handle] = req
 	d.mu.Unlock()
 	if _, ok := d.node.at(req.StagingPath); !ok && req.Mode != corev1.PersistentVolumeBlock {
-		d.node.mount(mount.Entry{Path: req.StagingPath, Root: "/", Major: 7, Minor: minorOf(req.Handle), FSType: req.FSType, Source: device(req.Handle)})
+		fsType := req.FSType
+		if d.fsType != "" {
+			fsType = d.fsType
+		}
+		d.node.mount(mount.Entry{Path: req.StagingPath, Root: "/", Major: 7, Minor: minorOf(req.Handle), FSType: fsType, Source: device(req.Handle)})
 	}
 	return err
 }

@@ -1,0 +1,550 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func TestLifeOfVolumesOnANode(t *testing.T) {
+	runAll(t, map[string]func(*testing.T, *cluster){
+		"an intent becomes a mounted volume and nothing is left when it is deleted": testThereAndBack,
+		"several intents share one stage, and each is told when it is released":     testShared,
+		"a restarted agent goes on where it was and calls no driver":                testRestart,
+		"an intent that is simply gone leaves an orphan, and another one adopts it": testOrphan,
+		"a block volume is a device node, and the kubelet sees that it is used":     testBlock,
+		"a changed publication is made anew":                                        testChanged,
+		"the desired state goes down and up":                                        testLowered,
+		"a volume grows while it is used":                                           testGrows,
+		"a forced away volume is shut down and let go":                              testForcedAway,
+		"a forced away volume that cannot be shut down stays and is told":           testUnprotected,
+		"another attachment is taken into use after the old one was let go":         testBounce,
+		"a volume whose entry is gone stays":                                        testEntryGone,
+		"after a reboot everything is mounted again":                                testReboot,
+		"a node state made anew gets the whole report":                              testStateAnew,
+		"a hundred intents at once cost few writes":                                 testHundred,
+		"all requests are about the agent's own node":                               testOwnNode,
+		"Ready Unknown of an unreachable agent is taken back":                       testTakenBack,
+		"a second agent waits for the end of the first":                             testLock,
+		"a sub path with an fsGroup":                                                testSubPath,
+		"figures and an abnormal condition are reported":                            testStats,
+		"an intent that is not resolved gets its Ready":                             testUnresolved,
+		"an agent that waits for its node state starts when that appears":           testLateState,
+	})
+}
+
+func testShared(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	one, two := n.want(v, "one"), n.want(v, "two")
+	n.ready(one)
+	path := n.ready(two).Status.Path
+	n.release(one)
+	n.condition(one, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)
+	n.unfinalize(one)
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("the other one was unmounted")
+	}
+	n.release(two)
+	n.gone(v)
+	n.nothingLeft()
+	if count, _ := n.driver.count("stage vol"); count != 1 {
+		t.Errorf("staged %d times", count)
+	}
+}
+
+func testRestart(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.called("expand vol")
+	a.stop()
+	n.state("AgentStopped", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
+	})
+	before := len(n.driver.made())
+	b := n.start()
+	n.state("Ready", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionReady)
+	})
+	b.rest()
+	if calls := n.driver.made(); len(calls) != before {
+		t.Errorf("calls after the restart: %v", calls[before:])
+	}
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testOrphan(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = nil })
+	path := n.ready(i).Status.Path
+	n.release(i)
+	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && len(l.Publications) == 1 && l.Publications[0].Orphan && s.Status.Summary.Orphaned == 1
+	})
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("unmounted without a command")
+	}
+	calls := len(n.driver.made())
+	j := n.want(v, "data")
+	n.ready(j)
+	if made := n.driver.made(); len(made) != calls {
+		t.Errorf("calls for the adoption: %v", made[calls:])
+	}
+	n.state("no orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return !l.Publications[0].Orphan && l.Publications[0].Intent.UID == j.UID
+	})
+	n.release(j)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testBlock(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.ready(i)
+	l := handshake.VolumeOf(n.state("the device", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.DevicePath != ""
+	}), v.name())
+	if l.Publications[0].Type != volumesv1alpha1.PublicationDevice || got.Status.DevicePath != device("raw") {
+		t.Errorf("line: %+v, status: %+v", l, got.Status)
+	}
+	reference := filepath.Join(n.kubelet, "plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev", string(i.UID))
+	if _, ok := n.kernel.at(reference); !ok {
+		t.Errorf("no reference for the kubelet: %v", n.kernel.mounted())
+	}
+	if o := n.driver.staged("raw").MountOptions; o != nil {
+		t.Errorf("mount options for a device: %v", o)
+	}
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testChanged(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true })
+	n.ready(i)
+	if e, ok := n.kernel.at(path); !ok || !e.ReadOnly() {
+		t.Errorf("not read-only: %+v", e)
+	}
+	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.ReadOnly, i.Spec.Mount = false, &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
+	})
+	n.ready(i)
+	if o := n.driver.published(path).MountOptions; !slices.Equal(o, []string{"noatime", "nodev"}) {
+		t.Errorf("options: %v", o)
+	}
+	if count, _ := n.driver.count("stage vol"); count != 1 {
+		t.Errorf("staged %d times", count)
+	}
+}
+
+func testLowered(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	desire := func(d volumesv1alpha1.DesiredState) {
+		n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = d })
+	}
+	desire(volumesv1alpha1.DesiredStaged)
+	got := n.ready(i)
+	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
+		t.Errorf("still published: %+v", got.Status)
+	}
+	if _, ok := n.kernel.at(n.driver.staged("vol").StagingPath); !ok {
+		t.Error("not staged any more")
+	}
+	desire(volumesv1alpha1.DesiredAttached)
+	n.gone(v)
+	got = n.ready(i)
+	if meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStaged) != nil {
+		t.Errorf("still staged: %+v", got.Status)
+	}
+	n.nothingLeft()
+	desire(volumesv1alpha1.DesiredPublished)
+	n.ready(i)
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("not published again")
+	}
+}
+
+func (n *node) grow(v testVolume, to string) {
+	n.t.Helper()
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) { e.Capacity = ptr.To(resource.MustParse(to)) })
+}
+
+func testGrows(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.called("expand vol")
+	n.grow(v, "2Gi")
+	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
+	if got.Status.Capacity.String() != "2Gi" {
+		t.Errorf("capacity: %s", got.Status.Capacity)
+	}
+	n.state("capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l.Capacity != nil && l.Capacity.String() == "2Gi"
+	})
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, eventResized) }) {
+		t.Errorf("events: %v", e)
+	}
+}
+
+func forceAway(e *volumesv1alpha1.NodeAttachment) {
+	e.State = volumesv1alpha1.AttachmentDetaching
+	e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout, Time: metav1.Now()}
+}
+
+func testForcedAway(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.changeEntry(v, forceAway)
+	n.gone(v)
+	n.nothingLeft()
+	if len(n.kernel.shutdowns) != 1 {
+		t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+	n.intent(i, "not Ready", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return meta.IsStatusConditionFalse(i.Status.Conditions, volumesv1alpha1.ConditionReady) && i.Status.Path == ""
+	})
+	n.attach(v, "uid-2")
+	n.ready(i)
+}
+
+func testUnprotected(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.kernel.setUnsupported(true)
+	n.changeEntry(v, forceAway)
+	n.state("unprotected", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && l.Unprotected && l.Error != nil
+	})
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("unmounted, which flushes")
+	}
+	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonForcedAway)
+}
+
+func testBounce(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	a.stop()
+	n.attach(v, "uid-2")
+	n.start()
+	n.state("the new attachment in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && l.AttachmentUID == "uid-2" && l.StagedPath != ""
+	})
+	n.ready(i)
+	calls := n.driver.made()
+	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 || len(n.kernel.shutdowns) == 0 {
+		t.Errorf("calls: %v, shutdowns: %v", calls, n.kernel.shutdowns)
+	}
+}
+
+func testEntryGone(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
+	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return s.Status.Summary.Orphaned == 1 && l != nil && l.InUse
+	})
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("unmounted without a command")
+	}
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testReboot(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	a.kill()
+	n.kernel.reboot()
+	n.setBoot("boot-2")
+	b := n.start()
+	n.calledTimes("publish vol", 2)
+	n.state("the new boot", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.BootID == "boot-2" })
+	b.rest()
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("not mounted again")
+	}
+	if e := b.recorded(); slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
+		t.Errorf("a reboot is not a lost mount: %v", e)
+	}
+	n.ready(i)
+}
+
+func testStateAnew(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	s := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+	n.must(n.client.Delete(t.Context(), s))
+	s = &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+	n.must(n.client.Create(t.Context(), s))
+	n.state("the whole report", func(now *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(now, v.name())
+		return now.Status.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
+	})
+	n.attach(v, "uid-1")
+	n.grow(v, "3Gi")
+	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
+}
+
+func testHundred(t *testing.T, c *cluster) {
+	const many = 100
+	n := c.node(t)
+	n.timeout = patience
+	a := n.start()
+	a.writes.reset()
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) {
+		for k := range many {
+			v := testVolume{handle: fmt.Sprintf("vol-%d", k)}
+			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{
+				VolumeName: v.name(), AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName,
+				VolumeHandle: v.handle, PersistentVolumeName: "pv-" + v.handle, VolumeMode: corev1.PersistentVolumeFilesystem,
+				Capacity: ptr.To(resource.MustParse("1Gi")),
+			})
+		}
+	})
+	var intents []*volumesv1alpha1.VolumeAttachmentIntent
+	for k := range many {
+		intents = append(intents, n.want(testVolume{handle: fmt.Sprintf("vol-%d", k)}, fmt.Sprintf("data-%d", k)))
+	}
+	for _, i := range intents {
+		n.ready(i)
+	}
+	n.state("everything told", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Published == many })
+	states, others := 0, 0
+	for _, w := range a.writes.list() {
+		if strings.Contains(w, "nodevolumestates") {
+			states++
+		} else {
+			others++
+		}
+	}
+	t.Logf("%d writes of the node's state, %d of intents", states, others)
+	if others > many+many/10 || states > many {
+		t.Errorf("%d writes of the node's state, %d of intents", states, others)
+	}
+}
+
+func testOwnNode(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.release(i)
+	n.gone(v)
+	for _, r := range a.writes.all() {
+		path, query, _ := strings.Cut(r, "?")
+		collection := strings.HasSuffix(path, "/volumeattachmentintents") || strings.HasSuffix(path, "/nodevolumestates")
+		switch {
+		case collection && strings.Contains(query, n.name):
+		case strings.Contains(path, n.name): // an object of this node, by name
+		case strings.HasSuffix(path, "/apis") || strings.HasSuffix(path, "/api") || strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
+		case strings.HasSuffix(path, "/namespaces/"+volumesv1alpha1.InstallNamespace+"/leases"): // its own one is made
+		default:
+			t.Errorf("not about node %s: %s", n.name, r)
+		}
+	}
+}
+
+func testTakenBack(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.ready(i)
+	meta.SetStatusCondition(&got.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+	})
+	n.must(n.client.Status().Update(t.Context(), got))
+	n.ready(i)
+	for {
+		s := &volumesv1alpha1.NodeVolumeState{}
+		n.must(n.client.Get(t.Context(), clientKey(n.name), s))
+		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+		})
+		if n.client.Status().Update(t.Context(), s) == nil {
+			break
+		}
+	}
+	n.state("Ready", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionReady)
+	})
+}
+
+func testLock(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	b := n.launch(0)
+	t.Cleanup(b.stop)
+	v := testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	select {
+	case <-b.Started():
+		t.Fatal("two agents at work")
+	default:
+	}
+	a.stop()
+	b.await()
+}
+
+func testSubPath(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.driver.inner = "inner"
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner", FSGroup: ptr.To[int64](2000)}
+	})
+	path := n.ready(i).Status.Path
+	if e, ok := n.kernel.at(path); !ok || e.Root != "/inner" {
+		t.Errorf("at the path: %+v", e)
+	}
+	if g := n.kernel.groupOf(filepath.Join(n.root, "publish", string(i.UID))); g != 2000 {
+		t.Errorf("group: %d", g)
+	}
+	j := n.want(v, "wrong", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "absent"}
+	})
+	n.condition(j, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSubPathInvalid)
+	n.release(j)
+	n.condition(j, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testStats(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	n.called("expand vol")
+	a.rest()
+	view, _ := a.views.Load(v.name())
+	a.readStatsOf(t.Context(), view.(*Record))
+	n.state("figures", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		h := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)
+		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse && strings.Contains(h.Message, "scratched") &&
+			s.Status.Summary.Failing == 1
+	})
+}
+
+func testUnresolved(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.start()
+	i := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-data"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: n.name,
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"}},
+		},
+	}
+	n.must(n.client.Create(t.Context(), i))
+	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound, Message: "no claim absent",
+	})
+	n.must(n.client.Status().Update(t.Context(), i))
+	got := n.condition(i, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonClaimNotFound)
+	if got.Status.ObservedGeneration != got.Generation {
+		t.Errorf("status: %+v", got.Status)
+	}
+}
+
+func testLateState(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.must(n.client.Delete(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	a := n.launch(0)
+	t.Cleanup(a.stop)
+	a.asks(n.name)
+	n.must(n.client.Create(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	a.await()
+	if _, err := os.Stat(filepath.Join(n.root, "lock")); err != nil {
+		t.Error(err)
+	}
+}
