@@ -69,6 +69,8 @@ type node struct {
 	driver   *fakeDriver
 	registry *fakeRegistry
 	timeout  time.Duration
+	// drive changes an agent's options, for a node with a real kernel and driver.
+	drive func(*Options)
 }
 
 func (c *cluster) node(t *testing.T) *node {
@@ -211,11 +213,15 @@ func (n *node) launch(killAt int64) *running {
 	n.must(err)
 	live, err := client.New(cfg, client.Options{Scheme: apiserver.Scheme()})
 	n.must(err)
-	r.Agent, err = New(Options{
+	options := Options{
 		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot, DriverTimeout: n.timeout,
 		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
 		Recorder: r.events, Log: logFor(n.t), Step: r.step,
-	})
+	}
+	if n.drive != nil {
+		n.drive(&options)
+	}
+	r.Agent, err = New(options)
 	n.must(err)
 	go func() { _ = held.Start(ctx) }() // ends with ctx
 	go func() {
@@ -310,11 +316,20 @@ func (r *running) recorded() []string {
 // testVolume is one volume of the test.
 type testVolume struct {
 	handle string
+	// driver is the fake one unless told.
+	driver string
 	mode   corev1.PersistentVolumeMode
 	change func(*volumesv1alpha1.NodeAttachment)
 }
 
-func (v testVolume) name() string { return "kubernetes.io/csi/" + fakeDriverName + "^" + v.handle }
+func (v testVolume) name() string {
+	if v.driver != "" {
+		return "kubernetes.io/csi/" + v.driver + "^" + v.handle
+	}
+	return "kubernetes.io/csi/" + fakeDriverName + "^" + v.handle
+}
+
+func uidOf(s string) types.UID { return types.UID(s) }
 
 // attach plays the controller: it writes the entry.
 func (n *node) attach(v testVolume, uid types.UID) {

@@ -36,6 +36,9 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 		acked := handshake.NodeOf(a.state.acknowledged(), v.name).Use
 		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		f.expands = a.capable(r.Driver, "EXPAND_VOLUME")
+		if _, known := a.Registry.Get(r.Driver); known && !f.expands && f.entry != nil && r.Stage.Phase == PhaseDone {
+			r.Capacity = f.entry.Capacity // the node has no part in it
+		}
 	}
 	var err error
 	if f.intents, err = a.intentsOf(ctx, v); err != nil {

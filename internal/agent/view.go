@@ -124,7 +124,7 @@ func viewOfWaiting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 func viewOfUse(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
 	s := view{ready: true, device: v.record.Stage.Device, capacity: v.record.Capacity}
 	s.staged, s.failure = v.stagedVerdict(f)
-	if s.capacity == nil && f.entry != nil && f.staged() {
+	if s.capacity == nil && i.Status.Capacity == nil && f.entry != nil && f.staged() {
 		s.capacity = f.entry.Capacity
 	}
 	if u.Device != "" {

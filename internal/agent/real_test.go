@@ -1,0 +1,356 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	csidriver "github.com/hawser-io/hawser/internal/driver/csi"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/test/csiloop"
+	csiloopdriver "github.com/hawser-io/hawser/test/csiloop/driver"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/csiloop/harness"
+	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
+)
+
+// realNode is a node with this machine's kernel and the loop driver.
+type realNode struct {
+	*node
+	dir        string
+	process    *harness.Process
+	controller csi.ControllerClient
+	mounter    *mount.Mounter
+}
+
+func (c *cluster) realNode(t *testing.T) *realNode {
+	t.Helper()
+	dir := harnesstest.Dir(t)
+	n := &realNode{node: c.node(t), dir: dir}
+	n.timeout = 20 * time.Second
+	n.root, n.kubelet = filepath.Join(dir, "root"), filepath.Join(dir, n.name)
+	n.must(os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755))
+	conn, err := harnesstest.Start(t, dir, harness.Options{Mode: csiloopdriver.ModeController}).Dial()
+	n.must(err)
+	t.Cleanup(func() { n.must(conn.Close()) })
+	n.controller = csi.NewControllerClient(conn)
+	n.startDriver()
+	n.mounter = mount.New(mount.Options{})
+	registry, err := csidriver.NewRegistry(csidriver.Options{KubeletDir: n.kubelet})
+	n.must(err)
+	watcher := n.mounter.NewWatcher()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- registry.Start(ctx) }()
+	go func() { ended <- watcher.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+	n.drive = func(o *Options) {
+		o.Mounts, o.MountChanges, o.Registry = n.mounter, watcher.Changes(), registry
+		o.Filesystems = NodeFilesystems{File: "/proc/filesystems", MissingPrograms: n.mounter.MissingPrograms}
+	}
+	return n
+}
+
+func (n *realNode) backing() string { return filepath.Join(n.dir, "backing") }
+
+func (n *realNode) startDriver() {
+	n.process = harnesstest.Start(n.t, n.dir, harness.Options{Mode: csiloopdriver.ModeNode, NodeID: n.name, KubeletDir: n.kubelet})
+}
+
+// volume makes a volume and attaches it, as provisioner and attacher would.
+func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib int64) testVolume {
+	n.t.Helper()
+	ctx := n.t.Context()
+	capability := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType}},
+	}
+	if mode == corev1.PersistentVolumeBlock {
+		capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
+	made, err := n.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: fmt.Sprintf("%s-%s", n.name, mode), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20}, VolumeCapabilities: []*csi.VolumeCapability{capability},
+	})
+	n.must(err)
+	id := made.GetVolume().GetVolumeId()
+	published, err := n.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: n.name, VolumeCapability: capability})
+	n.must(err)
+	n.t.Cleanup(func() {
+		_, err := n.controller.ControllerUnpublishVolume(context.Background(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: n.name})
+		n.must(err)
+		_, err = n.controller.DeleteVolume(context.Background(), &csi.DeleteVolumeRequest{VolumeId: id})
+		n.must(err)
+	})
+	return testVolume{handle: id, mode: mode, driver: csiloop.DriverName, change: func(e *volumesv1alpha1.NodeAttachment) {
+		e.Driver, e.FSType, e.Capacity = csiloop.DriverName, fsType, resource.NewQuantity(mib<<20, resource.BinarySI)
+		e.PublishContext, e.VolumeAttributes = published.GetPublishContext(), made.GetVolume().GetVolumeContext()
+		e.MountOptions = nil
+	}}
+}
+
+func TestRealMountsThroughTheLoopDriver(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	harnesstest.NeedProgram(t, "mkfs.ext4")
+	c := newCluster(t)
+	for name, test := range map[string]func(*testing.T, *realNode){
+		"a filesystem is written to, survives its agent, grows, and goes": testRealFilesystem,
+		"a block device is written to and goes":                           testRealBlock,
+		"a sub path with an fsGroup is all that is seen":                  testRealSubPath,
+		"a driver that is killed in each call is recovered from":          testRealDriverKilled,
+		"a filesystem that was forced away is shut down":                  testRealForcedAway,
+		"an unknown filesystem is named":                                  testRealUnknownFilesystem,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, c.realNode(t)) })
+	}
+}
+
+func (n *realNode) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
+	n.t.Helper()
+	for _, i := range intents {
+		n.release(i)
+	}
+	n.gone(v)
+	n.eventually("nothing mounted", func() bool {
+		table, err := n.mounter.Table()
+		n.must(err)
+		return len(table.Below(n.dir)) == 0 && len(n.leftovers()) == 0
+	})
+}
+
+func (n *node) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil })
+	if err != nil {
+		n.t.Errorf("%s did not come about", what)
+	}
+}
+
+func (n *realNode) mountID(path string) int {
+	n.t.Helper()
+	table, err := n.mounter.Table()
+	n.must(err)
+	e, ok := table.At(path)
+	if !ok {
+		n.t.Fatalf("nothing mounted at %s", path)
+	}
+	return e.ID
+}
+
+func testRealFilesystem(t *testing.T, n *realNode) {
+	harnesstest.NeedProgram(t, "mkfs.xfs")
+	// ext4 grows online only for processes with CAP_SYS_RESOURCE, which containers often lack; xfs needs no more than a mount does.
+	v := n.volume(corev1.PersistentVolumeFilesystem, "xfs", 320)
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	file := filepath.Join(path, "file")
+	n.must(os.WriteFile(file, []byte("kept"), 0o600))
+	n.settled(v)
+	before := n.mountID(path)
+	a.kill()
+	a = n.start()
+	a.rest()
+	if n.mountID(path) != before {
+		t.Error("mounted anew by the restart")
+	}
+	size := blocks(t, path)
+	_, err := n.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v.handle, CapacityRange: &csi.CapacityRange{RequiredBytes: 640 << 20}})
+	n.must(err)
+	n.grow(v, "640Mi")
+	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
+	if grown := blocks(t, path); grown <= size {
+		t.Errorf("%d blocks, then %d", size, grown)
+	}
+	n.must(unix.Unmount(path, 0))
+	n.eventually("the mount put back", func() bool {
+		data, err := os.ReadFile(file)
+		return err == nil && string(data) == "kept"
+	})
+	n.ready(i)
+	n.end(v, i)
+}
+
+// settled waits until the last call of the way to the path, the look at the size, is over.
+func (n *realNode) settled(v testVolume) {
+	n.t.Helper()
+	n.state("the capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.Capacity != nil
+	})
+}
+
+func blocks(t *testing.T, path string) uint64 {
+	t.Helper()
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Blocks
+}
+
+func testRealBlock(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeBlock, "", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.ready(i)
+	info, err := os.Stat(got.Status.Path)
+	n.must(err)
+	if info.Mode()&fs.ModeDevice == 0 || !strings.HasPrefix(got.Status.DevicePath, "/dev/loop") {
+		t.Errorf("mode %s, device %s", info.Mode(), got.Status.DevicePath)
+	}
+	n.must(os.WriteFile(got.Status.Path, []byte("raw"), 0o600))
+	n.settled(v)
+	a.kill()
+	n.start()
+	data := make([]byte, 3)
+	f, err := os.Open(got.Status.Path)
+	n.must(err)
+	_, err = f.Read(data)
+	n.must(errors.Join(err, f.Close()))
+	if string(data) != "raw" {
+		t.Errorf("read %q", data)
+	}
+	n.end(v, i)
+}
+
+func testRealSubPath(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	n.start()
+	n.attach(v, "uid-1")
+	whole := n.want(v, "whole", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To[int64](2345)}
+	})
+	root := n.ready(whole).Status.Path
+	n.must(os.MkdirAll(filepath.Join(root, "a", "b"), 0o770))
+	n.must(os.WriteFile(filepath.Join(root, "a", "b", "inside"), nil, 0o600))
+	n.must(os.Symlink("/etc", filepath.Join(root, "link")))
+	part := n.want(v, "part", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.ReadOnly = true
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "a/b"}
+	})
+	path := n.ready(part).Status.Path
+	if _, err := os.Stat(filepath.Join(path, "inside")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "new"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("written through a read-only publication: %v", err)
+	}
+	info, err := os.Stat(root)
+	n.must(err)
+	if s := info.Sys().(*syscall.Stat_t); s.Gid != 2345 {
+		t.Errorf("group %d", s.Gid)
+	}
+	out := n.want(v, "out", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "link"}
+	})
+	got := n.condition(out, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSubPathInvalid)
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
+		t.Errorf("status: %+v", got.Status)
+	}
+	n.end(v, out, part, whole)
+}
+
+func testRealDriverKilled(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	n.timeout = 3 * time.Second
+	n.start()
+	die := func(method string, when faults.Moment) {
+		_, err := faults.Add(n.backing(), faults.Fault{Method: method, When: when, Action: faults.Die, Count: 1})
+		n.must(err)
+	}
+	revive := func() {
+		n.must(n.process.Wait(t.Context()))
+		n.startDriver()
+	}
+	for round, when := range []faults.Moment{faults.Before, faults.After} {
+		uid := fmt.Sprintf("uid-%d", round)
+		die("NodeStageVolume", when)
+		n.attach(v, uidOf(uid))
+		i := n.want(v, "data-"+uid)
+		revive()
+		die("NodePublishVolume", when)
+		revive()
+		path := n.ready(i).Status.Path
+		n.must(os.WriteFile(filepath.Join(path, uid), nil, 0o600))
+		die("NodeUnpublishVolume", when)
+		n.release(i)
+		revive()
+		die("NodeUnstageVolume", when)
+		revive()
+		n.end(v)
+	}
+}
+
+func testRealForcedAway(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	f, err := os.Create(filepath.Join(path, "file"))
+	n.must(err)
+	n.changeEntry(v, forceAway)
+	n.eventually("the filesystem shut down", func() bool {
+		_, err := f.Write([]byte("x"))
+		return errors.Is(err, syscall.EIO)
+	})
+	n.must(ignoreEIO(f.Close()))
+	n.end(v)
+}
+
+func ignoreEIO(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return nil
+	}
+	return err
+}
+
+func testRealUnknownFilesystem(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	change := v.change
+	v.change = func(e *volumesv1alpha1.NodeAttachment) {
+		change(e)
+		e.FSType = "foofs"
+		e.VolumeAttributes = maps.Clone(e.VolumeAttributes)
+	}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonUnknownFSType)
+	if !strings.Contains(got.Status.LastError.Message, "foofs") {
+		t.Errorf("message: %s", got.Status.LastError.Message)
+	}
+	n.attach(testVolume{handle: v.handle, driver: v.driver, change: change}, "uid-1")
+	n.ready(i)
+	n.end(v, i)
+}
