@@ -20,10 +20,25 @@ import (
 // TestController runs every scenario on one control plane, each with a manager, nodes and volumes of its own.
 func TestController(t *testing.T) {
 	w := newWorld(t)
-	for name, scenario := range map[string]func(*testing.T, *world){
-		"an intent attaches its volume and its deletion detaches it": attachAndDetach,
+	// What earlier scenarios leave behind, failing intents among it, must cost the later ones nothing.
+	for _, s := range []struct {
+		name     string
+		scenario func(*testing.T, *world)
+	}{
+		{"bad input is told and recovers once mended", badInputIsToldAndRecoversOnceMended},
+		{"a claim that is deleted while used waits for its intents", aClaimThatIsDeletedWhileUsedWaitsForItsIntents},
+		{"a claim that is made anew is not switched to", aClaimThatIsMadeAnewIsNotSwitchedTo},
+		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
+		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
+		{"a volume for a single pod refuses a second intent until the first is gone", aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},
+		{"a shared volume is attached to several nodes", aSharedVolumeIsAttachedToSeveralNodes},
+		{"a volume without attach is written to the node at once", aVolumeWithoutAttachIsWrittenToTheNodeAtOnce},
+		{"a failure of the attacher is told and recovers by itself", aFailureOfTheAttacherIsToldAndRecoversByItself},
+		{"an attachment that takes longer is told after a moment", anAttachmentThatTakesLongerIsToldAfterAMoment},
+		{"an attachment that is deleted behind our back is made again", anAttachmentThatIsDeletedBehindOurBackIsMadeAgain},
+		{"a hundred volumes at once share the writes of their node", aHundredVolumesAtOnceShareTheWritesOfTheirNode},
 	} {
-		t.Run(name, func(t *testing.T) { scenario(t, w) })
+		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -252,7 +253,11 @@ func newVolume(claim *corev1.PersistentVolumeClaim, o volumeOptions) *corev1.Per
 // bind does what the PersistentVolume controller does for a claim and its volume.
 func (w *world) bind(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	w.change(t, claim, func() { claim.Spec.VolumeName = "pv-" + claim.Name })
+	w.change(t, claim, func() {
+		claim.Spec.VolumeName = "pv-" + claim.Name
+		// Nobody is there who would take Kubernetes' own protection off again.
+		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == "kubernetes.io/pvc-protection" })
+	})
 	w.phase(t, claim, corev1.ClaimBound)
 }
 

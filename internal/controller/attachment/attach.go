@@ -52,7 +52,7 @@ func (c *Controller) attach(ctx context.Context, f *Facts, n *Node) error {
 	if err != nil {
 		return fmt.Errorf("creating attachment %s: %w", va.Name, err)
 	}
-	c.created.add(f.Volume, va, c.Clock.Now())
+	c.answers.note("", va)
 	n.addAttachment(va)
 	return nil
 }
@@ -113,6 +113,7 @@ func (c *Controller) patchAttachment(ctx context.Context, n *Node, a *Attachment
 	if err != nil {
 		return fmt.Errorf("changing attachment %s: %w", a.Name, err)
 	}
+	c.answers.note(a.ResourceVersion, va)
 	n.addAttachment(va)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/events"
@@ -35,7 +36,7 @@ const Workers = 64
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
 // then one write of the intent's status is enough.
-const slow = time.Second
+const slow = 2 * time.Second
 
 // maxRounds bounds one pass. The longest way, an exclusive volume's from node to node, takes seven.
 const maxRounds = 16
@@ -55,7 +56,9 @@ type Controller struct {
 
 	unready unready
 	begun   begun
-	created created
+	answers answers
+	// released: the versions at which finalizers were taken off intents that the cache may still show.
+	released sync.Map
 }
 
 // Reconcile one volume; the request's name is its unique name.

@@ -69,8 +69,20 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting attachment %s: %w", a.Name, err)
 	}
+	c.answers.note(a.ResourceVersion, terminating(a, c.Clock.Now()))
 	n.wait("", "")
 	return nil
+}
+
+// terminating is a as the cache will show it once the delete has reached it.
+func terminating(a *Attachment, now time.Time) *storagev1.VolumeAttachment {
+	deleted := metav1.NewTime(now)
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion, Finalizers: a.Finalizers, DeletionTimestamp: &deleted,
+		},
+		Status: storagev1.VolumeAttachmentStatus{Attached: a.Attached, DetachError: a.DetachError},
+	}
 }
 
 // freeOfPods says whether upstream has no use for the attachment. Evidence that stands in for the node stands in for its pods too.

@@ -47,9 +47,7 @@ func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
-		if va := c.created.get(name, volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name), c.Clock.Now()); va != nil && len(n.Attachments) == 0 {
-			n.addAttachment(va)
-		}
+		c.addAnswers(f, n)
 		if err := c.gatherNode(ctx, f, n, volumes.Items); err != nil {
 			return nil, err
 		}
@@ -90,7 +88,8 @@ func (c *Controller) gatherIntents(ctx context.Context, f *Facts, volumes []core
 
 func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1alpha1.VolumeAttachmentIntent) error {
 	if !object.DeletionTimestamp.IsZero() {
-		if controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) {
+		version, released := c.released.Load(object.UID)
+		if controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) && !(released && version == object.ResourceVersion) {
 			n := f.node(object.Spec.NodeName)
 			n.Leaving = append(n.Leaving, &Intent{Object: object})
 		}
@@ -147,6 +146,20 @@ func (c *Controller) gatherAttachments(ctx context.Context, f *Facts, volumes []
 		}
 	}
 	return nil
+}
+
+// addAnswers adds what the cache does not show yet of our own writes.
+func (c *Controller) addAnswers(f *Facts, n *Node) {
+	if name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name); len(n.Attachments) == 0 {
+		if va := c.answers.newer(name, ""); va != nil {
+			n.addAttachment(va)
+		}
+	}
+	for i := range n.Attachments {
+		if va := c.answers.newer(n.Attachments[i].Name, n.Attachments[i].ResourceVersion); va != nil {
+			n.addAttachment(va)
+		}
+	}
 }
 
 func (n *Node) addAttachment(va *storagev1.VolumeAttachment) *Attachment {

@@ -41,7 +41,9 @@ func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) er
 		// A conflict means that a newer intent is on its way here.
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			failures = append(failures, fmt.Errorf("releasing intent %s: %w", i.name(), err))
+			continue
 		}
+		c.released.Store(i.Object.UID, i.Object.ResourceVersion)
 	}
 	n.drop(intents)
 	return errors.Join(failures...)

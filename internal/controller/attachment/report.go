@@ -37,7 +37,7 @@ func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error
 			}
 			failures = append(failures, c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 				report.Resolved(intent, i.Result)
-				c.apply(intent, found)
+				c.apply(intent, i.Result.OK, found)
 			}))
 		}
 	}
@@ -58,25 +58,24 @@ func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Int
 			report.Pin(intent, i.Result.Pins)
 		}
 		report.Resolved(intent, i.Result)
-		c.apply(intent, found)
+		c.apply(intent, i.Result.OK, found)
 	})
 }
 
-// apply puts a finding into the intent's status.
-func (c *Controller) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, found *Finding) {
+// apply puts a finding into the intent's status. While the intent does not resolve, lastError is about that.
+func (c *Controller) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, resolved bool, found *Finding) {
 	was := meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
 	status.Set(intent, volumesv1alpha1.ConditionAttached, found.Status, found.Reason, found.Message)
 	switch {
 	case found.Status == metav1.ConditionTrue:
-		report.ClearError(intent, report.OperationResolve, report.OperationAttach, report.OperationDetach)
+		report.ClearError(intent, report.OperationAttach, report.OperationDetach)
 		if !was {
 			now := metav1.NewMicroTime(c.Clock.Now())
 			report.Timeline(intent).Attached = &now
 		}
+	case !resolved || found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonDetaching:
 	case found.Error != nil:
 		setAttacherError(intent, found)
-	case found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonDetaching:
-		report.ClearError(intent, report.OperationResolve)
 	default:
 		report.SetError(intent, report.OperationAttach, found.Reason, found.Message)
 	}
@@ -95,6 +94,10 @@ func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *Fin
 	if last != nil && last.Operation == operation && last.NextAttemptTime != nil &&
 		last.NextAttemptTime.Add(-status.Backoff(last.Attempts)).Equal(at) {
 		return
+	}
+	if last != nil && last.NextAttemptTime == nil {
+		// That was a wait for something else.
+		last = nil
 	}
 	intent.Status.LastError = status.NextError(last, operation, codeOf(found.Error), found.Error.Message, at)
 }

@@ -38,6 +38,7 @@ type wake func(ctx context.Context, before, after client.Object, q queue)
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
+	c.answers.clock = c.Clock
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
@@ -87,6 +88,7 @@ func either[T client.Object](before, after client.Object) T {
 func (c *Controller) intentChanged(ctx context.Context, before, after client.Object, q queue) {
 	if after == nil {
 		c.begun.forget(before.GetUID())
+		c.released.Delete(before.GetUID())
 	}
 	for _, o := range []client.Object{before, after} {
 		if o != nil {
@@ -126,7 +128,9 @@ func (c *Controller) volumeChanged(_ context.Context, before, after client.Objec
 
 func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
 	va := either[*storagev1.VolumeAttachment](before, after)
-	c.created.seen(va.Name)
+	if after == nil {
+		c.answers.forget(va.Name)
+	}
 	if va.Spec.Source.PersistentVolumeName == nil {
 		return
 	}

@@ -43,7 +43,8 @@ type Reporter struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
-	seen sync.Map // namespace and name of an intent -> time.Time
+	seen    sync.Map // namespace and name of an intent -> time.Time
+	written sync.Map // namespace and name of an intent -> resourceVersion that was last written upon
 }
 
 // Saw remembers when an intent was first seen, for its timeline, until something is written of it.
@@ -54,7 +55,10 @@ func (r *Reporter) Saw(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 }
 
 // Forget drops an intent that is gone.
-func (r *Reporter) Forget(key client.ObjectKey) { r.seen.Delete(key) }
+func (r *Reporter) Forget(key client.ObjectKey) {
+	r.seen.Delete(key)
+	r.written.Delete(key)
+}
 
 // Timeline of the intent, which is made where there is none.
 func Timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.Timeline {
@@ -67,12 +71,16 @@ func Timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.T
 // Update applies change to a copy of the cached intent and writes its status if anything differs. A conflict
 // is no error: it means that a newer intent is on its way to the cache and will be looked at.
 func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, change func(*volumesv1alpha1.VolumeAttachmentIntent)) error {
+	key := client.ObjectKeyFromObject(cached)
+	if version, ok := r.written.Load(key); ok && version == cached.ResourceVersion {
+		return nil
+	}
 	intent := cached.DeepCopy()
 	change(intent)
 	if equality.Semantic.DeepEqual(cached.Status, intent.Status) {
 		return nil
 	}
-	if at, ok := r.seen.Load(client.ObjectKeyFromObject(intent)); ok && Timeline(intent).Requested == nil {
+	if at, ok := r.seen.Load(key); ok && Timeline(intent).Requested == nil {
 		requested := metav1.NewMicroTime(at.(time.Time))
 		intent.Status.Timeline.Requested = &requested
 	}
@@ -83,7 +91,8 @@ func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAtt
 	if err != nil {
 		return fmt.Errorf("updating the status of intent %s/%s: %w", intent.Namespace, intent.Name, err)
 	}
-	r.Forget(client.ObjectKeyFromObject(intent))
+	r.seen.Delete(key)
+	r.written.Store(key, cached.ResourceVersion)
 	r.tell(cached, intent)
 	return nil
 }

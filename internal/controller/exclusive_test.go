@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+func (w *world) exclusiveClaim(t *testing.T, name string) *coordinationv1.Lease {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volume.ClaimName(uniqueName(name))}
+	if err := w.client.Get(t.Context(), key, lease); err != nil {
+		t.Fatalf("reading the exclusive claim: %v", err)
+	}
+	return lease
+}
+
+func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
+	requests, _ := w.manage(t, managerOptions{})
+	w.node(t, "move-a")
+	w.node(t, "move-b")
+	w.volume(t, "move", volumeOptions{})
+	first := w.intent(t, "move-first", "move-a", "move")
+	w.attached(t, first)
+	second := w.intent(t, "move-second", "move-b", "move")
+	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	if !strings.Contains(message, "node move-a") || !strings.Contains(message, "intent default/move-first") {
+		t.Errorf("the holder is not named: %s", message)
+	}
+	w.event(t, second, "FailedAttachVolume")
+	if lease := w.exclusiveClaim(t, "move"); *lease.Spec.HolderIdentity != "move-a" || lease.Labels[volumesv1alpha1.ExclusiveClaimLabel] == "" ||
+		lease.Annotations[volumesv1alpha1.VolumeNameAnnotation] != uniqueName("move") {
+		t.Errorf("claim: %s", dump(lease))
+	}
+	requests.reset()
+	w.delete(t, first)
+	w.attached(t, second)
+	gone(t, w, first)
+	lease := w.exclusiveClaim(t, "move")
+	if *lease.Spec.HolderIdentity != "move-b" || lease.Annotations[volumesv1alpha1.MovedFromAnnotation] != "" {
+		t.Errorf("the claim did not move: %s", dump(lease))
+	}
+	until(t, w, stateOf("move-a"), "the first node is fenced and free", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Spec.Fences == 1 && len(s.Spec.Attachments) == 0
+	})
+	if n, what := requests.writes(); n > 14 {
+		t.Errorf("%d writes for a move: %s", n, what)
+	}
+}
+
+func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	w.node(t, "rwop-a")
+	w.node(t, "rwop-b")
+	w.volume(t, "rwop", volumeOptions{modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}})
+	first := w.intent(t, "rwop-first", "rwop-a", "rwop")
+	w.attached(t, first)
+	second := w.intent(t, "rwop-second", "rwop-a", "rwop")
+	elsewhere := w.intent(t, "rwop-third", "rwop-b", "rwop")
+	for _, intent := range []*volumesv1alpha1.VolumeAttachmentIntent{second, elsewhere} {
+		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonReadWriteOncePod)
+		if !strings.Contains(message, "default/rwop-first") || !strings.Contains(message, "rwop-a") {
+			t.Errorf("the holder is not named: %s", message)
+		}
+		if intent.Status.UniqueVolumeName != "" {
+			t.Error("a refused intent is pinned, so that the agent would publish it")
+		}
+	}
+	w.delete(t, second)
+	gone(t, w, second)
+	w.delete(t, first)
+	w.attached(t, elsewhere)
+}
+
+func aSharedVolumeIsAttachedToSeveralNodes(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	w.node(t, "shared-a")
+	w.node(t, "shared-b")
+	w.volume(t, "shared", volumeOptions{modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}})
+	first := w.intent(t, "shared-first", "shared-a", "shared")
+	second := w.intent(t, "shared-second", "shared-b", "shared")
+	third := w.intent(t, "shared-third", "shared-b", "shared")
+	w.attached(t, first)
+	w.attached(t, second)
+	w.attached(t, third)
+	w.delete(t, second)
+	gone(t, w, second)
+	until(t, w, attachmentOf("shared", "shared-b"), "the attachment stays for the third", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.DeletionTimestamp == nil && va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
+	})
+	w.attached(t, third)
+	w.delete(t, third)
+	gone(t, w, attachmentOf("shared", "shared-b"))
+	w.attached(t, first)
+}
+
+func aVolumeWithoutAttachIsWrittenToTheNodeAtOnce(t *testing.T, w *world) {
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "direct.csi.hawser.io"}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}}
+	w.create(t, driver)
+	w.manage(t, managerOptions{})
+	w.node(t, "direct-a")
+	claim := newClaim("direct", volumeOptions{})
+	w.create(t, claim)
+	pv := newVolume(claim, volumeOptions{})
+	pv.Spec.CSI.Driver = driver.Name
+	w.create(t, pv)
+	w.bind(t, claim)
+	intent := w.intent(t, "direct", "direct-a", "direct")
+	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionTrue, volumesv1alpha1.ReasonAttachNotRequired)
+	state := until(t, w, stateOf("direct-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
+	if e := state.Spec.Attachments[0]; e.AttachmentUID == "" || e.AttachmentName != "" {
+		t.Errorf("entry: %s", dump(e))
+	}
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.delete(t, intent)
+	gone(t, w, intent)
+	until(t, w, stateOf("direct-a"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+}
