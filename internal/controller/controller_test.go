@@ -36,6 +36,18 @@ func TestController(t *testing.T) {
 		{"a failure of the attacher is told and recovers by itself", aFailureOfTheAttacherIsToldAndRecoversByItself},
 		{"an attachment that takes longer is told after a moment", anAttachmentThatTakesLongerIsToldAfterAMoment},
 		{"an attachment that is deleted behind our back is made again", anAttachmentThatIsDeletedBehindOurBackIsMadeAgain},
+		{"a node's state comes and goes with it", aNodesStateComesAndGoesWithIt},
+		{"a node's state outlives it while a volume is there", aNodesStateOutlivesItWhileAVolumeIsThere},
+		{"an agent that falls silent is told on its node and its intents", anAgentThatFallsSilentIsToldOnItsNodeAndItsIntents},
+		{"a node out of service gives its volumes up and gets nothing back before it reported", aNodeOutOfServiceGivesItsVolumesUpAndGetsNothingBackBeforeItReported},
+		{"a node that is not Ready for long is forced where the policy allows it", aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt},
+		{"a volume that grew is told to its node and its claim", aVolumeThatGrewIsToldToItsNodeAndItsClaim},
+		{"an attachment of upstream is shared under a hold", anAttachmentOfUpstreamIsSharedUnderAHold},
+		{"an attachment under another name is shared too", anAttachmentUnderAnotherNameIsSharedToo},
+		{"what pods use is released but not detached", whatPodsUseIsReleasedButNotDetached},
+		{"what the node lists is left to upstream", whatTheNodeListsIsLeftToUpstream},
+		{"an exclusive volume that a pod uses elsewhere is waited for", anExclusiveVolumeThatAPodUsesElsewhereIsWaitedFor},
+		{"a manager that dies at any write is taken over from", aManagerThatDiesAtAnyWriteIsTakenOverFrom},
 		{"a hundred volumes at once share the writes of their node", aHundredVolumesAtOnceShareTheWritesOfTheirNode},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })

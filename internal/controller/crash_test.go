@@ -1,0 +1,142 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+var errDead = errors.New("the process is dead")
+
+// fuse lets so many writes through; with the next one the process dies: that write and all after it have no effect.
+type fuse struct {
+	mu   sync.Mutex
+	left int
+	dead chan struct{}
+	what string
+}
+
+func (f *fuse) burn(what string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 {
+		if f.what == "" {
+			f.what = what
+			close(f.dead)
+		}
+		return errDead
+	}
+	f.left--
+	return nil
+}
+
+// client is a manager's client whose writes burn the fuse.
+func (f *fuse) client(cfg *rest.Config, o client.Options) (client.Client, error) {
+	c, err := client.NewWithWatch(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := f.burn(fmt.Sprintf("creating %T", o)); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := f.burn(fmt.Sprintf("updating %T", o)); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := f.burn(fmt.Sprintf("patching %T", o)); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := f.burn(fmt.Sprintf("deleting %T", o)); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := f.burn(fmt.Sprintf("updating %s of %T", sub, o)); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	}), nil
+}
+
+// aManagerThatDiesAtAnyWriteIsTakenOverFrom attaches, moves and detaches an exclusive volume again and again, with the manager
+// dying before its first write, its second, and so on until it gets through; another one takes over.
+func aManagerThatDiesAtAnyWriteIsTakenOverFrom(t *testing.T, w *world) {
+	w.node(t, "crash-a")
+	w.node(t, "crash-b")
+	for writes := 0; ; writes++ {
+		name := fmt.Sprintf("crash-%d", writes)
+		f := &fuse{left: writes, dead: make(chan struct{})}
+		_, stop := w.manage(t, managerOptions{newClient: f.client})
+		over := make(chan struct{})
+		replaced := make(chan struct{})
+		go func() {
+			defer close(replaced)
+			select {
+			case <-f.dead:
+				stop()
+				w.manage(t, managerOptions{})
+			case <-over:
+			}
+		}()
+		w.cycle(t, name, "crash-a", "crash-b")
+		close(over)
+		<-replaced
+		stop()
+		if f.what == "" {
+			t.Logf("the whole way takes %d writes at most", writes)
+			return
+		}
+		t.Logf("died at write %d: %s", writes+1, f.what)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// cycle brings a volume to one node, then to another, and away.
+func (w *world) cycle(t *testing.T, name, from, to string) {
+	t.Helper()
+	claim := w.volume(t, name, volumeOptions{})
+	first := w.intent(t, name+"-first", from, name)
+	until(t, w, first, "the first intent is Ready", isReady)
+	w.delete(t, first)
+	second := w.intent(t, name+"-second", to, name)
+	until(t, w, second, "the second intent is Ready", isReady)
+	until(t, w, attachmentOf(name, from), "the volume is on one node only", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
+	w.delete(t, second)
+	gone(t, w, first)
+	gone(t, w, second)
+	gone(t, w, attachmentOf(name, to))
+	until(t, w, claim, "the claim is free", unprotected)
+	for _, node := range []string{from, to} {
+		until(t, w, stateOf(node), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return len(s.Spec.Attachments) == 0 && len(s.Status.Volumes) == 0
+		})
+	}
+}
