@@ -69,7 +69,7 @@ type demo struct {
 	*system.System
 	out io.Writer
 	// mounts before the agent was killed.
-	mounts map[string]int
+	mounts map[string]uint64
 	// agentSince is when the agent that was killed had come up.
 	agentSince time.Time
 }

@@ -33,7 +33,7 @@ const (
 	namespace    = "default"
 	class        = "loop"
 	// driverTimeout of the agents under test: short, so that a call that hangs is given up soon.
-	driverTimeout = 4 * time.Second
+	driverTimeout = 3 * time.Second
 	// patience with anything that has to come about.
 	patience = 90 * time.Second
 )
@@ -118,7 +118,8 @@ type volume struct {
 
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	// Not the test's own context: cleaning up waits too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -144,24 +145,29 @@ func newVolume(t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *vol
 	}
 	v := &volume{t: t, name: pvc.Name}
 	t.Cleanup(v.remove)
+	v.bind(ctx)
+	return v
+}
+
+// bind waits until the claim is bound and learns its volume's handle.
+func (v *volume) bind(ctx context.Context) {
+	v.t.Helper()
 	bound, err := sys.AwaitClaim(ctx, namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool {
 		return c != nil && c.Status.Phase == corev1.ClaimBound
 	})
 	if err != nil {
-		t.Fatal(err)
+		v.t.Fatal(err)
 	}
 	pv := &corev1.PersistentVolume{}
 	if err := sys.Client.Get(ctx, client.ObjectKey{Name: bound.Spec.VolumeName}, pv); err != nil {
-		t.Fatal(err)
+		v.t.Fatal(err)
 	}
 	v.handle = pv.Spec.CSI.VolumeHandle
-	return v
 }
 
 // remove deletes the claim and waits until the driver's volume is gone too.
 func (v *volume) remove() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := limited(v.t)
 	pvc := &corev1.PersistentVolumeClaim{}
 	key := client.ObjectKey{Namespace: namespace, Name: v.name}
 	if err := sys.Client.Get(ctx, key, pvc); err != nil {
@@ -171,7 +177,16 @@ func (v *volume) remove() {
 	if err := sys.Client.Delete(ctx, pvc); err != nil {
 		v.t.Errorf("deleting the claim: %v", err)
 	}
-	if err := sys.AwaitVolumeGone(ctx, pvc.Spec.VolumeName); err != nil {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pvc.Spec.VolumeName}}
+	if pvc.Spec.VolumeName == "" {
+		return
+	}
+	if *pvc.Spec.StorageClassName == "by-hand" {
+		if err := sys.Client.Delete(ctx, pv); err != nil {
+			v.t.Error(err)
+		}
+	}
+	if err := sys.AwaitVolumeGone(ctx, pv.Name); err != nil {
 		v.t.Error(err)
 	}
 }
@@ -199,8 +214,7 @@ func (v *volume) intent(node string, change ...func(*volumesv1alpha1.VolumeAttac
 // release deletes an intent and waits until it is gone; one that is gone already is fine.
 func (v *volume) release(name string) {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := limited(v.t)
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := client.IgnoreNotFound(sys.Client.Delete(ctx, intent)); err != nil {
 		v.t.Errorf("deleting intent %s: %v", name, err)

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/system"
@@ -133,15 +133,40 @@ func ofType(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := sys.Client.Delete(t.Context(), sc); client.IgnoreNotFound(err) != nil && t.Context().Err() == nil {
+		if err := sys.Client.Delete(limited(t), sc); err != nil {
 			t.Error(err)
 		}
 	})
 	return func(pvc *corev1.PersistentVolumeClaim) { pvc.Spec.StorageClassName = &sc.Name }
 }
 
+// withPersistentVolume makes a volume of the driver and a PersistentVolume for it by hand, because the
+// driver provisions no filesystem that it does not know.
+func withPersistentVolume(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
+	t.Helper()
+	donor := newVolume(t)
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			StorageClassName:              "by-hand",
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: system.DriverName, VolumeHandle: donor.handle, FSType: fsType,
+			}},
+		},
+	}
+	if err := sys.Client.Create(limited(t), pv); err != nil {
+		t.Fatal(err)
+	}
+	return func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Spec.StorageClassName, pvc.Spec.VolumeName = ptr.To("by-hand"), pv.Name
+	}
+}
+
 func TestAFilesystemThatNobodyKnowsIsNamed(t *testing.T) {
-	v := newVolume(t, ofType(t, "nosuchfs"))
+	v := newVolume(t, withPersistentVolume(t, "nosuchfs"))
 	intent := v.await(v.intent(nodeA), system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonUnknownFSType))
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
 		t.Errorf("the condition does not name the filesystem: %s", got)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
 )
 
@@ -29,18 +30,21 @@ func MountsBelow(dir string) ([]string, error) {
 	return below, nil
 }
 
-// MountIDs maps each mount point below dir to the kernel's number of the mount: the same number
-// later means that nobody unmounted it meanwhile.
-func MountIDs(dir string) (map[string]int, error) {
-	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+// MountIDs maps each mount point below dir to the kernel's number of the mount on top of it: the
+// same number later means that nobody unmounted it meanwhile. The number is never used again since
+// Linux 6.8; an older kernel may give it to another mount.
+func MountIDs(dir string) (map[string]uint64, error) {
+	mounts, err := MountsBelow(dir)
 	if err != nil {
-		return nil, fmt.Errorf("reading the mount table: %w", err)
+		return nil, err
 	}
-	ids := map[string]int{}
-	for _, info := range infos {
-		if strings.HasPrefix(info.MountPoint, strings.TrimSuffix(dir, "/")+"/") {
-			ids[info.MountPoint] = info.ID
+	ids := map[string]uint64{}
+	for _, path := range mounts {
+		var stat unix.Statx_t
+		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE, &stat); err != nil {
+			return nil, fmt.Errorf("looking at %s: %w", path, err)
 		}
+		ids[path] = stat.Mnt_id
 	}
 	return ids, nil
 }

@@ -80,11 +80,13 @@ type rpc struct {
 	name     string
 	meaning  meaning
 	readOnly bool
+	// bringsUp: it formats and mounts.
+	bringsUp bool
 }
 
 var (
-	nodeStage     = rpc{name: "NodeStageVolume", meaning: bringUp}
-	nodePublish   = rpc{name: "NodePublishVolume", meaning: bringUp}
+	nodeStage     = rpc{name: "NodeStageVolume", meaning: bringUp, bringsUp: true}
+	nodePublish   = rpc{name: "NodePublishVolume", meaning: bringUp, bringsUp: true}
 	nodeUnpublish = rpc{name: "NodeUnpublishVolume", meaning: takeDown}
 	nodeUnstage   = rpc{name: "NodeUnstageVolume", meaning: takeDown}
 	nodeExpand    = rpc{name: "NodeExpandVolume", meaning: expand}
@@ -106,9 +108,13 @@ func (r rpc) typed(driverName string, err error, p progress, secrets map[string]
 		p.answered = false // not gRPC: nobody's word
 	}
 	message = redact(message, secrets)
+	name := code.String()
+	if cause := precise(message); cause != "" && r.bringsUp {
+		name = cause
+	}
 	return &driver.Error{
 		Outcome: outcome(code, p, r.meaning, r.readOnly),
-		Code:    code.String(),
+		Code:    name,
 		Message: fmt.Sprintf("%s of driver %s: %s", r.name, driverName, message),
 		Err:     cause(code, message),
 	}

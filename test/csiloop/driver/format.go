@@ -44,10 +44,10 @@ func chooseFilesystem(wanted string, on content) (fsType string, format bool, er
 			"the volume holds data that is no known filesystem; it is not formatted")
 	case !slices.Contains(supportedFilesystems, on.format):
 		return "", false, status.Errorf(codes.FailedPrecondition,
-			"the volume holds %q, filesystem %q was asked for; it is not formatted", on.format, wanted)
+			"the volume already contains %q, filesystem %q was asked for; it is not formatted", on.format, wanted)
 	case wanted != "" && wanted != on.format:
 		return "", false, status.Errorf(codes.FailedPrecondition,
-			"the volume holds filesystem %q, %q was asked for", on.format, wanted)
+			"the volume already contains filesystem %q, %q was asked for", on.format, wanted)
 	}
 	return on.format, false, nil
 }
