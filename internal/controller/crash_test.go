@@ -94,20 +94,20 @@ func aManagerThatDiesAtAnyWriteIsTakenOverFrom(t *testing.T, w *world) {
 		f := &fuse{left: writes, dead: make(chan struct{})}
 		_, stop := w.manage(t, managerOptions{newClient: f.client})
 		over := make(chan struct{})
-		replaced := make(chan struct{})
+		replaced := make(chan func(), 1)
 		go func() {
-			defer close(replaced)
 			select {
 			case <-f.dead:
 				stop()
-				w.manage(t, managerOptions{})
+				_, stop := w.manage(t, managerOptions{})
+				replaced <- stop
 			case <-over:
+				replaced <- stop
 			}
 		}()
 		w.cycle(t, name, "crash-a", "crash-b")
 		close(over)
-		<-replaced
-		stop()
+		(<-replaced)()
 		if f.what == "" {
 			t.Logf("the whole way takes %d writes at most", writes)
 			return
