@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -59,9 +58,4 @@ func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
 		a.announceExpanded(v, f)
 	}
 	return nil
-}
-
-// expanded says whether the volume grew under its intents, so that Expanded is worth telling.
-func expanded(i *volumesv1alpha1.VolumeAttachmentIntent, capacity *resource.Quantity) bool {
-	return i.Status.Capacity != nil && capacity != nil && capacity.Cmp(*i.Status.Capacity) > 0
 }

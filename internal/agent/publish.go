@@ -60,14 +60,14 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	if err := a.mayPublish(ctx, v, u); err != nil {
 		return err
 	}
-	before := u.Phase
+	before := *u
 	u.Phase, u.BootID = PhaseUncertain, f.now.bootID
 	err = a.call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
 	switch {
 	case err == nil:
 		return a.published(ctx, v, f, u)
-	case before == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
-		u.Phase = PhaseNone // a final error of the first call: nothing was done
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
+		*u = before // a final error of the first call: nothing was done
 	}
 	return err
 }

@@ -311,7 +311,7 @@ func testRealDriverKilled(t *testing.T, n *realNode) {
 	}
 }
 
-func testRealForcedAway(t *testing.T, n *realNode) {
+func testRealForcedAway(_ *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	n.start()
 	n.attach(v, "uid-1")

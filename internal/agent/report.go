@@ -180,10 +180,7 @@ func volumesHealthy(reports map[string]report, names []string) verdict {
 }
 
 func (a *Agent) mountsConsistent(reports map[string]report, names []string) verdict {
-	var differ []string
-	for _, b := range a.brokenRecords() {
-		differ = append(differ, b)
-	}
+	differ := slices.Clone(a.brokenRecords())
 	for _, name := range names {
 		if r := reports[name]; r.differs != "" {
 			differ = append(differ, name+": "+r.differs)

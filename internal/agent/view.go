@@ -47,7 +47,7 @@ func viewOf(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view 
 	case level(i.Spec.DesiredState) == 0:
 		return viewOfLowered(v, f, i, u)
 	case u == nil:
-		return viewOfWaiting(v, f, i)
+		return viewOfWaiting(v, i)
 	}
 	return viewOfUse(v, f, i, u)
 }
@@ -106,7 +106,7 @@ func viewOfLowered(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 }
 
 // viewOfWaiting speaks of an intent that is not carried out yet.
-func viewOfWaiting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
+func viewOfWaiting(v *volume, i *volumesv1alpha1.VolumeAttachmentIntent) view {
 	if failure := v.failures[act{verb: doTake}]; failure != nil {
 		return view{ready: true, failure: failure, staged: failed(failure)}
 	}

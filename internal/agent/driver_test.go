@@ -23,201 +23,6 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// fakeNode is a node's kernel: a mount table in memory, over real directories. It outlives agents.
-type fakeNode struct {
-	mu      sync.Mutex
-	entries []mount.Entry
-	nextID  int
-	changes chan struct{}
-	// unsupported makes shutting down fail.
-	unsupported bool
-	shutdowns   []string
-	group       map[string]int64
-}
-
-func newFakeNode() *fakeNode {
-	return &fakeNode{nextID: 100, changes: make(chan struct{}, 1), group: map[string]int64{}}
-}
-
-var _ Mounts = (*fakeNode)(nil)
-
-func (n *fakeNode) changed() {
-	select {
-	case n.changes <- struct{}{}:
-	default:
-	}
-}
-
-func (n *fakeNode) mount(e mount.Entry) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.nextID++
-	e.ID = n.nextID
-	n.entries = append(n.entries, e)
-	n.changed()
-}
-
-func (n *fakeNode) umount(path string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i, e := range slices.Backward(n.entries) {
-		if e.Path == path {
-			n.entries = slices.Delete(n.entries, i, i+1)
-			n.changed()
-			return true
-		}
-	}
-	return false
-}
-
-func (n *fakeNode) setUnsupported(u bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.unsupported = u
-}
-
-func (n *fakeNode) groupOf(root string) int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.group[root]
-}
-
-// reboot takes every mount away.
-func (n *fakeNode) reboot() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.entries = nil
-	n.changed()
-}
-
-func (n *fakeNode) mounted() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var paths []string
-	for _, e := range n.entries {
-		paths = append(paths, e.Path)
-	}
-	return paths
-}
-
-func (n *fakeNode) at(path string) (mount.Entry, bool) {
-	t, err := n.Table()
-	if err != nil {
-		panic(err)
-	}
-	return t.At(path)
-}
-
-func (n *fakeNode) Table() (*mount.Table, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return mount.NewTable(slices.Clone(n.entries)), nil
-}
-
-func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
-
-func (n *fakeNode) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
-	e, ok := n.at(source)
-	if !ok {
-		return fmt.Errorf("nothing is mounted at %s", source)
-	}
-	if there, ok := n.at(target); ok {
-		if there.SameSource(e) {
-			return nil
-		}
-		return mount.ErrOccupied
-	}
-	if _, err := os.Lstat(target); err != nil {
-		return err
-	}
-	e.Path = target
-	if readOnly {
-		e.Options = []string{"ro"}
-	}
-	n.mount(e)
-	return nil
-}
-
-func (n *fakeNode) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
-	root := filepath.Dir(source.Name())
-	e, ok := n.at(root)
-	if !ok {
-		return fmt.Errorf("nothing is mounted at %s", root)
-	}
-	e.Root, e.Path = "/"+filepath.Base(source.Name()), target
-	if there, ok := n.at(target); ok && !there.SameSource(e) {
-		return mount.ErrOccupied
-	} else if !ok {
-		n.mount(e)
-	}
-	return nil
-}
-
-func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
-	return os.Open(filepath.Join(root, subPath))
-}
-
-func (n *fakeNode) Unmount(_ context.Context, path string) error {
-	n.umount(path)
-	return nil
-}
-
-func (n *fakeNode) EnsureDir(_ context.Context, path string, perm fs.FileMode) error {
-	if _, ok := n.at(path); ok {
-		return nil
-	}
-	if info, err := os.Lstat(path); err == nil && !info.IsDir() {
-		return mount.ErrOccupied
-	}
-	return os.MkdirAll(path, perm)
-}
-
-func (n *fakeNode) EnsureFile(_ context.Context, path string, perm fs.FileMode) error {
-	if _, ok := n.at(path); ok {
-		return nil
-	}
-	return os.WriteFile(path, nil, perm)
-}
-
-func (n *fakeNode) RemoveMountPoint(_ context.Context, path string) error {
-	if _, ok := n.at(path); ok {
-		return mount.ErrStillMounted
-	}
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", mount.ErrOccupied, err)
-	}
-	return nil
-}
-
-func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error) {
-	e, ok := n.at(path)
-	if !ok {
-		return mount.Device{}, mount.ErrNotMounted
-	}
-	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source}, nil
-}
-
-func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, _ ...string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.unsupported {
-		return mount.ErrShutdownUnsupported
-	}
-	n.shutdowns = append(n.shutdowns, path)
-	return nil
-}
-
-func (n *fakeNode) SetOwnership(_ context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy, _ func(int)) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.group[root] = fsGroup
-	return nil
-}
-
 // fakeDriver mounts on a fakeNode. Like a real one it outlives agents.
 type fakeDriver struct {
 	node *fakeNode
@@ -252,7 +57,7 @@ func newFakeDriver(n *fakeNode) *fakeDriver {
 
 func (d *fakeDriver) Name() string { return fakeDriverName }
 
-func (d *fakeDriver) enter(ctx context.Context, method, handle string) error {
+func (d *fakeDriver) enter(method, handle string) error {
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+handle)
 	close(d.called)
@@ -346,8 +151,8 @@ func minorOf(handle string) int {
 
 func device(handle string) string { return fmt.Sprintf("/dev/loop%d", minorOf(handle)) }
 
-func (d *fakeDriver) Stage(ctx context.Context, req driver.StageRequest) error {
-	err := d.enter(ctx, "stage", req.Handle)
+func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
+	err := d.enter("stage", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -364,8 +169,8 @@ func (d *fakeDriver) Stage(ctx context.Context, req driver.StageRequest) error {
 	return err
 }
 
-func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) error {
-	err := d.enter(ctx, "publish", req.Handle)
+func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error {
+	err := d.enter("publish", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -391,8 +196,8 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 	return err
 }
 
-func (d *fakeDriver) Unpublish(ctx context.Context, req driver.UnpublishRequest) error {
-	err := d.enter(ctx, "unpublish", req.Handle)
+func (d *fakeDriver) Unpublish(_ context.Context, req driver.UnpublishRequest) error {
+	err := d.enter("unpublish", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -408,8 +213,8 @@ func (d *fakeDriver) Unpublish(ctx context.Context, req driver.UnpublishRequest)
 	return err
 }
 
-func (d *fakeDriver) Unstage(ctx context.Context, req driver.UnstageRequest) error {
-	err := d.enter(ctx, "unstage", req.Handle)
+func (d *fakeDriver) Unstage(_ context.Context, req driver.UnstageRequest) error {
+	err := d.enter("unstage", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -417,8 +222,8 @@ func (d *fakeDriver) Unstage(ctx context.Context, req driver.UnstageRequest) err
 	return err
 }
 
-func (d *fakeDriver) Expand(ctx context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
-	err := d.enter(ctx, "expand", req.Handle)
+func (d *fakeDriver) Expand(_ context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
+	err := d.enter("expand", req.Handle)
 	if err != nil {
 		return resource.Quantity{}, err
 	}
@@ -428,9 +233,9 @@ func (d *fakeDriver) Expand(ctx context.Context, req driver.ExpandRequest) (reso
 	return req.Capacity, nil
 }
 
-func (d *fakeDriver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Stats, error) {
+func (d *fakeDriver) Stats(_ context.Context, req driver.StatsRequest) (driver.Stats, error) {
 	used := resource.MustParse("5Mi")
-	return driver.Stats{Used: &used, Abnormal: true, Message: "scratched"}, d.enter(ctx, "stats", req.Handle)
+	return driver.Stats{Used: &used, Abnormal: true, Message: "scratched"}, d.enter("stats", req.Handle)
 }
 
 var (

@@ -1,0 +1,226 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func forceAway(e *volumesv1alpha1.NodeAttachment) {
+	e.State = volumesv1alpha1.AttachmentDetaching
+	e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout, Time: metav1.Now()}
+}
+
+func testForcedAway(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.changeEntry(v, forceAway)
+	n.gone(v)
+	n.nothingLeft()
+	if len(n.kernel.shutdowns) != 1 {
+		t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+	n.intent(i, "not Ready", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return meta.IsStatusConditionFalse(i.Status.Conditions, volumesv1alpha1.ConditionReady) && i.Status.Path == ""
+	})
+	n.attach(v, "uid-2")
+	n.ready(i)
+}
+
+func testUnprotected(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.kernel.setUnsupported(true)
+	n.changeEntry(v, forceAway)
+	n.state("unprotected", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && l.Unprotected && l.Error != nil
+	})
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("unmounted, which flushes")
+	}
+	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonForcedAway)
+}
+
+func testBounce(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	a.stop()
+	n.attach(v, "uid-2")
+	n.start()
+	n.state("the new attachment in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && l.AttachmentUID == "uid-2" && l.StagedPath != ""
+	})
+	n.ready(i)
+	calls := n.driver.made()
+	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 || len(n.kernel.shutdowns) == 0 {
+		t.Errorf("calls: %v, shutdowns: %v", calls, n.kernel.shutdowns)
+	}
+}
+
+func testEntryGone(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
+	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return s.Status.Summary.Orphaned == 1 && l != nil && l.InUse
+	})
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("unmounted without a command")
+	}
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testReboot(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	a.kill()
+	n.kernel.reboot()
+	n.setBoot("boot-2")
+	b := n.start()
+	n.calledTimes("publish vol", 2)
+	n.state("the new boot", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.BootID == "boot-2" })
+	b.rest()
+	if _, ok := n.kernel.at(path); !ok {
+		t.Error("not mounted again")
+	}
+	if e := b.recorded(); slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
+		t.Errorf("a reboot is not a lost mount: %v", e)
+	}
+	n.ready(i)
+}
+
+func testStateAnew(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	s := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+	n.must(n.client.Delete(t.Context(), s))
+	s = &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+	n.must(n.client.Create(t.Context(), s))
+	n.state("the whole report", func(now *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(now, v.name())
+		return now.Status.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
+	})
+	n.attach(v, "uid-1")
+	n.grow(v, "3Gi")
+	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
+}
+
+func testTakenBack(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.ready(i)
+	meta.SetStatusCondition(&got.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+	})
+	n.must(n.client.Status().Update(t.Context(), got))
+	n.ready(i)
+	for {
+		s := &volumesv1alpha1.NodeVolumeState{}
+		n.must(n.client.Get(t.Context(), clientKey(n.name), s))
+		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+		})
+		if n.client.Status().Update(t.Context(), s) == nil {
+			break
+		}
+	}
+	n.state("Ready", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionReady)
+	})
+}
+
+func testLock(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	b := n.launch(0)
+	t.Cleanup(b.stop)
+	v := testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	select {
+	case <-b.Started():
+		t.Fatal("two agents at work")
+	default:
+	}
+	a.stop()
+	b.await()
+}
+
+func testUnresolved(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.start()
+	i := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-data"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: n.name,
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"}},
+		},
+	}
+	n.must(n.client.Create(t.Context(), i))
+	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound, Message: "no claim absent",
+	})
+	n.must(n.client.Status().Update(t.Context(), i))
+	got := n.condition(i, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonClaimNotFound)
+	if got.Status.ObservedGeneration != got.Generation {
+		t.Errorf("status: %+v", got.Status)
+	}
+}
+
+func testLateState(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.must(n.client.Delete(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	a := n.launch(0)
+	t.Cleanup(a.stop)
+	a.asks(n.name)
+	n.must(n.client.Create(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	a.await()
+	if _, err := os.Stat(filepath.Join(n.root, "lock")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,216 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// fakeNode is a node's kernel: a mount table in memory, over real directories. It outlives agents.
+type fakeNode struct {
+	mu      sync.Mutex
+	entries []mount.Entry
+	nextID  int
+	changes chan struct{}
+	// unsupported makes shutting down fail.
+	unsupported bool
+	shutdowns   []string
+	group       map[string]int64
+}
+
+func newFakeNode() *fakeNode {
+	return &fakeNode{nextID: 100, changes: make(chan struct{}, 1), group: map[string]int64{}}
+}
+
+var _ Mounts = (*fakeNode)(nil)
+
+func (n *fakeNode) changed() {
+	select {
+	case n.changes <- struct{}{}:
+	default:
+	}
+}
+
+func (n *fakeNode) mount(e mount.Entry) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nextID++
+	e.ID = n.nextID
+	n.entries = append(n.entries, e)
+	n.changed()
+}
+
+func (n *fakeNode) umount(path string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, e := range slices.Backward(n.entries) {
+		if e.Path == path {
+			n.entries = slices.Delete(n.entries, i, i+1)
+			n.changed()
+			return true
+		}
+	}
+	return false
+}
+
+func (n *fakeNode) setUnsupported(u bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unsupported = u
+}
+
+func (n *fakeNode) groupOf(root string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.group[root]
+}
+
+// reboot takes every mount away.
+func (n *fakeNode) reboot() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.entries = nil
+	n.changed()
+}
+
+func (n *fakeNode) mounted() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var paths []string
+	for _, e := range n.entries {
+		paths = append(paths, e.Path)
+	}
+	return paths
+}
+
+func (n *fakeNode) at(path string) (mount.Entry, bool) {
+	t, err := n.Table()
+	if err != nil {
+		panic(err)
+	}
+	return t.At(path)
+}
+
+func (n *fakeNode) Table() (*mount.Table, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return mount.NewTable(slices.Clone(n.entries)), nil
+}
+
+func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
+
+func (n *fakeNode) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
+	e, ok := n.at(source)
+	if !ok {
+		return fmt.Errorf("nothing is mounted at %s", source)
+	}
+	if there, ok := n.at(target); ok {
+		if there.SameSource(e) {
+			return nil
+		}
+		return mount.ErrOccupied
+	}
+	if _, err := os.Lstat(target); err != nil {
+		return err
+	}
+	e.Path = target
+	if readOnly {
+		e.Options = []string{"ro"}
+	}
+	n.mount(e)
+	return nil
+}
+
+func (n *fakeNode) BindFile(_ context.Context, source *os.File, target string, _ bool, _ []string) error {
+	root := filepath.Dir(source.Name())
+	e, ok := n.at(root)
+	if !ok {
+		return fmt.Errorf("nothing is mounted at %s", root)
+	}
+	e.Root, e.Path = "/"+filepath.Base(source.Name()), target
+	if there, ok := n.at(target); ok && !there.SameSource(e) {
+		return mount.ErrOccupied
+	} else if !ok {
+		n.mount(e)
+	}
+	return nil
+}
+
+func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
+	return os.Open(filepath.Join(root, subPath))
+}
+
+func (n *fakeNode) Unmount(_ context.Context, path string) error {
+	n.umount(path)
+	return nil
+}
+
+func (n *fakeNode) EnsureDir(_ context.Context, path string, perm fs.FileMode) error {
+	if _, ok := n.at(path); ok {
+		return nil
+	}
+	if info, err := os.Lstat(path); err == nil && !info.IsDir() {
+		return mount.ErrOccupied
+	}
+	return os.MkdirAll(path, perm)
+}
+
+func (n *fakeNode) EnsureFile(_ context.Context, path string, perm fs.FileMode) error {
+	if _, ok := n.at(path); ok {
+		return nil
+	}
+	return os.WriteFile(path, nil, perm)
+}
+
+func (n *fakeNode) RemoveMountPoint(_ context.Context, path string) error {
+	if _, ok := n.at(path); ok {
+		return mount.ErrStillMounted
+	}
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", mount.ErrOccupied, err)
+	}
+	return nil
+}
+
+func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error) {
+	e, ok := n.at(path)
+	if !ok {
+		return mount.Device{}, mount.ErrNotMounted
+	}
+	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source}, nil
+}
+
+func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, _ ...string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unsupported {
+		return mount.ErrShutdownUnsupported
+	}
+	n.shutdowns = append(n.shutdowns, path)
+	return nil
+}
+
+func (n *fakeNode) SetOwnership(_ context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy, _ func(int)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.group[root] = fsGroup
+	return nil
+}

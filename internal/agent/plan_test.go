@@ -1,0 +1,223 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const planVolume = "kubernetes.io/csi/fake^vol"
+
+// situation is a volume that is published for intent-1, and all is well; tests change it.
+func situation() *facts {
+	f := &facts{
+		name: planVolume, paths: paths{root: "/r", kubelet: "/k"}, now: moment{bootID: "boot", uptime: time.Hour},
+		entry: &volumesv1alpha1.NodeAttachment{
+			VolumeName: planVolume, AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, PersistentVolumeName: "pv",
+			VolumeMode: corev1.PersistentVolumeFilesystem,
+		},
+		stage: present, reference: present, uses: map[types.UID]presence{"intent-1": present},
+	}
+	f.intents = []*volumesv1alpha1.VolumeAttachmentIntent{planIntent("intent-1")}
+	f.record = &Record{
+		VolumeName: planVolume, AttachmentUID: "uid", InUse: true, Mode: corev1.PersistentVolumeFilesystem,
+		Stage: Stage{Phase: PhaseDone, Path: "/k/stage", Source: "7:1/", BootID: "boot"},
+	}
+	f.record.Uses = f.joined()
+	f.record.Uses[0].Phase, f.record.Uses[0].BootID, f.record.Uses[0].Source = PhaseDone, "boot", "7:1/"
+	return f
+}
+
+func planIntent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
+	return &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
+		Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
+	}
+}
+
+func deleting(f *facts) { f.intents[0].DeletionTimestamp = ptr.To(metav1.Now()) }
+
+func unused(f *facts) {
+	f.record.Uses, f.uses = nil, nil
+	deleting(f)
+}
+
+func fresh(f *facts) {
+	f.record = nil
+	f.stage, f.reference, f.uses = missing, missing, nil
+}
+
+func TestPlans(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*facts)
+		want   string
+	}{
+		{"nothing to do when all is well", func(*facts) {}, ""},
+		{"nothing while a call hangs", func(f *facts) { f.busy = true; deleting(f) }, ""},
+		{"a wanted volume is taken into use first", fresh, "take"},
+		{"not without an entry", func(f *facts) { fresh(f); f.entry = nil }, ""},
+		{"not while it is being detached", func(f *facts) { fresh(f); f.entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
+		{"not for an intent that is being deleted", func(f *facts) { fresh(f); deleting(f) }, ""},
+		{"not for an intent with another volume pinned", func(f *facts) { fresh(f); f.intents[0].Status.VolumeName = "other" }, ""},
+		{"not for the kubelet", func(f *facts) { fresh(f); f.intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
+		{"not for Attached", func(f *facts) { fresh(f); f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
+		{"what no acknowledged write stands for is taken anew", func(f *facts) { f.record.InUse = false }, "take"},
+		{"stage before publish", func(f *facts) {
+			f.record.Stage, f.record.Uses, f.stage, f.reference = Stage{Path: "/k/stage"}, nil, missing, missing
+			f.record.Uses = f.joined()
+		}, "stage"},
+		{"an uncertain stage is staged again", func(f *facts) { f.record.Stage.Phase = PhaseUncertain }, "stage"},
+		{"an uncertain publication is published again", func(f *facts) { f.record.Uses[0].Phase = PhaseUncertain }, "publish intent-1"},
+		{"a lost stage is put back", func(f *facts) { f.stage = missing }, "stage"},
+		{"a lost publication is put back", func(f *facts) { f.uses["intent-1"] = missing }, "publish intent-1"},
+		{"a lost reference is put back", func(f *facts) { f.reference = missing }, "refer"},
+		{"another boot has nothing mounted", func(f *facts) { f.now.bootID = "next" }, "stage"},
+		{"another intent joins", func(f *facts) { f.intents = append(f.intents, planIntent("intent-2")) }, "join"},
+		{"a deleted intent is unpublished", deleting, "unpublish intent-1"},
+		{"a deleted intent beside another is unpublished alone", func(f *facts) {
+			f.intents = append(f.intents, planIntent("intent-2"))
+			f.record.Uses = f.joined()
+			deleting(f)
+		}, "unpublish intent-1, publish intent-2"},
+		{"an intent that is not there asks for nothing", func(f *facts) { f.intents = nil }, ""},
+		{"an entry that is not there asks for nothing", func(f *facts) { f.entry = nil }, ""},
+		{"a release needs no entry", func(f *facts) { f.entry = nil; deleting(f) }, "unpublish intent-1"},
+		{"without uses the stage is undone", unused, "unstage"},
+		{"a reference alone is undone", func(f *facts) { unused(f); f.record.Stage = Stage{Path: "/k/stage"} }, "unstage"},
+		{"without a stage inUse is cleared", func(f *facts) {
+			unused(f)
+			f.record.Stage, f.stage, f.reference = Stage{Path: "/k/stage"}, missing, missing
+		}, "clear"},
+		{"a record of a use that never began is dropped", func(f *facts) {
+			f.record = &Record{VolumeName: planVolume, AttachmentUID: "uid", Uses: []Use{{Intent: f.record.Uses[0].Intent}}}
+			f.intents = nil
+		}, "clear"},
+		{"lowered to Staged", func(f *facts) { f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged }, "unpublish intent-1"},
+		{"lowered to Attached", func(f *facts) { f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
+		{"other parameters are unpublished first", func(f *facts) { f.intents[0].Spec.ReadOnly = true }, "unpublish intent-1"},
+		{"other mount options too", func(f *facts) {
+			f.intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
+		}, "unpublish intent-1"},
+		{"a taken away filesystem is shut down first", func(f *facts) { f.entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
+		{"one of another attachment too", func(f *facts) { f.entry.AttachmentUID = "other" }, "shutdown"},
+		{"shut down, it is undone", func(f *facts) {
+			f.entry.State, f.record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
+		}, "unpublish intent-1"},
+		{"what is not mounted need not be shut down", func(f *facts) {
+			f.entry.State, f.stage, f.reference, f.uses = volumesv1alpha1.AttachmentDetaching, missing, missing, nil
+		}, "unpublish intent-1"},
+		{"a taken away device cannot be shut down", func(f *facts) {
+			f.entry.State, f.record.Mode = volumesv1alpha1.AttachmentDetaching, corev1.PersistentVolumeBlock
+		}, "unpublish intent-1"},
+		{"in use and never touched, taken away, is cleared", func(f *facts) {
+			f.record = &Record{VolumeName: planVolume, AttachmentUID: "uid", InUse: true}
+			f.stage, f.reference = missing, missing
+			f.entry.State = volumesv1alpha1.AttachmentDetaching
+		}, "clear"},
+		{"a larger capacity is brought to the node", func(f *facts) {
+			f.expands, f.entry.Capacity, f.record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
+		}, "expand"},
+		{"a capacity that is not known is looked at", func(f *facts) { f.expands, f.entry.Capacity = true, ptr.To(resource.MustParse("2Gi")) }, "expand"},
+		{"not by a driver that cannot", func(f *facts) { f.entry.Capacity = ptr.To(resource.MustParse("2Gi")) }, ""},
+		{"not through a read-only publication", func(f *facts) {
+			f.expands, f.entry.Capacity = true, ptr.To(resource.MustParse("2Gi"))
+			f.record.Uses[0].ReadOnly, f.intents[0].Spec.ReadOnly = true, true
+		}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := situation()
+			test.change(f)
+			var got []string
+			for _, a := range plan(*f) {
+				got = append(got, strings.TrimSpace(string(a.verb)+" "+string(a.intent)))
+			}
+			if s := strings.Join(got, ", "); s != test.want {
+				t.Errorf("got %q, want %q", s, test.want)
+			}
+		})
+	}
+}
+
+func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
+	f := situation()
+	successor := planIntent("successor")
+	successor.Name = "intent-1"
+	f.intents = []*volumesv1alpha1.VolumeAttachmentIntent{successor}
+	uses := f.joined()
+	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != PhaseDone {
+		t.Errorf("uses: %+v", uses)
+	}
+}
+
+func TestCallsEndWithTheirDeadlineOrTheirBoot(t *testing.T) {
+	r := &Record{}
+	at := func(s int) moment { return moment{bootID: "boot", uptime: time.Duration(s) * time.Second} }
+	r.begin(Call{Operation: "stage", BootID: "boot", Uptime: 10 * time.Second, Mounts: true})
+	if r.callsEnded(at(20)) {
+		t.Error("a call in flight has ended")
+	}
+	r.abandon()
+	r.begin(Call{Operation: "unstage", BootID: "boot", Uptime: 15 * time.Second})
+	r.abandon()
+	if r.callsEnded(at(14)) || !r.mayMount(at(14)) {
+		t.Error("ended before the later deadline")
+	}
+	if !r.callsEnded(at(15)) || r.mayMount(at(15)) {
+		t.Error("not ended at the deadline")
+	}
+	if !r.callsEnded(moment{bootID: "next"}) {
+		t.Error("outlived the boot")
+	}
+	r.begin(Call{Operation: "publish", BootID: "boot", Uptime: 99 * time.Second})
+	r.finish()
+	if !r.callsEnded(at(15)) {
+		t.Error("a finished call still counts")
+	}
+}
+
+func TestRecordsAreReplacedAsAWhole(t *testing.T) {
+	s, err := openStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := situation()
+	r := f.record
+	r.Schema = recordSchema
+	for range 2 {
+		if err := s.save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := openStore(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, broken, err := again.load()
+	if err != nil || len(broken) > 0 || len(records) != 1 || !reflect.DeepEqual(records[0], r) {
+		t.Errorf("%+v %v %v", records, broken, err)
+	}
+	if !reflect.DeepEqual(r.copy(), r) {
+		t.Error("the copy differs")
+	}
+	for range 2 {
+		if err := s.remove(r.VolumeName); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

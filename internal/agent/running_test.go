@@ -1,0 +1,244 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// running is an agent of the node.
+type running struct {
+	*Agent
+	node   *node
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+	writes *writes
+	events *events.FakeRecorder
+	// dead is closed when the agent was killed; all its requests fail from then on.
+	dead     chan struct{}
+	deadOnce sync.Once
+	steps    atomic.Int64
+	killAt   int64
+	killedAt string
+}
+
+// writes counts an agent's requests that change something.
+type writes struct {
+	base http.RoundTripper
+	dead <-chan struct{}
+	mu   sync.Mutex
+	made []string
+	seen []string
+	down bool
+}
+
+func (w *writes) isDown() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down
+}
+
+// setDown lets every request fail but the watches that stand.
+func (w *writes) setDown(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
+}
+
+func (w *writes) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.seen...)
+}
+
+func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-w.dead:
+		return nil, errors.New("the agent is dead")
+	default:
+	}
+	if w.isDown() && !strings.Contains(r.URL.RawQuery, "watch=") {
+		return nil, errors.New("connection refused")
+	}
+	w.mu.Lock()
+	line := r.Method + " " + r.URL.Path
+	w.seen = append(w.seen, line+"?"+r.URL.RawQuery)
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events") {
+		w.made = append(w.made, line)
+	}
+	w.mu.Unlock()
+	return w.base.RoundTrip(r)
+}
+
+func (w *writes) list() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.made...)
+}
+
+func (w *writes) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made = nil
+}
+
+// start starts an agent and waits for its first report; killAt > 0 kills it at that step.
+func (n *node) start() *running {
+	n.t.Helper()
+	r := n.launch(0)
+	n.t.Cleanup(func() { r.stop() })
+	r.await()
+	return r
+}
+
+func (r *running) await() {
+	r.node.t.Helper()
+	select {
+	case <-r.Started():
+	case <-r.done:
+		r.node.t.Fatalf("the agent ended: %v", r.err)
+	case <-time.After(patience):
+		r.node.t.Fatal("the agent did not start")
+	}
+}
+
+func (n *node) launch(killAt int64) *running {
+	n.t.Helper()
+	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, done: make(chan struct{}), events: events.NewFakeRecorder(10000)}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	cfg := rest.CopyConfig(n.cfg)
+	cfg.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		if r.writes == nil {
+			r.writes = &writes{base: base, dead: r.dead}
+		}
+		return r.writes
+	})
+	o := CacheOptions(n.name)
+	o.Scheme = apiserver.Scheme()
+	held, err := cache.New(cfg, o)
+	n.must(err)
+	live, err := client.New(cfg, client.Options{Scheme: apiserver.Scheme()})
+	n.must(err)
+	options := Options{
+		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot, DriverTimeout: n.timeout,
+		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
+		Recorder: r.events, Log: logFor(n.t), Step: r.step,
+	}
+	if n.drive != nil {
+		n.drive(&options)
+	}
+	r.Agent, err = New(options)
+	n.must(err)
+	go func() { _ = held.Start(ctx) }() // ends with ctx
+	go func() {
+		r.err = r.Start(ctx)
+		close(r.done)
+	}()
+	return r
+}
+
+func logFor(t *testing.T) logr.Logger {
+	if os.Getenv("AGENT_TEST_LOG") == "" {
+		return logr.Discard()
+	}
+	return testr.New(t)
+}
+
+// step kills the agent at its turn: no request of it goes out any more and the goroutine goes no further.
+func (r *running) step(name string) {
+	select {
+	case <-r.dead:
+		select {} // for ever, as a dead process
+	default:
+	}
+	if r.steps.Add(1) == r.killAt {
+		r.killedAt = name
+		r.kill()
+		select {}
+	}
+}
+
+// kill is kill -9: the lock is let go and nothing else is done.
+func (r *running) kill() {
+	r.deadOnce.Do(func() {
+		close(r.dead)
+		r.cancel()
+		if r.Agent.lock != nil {
+			r.node.must(r.Agent.lock.Close())
+		}
+	})
+}
+
+// stop is SIGTERM.
+func (r *running) stop() {
+	r.cancel()
+	select {
+	case <-r.dead:
+	case <-r.done:
+	case <-time.After(patience):
+		r.node.t.Errorf("the agent did not end")
+	}
+}
+
+// rest waits until the agent has nothing to do any more.
+func (r *running) rest() {
+	r.node.t.Helper()
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		r.state.mu.Lock()
+		defer r.state.mu.Unlock()
+		return len(r.state.queue) == 0 && r.state.due.IsZero() && r.queue.queue.Len() == 0, nil
+	})
+	if err != nil {
+		r.node.t.Error("the agent does not come to rest")
+	}
+}
+
+// asks waits until the agent has asked for the node's state.
+func (r *running) asks(name string) {
+	r.node.t.Helper()
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return slices.ContainsFunc(r.writes.all(), func(s string) bool {
+			return strings.HasPrefix(s, "GET ") && strings.Contains(s, "/nodevolumestates/"+name)
+		}), nil
+	})
+	if err != nil {
+		r.node.t.Error("the agent did not ask")
+	}
+}
+
+// recorded lists the events.
+func (r *running) recorded() []string {
+	var all []string
+	for {
+		select {
+		case e := <-r.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
