@@ -131,7 +131,7 @@ func keeps(f *Facts, n, chosen *Node) bool {
 
 // makeRoom is the way out, one step at a time.
 func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
-	if steps := release(p, n); steps != nil {
+	if steps := release(p, n, keeps(f, n, chosen)); steps != nil {
 		return steps
 	}
 	for i := range n.Attachments {
@@ -158,9 +158,12 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 }
 
 // release lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the node that the
-// agent could use, at a version that was read live.
-func release(p handshake.Protocol, n *Node) []Step {
-	free := p.MayReleaseIntent(n.State, false, n.State.Entry.Forced) == handshake.GuardNone &&
+// agent could use, at a version that was read live. Where the volume stays for others, an agent that reports it not in use at
+// such a version has acknowledged as well: it publishes only after it has read the intent live once more.
+func release(p handshake.Protocol, n *Node, kept bool) []Step {
+	idle := kept && n.State.Reported && !n.State.Use.InUse
+	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
+	free := p.MayReleaseIntent(n.State, idle, evidence) == handshake.GuardNone &&
 		(n.State.Entry.State != handshake.Absent || n.held() == nil)
 	var intents []*Intent
 	for _, i := range n.Leaving {

@@ -82,6 +82,7 @@ func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
 	if err != nil {
 		node = nil
 	}
+	n.Missing = node == nil
 	n.Evidence, n.EvidenceDue = c.evidence(n, node)
 	return nil
 }

@@ -56,6 +56,8 @@ type Node struct {
 	DriverMissing bool
 	// Pods bound to the node name the volume's claim.
 	Pods bool
+	// Missing: there is no such Node.
+	Missing bool
 	// Evidence stands in for the agent's release where there is any.
 	Evidence *volumesv1alpha1.DetachEvidence
 	// EvidenceDue is when there may be evidence; zero when time alone brings none.
