@@ -7,12 +7,17 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -29,36 +34,101 @@ func answers() []codes.Code {
 	return all
 }
 
+// stage is what a call is made for: before prepares it, act makes the driver call it, after is what has to come about.
+type stage struct {
+	method             string
+	before, act, after func(v *volume)
+	change             []func(*corev1.PersistentVolumeClaim)
+	// done are answers that mean there is nothing left to do; stalls are those that no retry can mend.
+	done, stalls []codes.Code
+}
+
+var stages = []stage{
+	{method: "ControllerPublishVolume", act: (*volume).want, after: (*volume).isReady},
+	{method: "NodeStageVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
+	{method: "NodePublishVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
+	// A device grows without the capability that the kernel asks for to grow a mounted ext4.
+	{method: "NodeExpandVolume", before: (*volume).wantReady, act: (*volume).askMore, after: (*volume).hasGrown,
+		change: []func(*corev1.PersistentVolumeClaim){asBlock},
+		stalls: append([]codes.Code{codes.OutOfRange, codes.NotFound}, invalid...)},
+	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
+	{method: "NodeUnstageVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
+}
+
+var invalid = []codes.Code{codes.InvalidArgument, codes.Unimplemented}
+
 // TestEveryAnswerOfEveryCallIsToldAndOvercome lets each call of the driver fail once with each code:
-// the intent says so, with the driver's own words, and gets over it by itself.
+// the intent says so in the driver's own words and gets over it by itself, or says that no retry can mend it.
 func TestEveryAnswerOfEveryCallIsToldAndOvercome(t *testing.T) {
-	calls := []struct {
-		method string
-		play   func(v *volume, tell func(name string))
-		change []func(*corev1.PersistentVolumeClaim)
-	}{
-		{method: "ControllerPublishVolume", play: untilReady},
-		{method: "NodeStageVolume", play: untilReady},
-		{method: "NodePublishVolume", play: untilReady},
-		// A device grows without the capability that the kernel asks for to grow a mounted ext4.
-		{"NodeExpandVolume", untilGrown, []func(*corev1.PersistentVolumeClaim){asBlock}},
-		{method: "NodeUnpublishVolume", play: untilReleased},
-		{method: "NodeUnstageVolume", play: untilReleased},
+	for _, s := range stages {
+		t.Run(s.method, func(t *testing.T) {
+			volumes := map[codes.Code]*volume{}
+			for _, code := range answers() {
+				volumes[code] = newVolume(t, s.change...)
+			}
+			var group sync.WaitGroup
+			for code, v := range volumes {
+				group.Go(func() { s.play(v, code) })
+			}
+			group.Wait()
+		})
 	}
-	for _, call := range calls {
-		for _, code := range answers() {
-			t.Run(call.method+" answers "+code.String(), func(t *testing.T) {
-				t.Parallel()
-				v := newVolume(t, call.change...)
-				words := fmt.Sprintf("the driver says no to %s (%s)", v.name, code)
-				v.fault(faults.Fault{Method: call.method, Count: 1, Action: faults.Error, Code: code, Message: words})
-				call.play(v, func(name string) {
-					v.await(name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-						return intent != nil && tells(intent, words)
-					})
-				})
-			})
-		}
+}
+
+// play runs one volume through one answer. It runs beside the others, so it reports with Errorf alone.
+func (s stage) play(v *volume, code codes.Code) {
+	v.what = s.method + " answers " + code.String()
+	if s.before != nil {
+		s.before(v)
+	}
+	words := fmt.Sprintf("the driver says no to %s (%s)", v.name, code)
+	v.fault(faults.Fault{Method: s.method, Count: 1, Action: faults.Error, Code: code, Message: words})
+	s.act(v)
+	if !slices.Contains(s.done, code) {
+		v.see(words, slices.Contains(s.stalls, code))
+	}
+	if !slices.Contains(s.stalls, code) {
+		s.after(v)
+	}
+}
+
+// want asks for the volume on a node.
+func (v *volume) want() { v.current = v.intent(nodeA) }
+
+func (v *volume) wantReady() { v.want(); v.isReady() }
+
+func (v *volume) drop() { v.delete(v.current) }
+
+func (v *volume) askMore() { v.request("64Mi") }
+
+// see waits until the intent carries the driver's words, and Stalled where no retry can mend it.
+func (v *volume) see(words string, stalled bool) {
+	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return intent != nil && tells(intent, words) &&
+			(!stalled || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled))
+	})
+}
+
+func (v *volume) isReady() {
+	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return system.Ready(intent) && intent.Status.LastError == nil
+	})
+}
+
+func (v *volume) isGone() {
+	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool { return intent == nil })
+}
+
+func (v *volume) hasGrown() {
+	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(resource.MustParse("64Mi")) >= 0 && system.Ready(intent)
+	})
+}
+
+// expect waits until done is true of the present intent.
+func (v *volume) expect(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
+	if _, err := sys.AwaitIntent(limited(v.t), namespace, v.current, done); err != nil {
+		v.t.Errorf("%s: %v", v.what, err)
 	}
 }
 
@@ -68,47 +138,22 @@ func tells(intent *volumesv1alpha1.VolumeAttachmentIntent, words string) bool {
 	return e != nil && strings.Contains(e.Message, words) && e.Attempts >= 1
 }
 
-func untilReady(v *volume, tell func(string)) {
-	name := v.intent(nodeA)
-	tell(name)
-	intent := v.await(name, system.Ready)
-	if intent.Status.LastError != nil {
-		v.t.Errorf("Ready with an error left: %+v", intent.Status.LastError)
-	}
-}
-
-func untilReleased(v *volume, tell func(string)) {
-	name := v.intent(nodeA)
-	v.ready(name)
-	v.delete(name)
-	tell(name)
-	if err := sys.AwaitGone(limited(v.t), namespace, name); err != nil {
-		v.t.Error(err)
-	}
-}
-
-func untilGrown(v *volume, tell func(string)) {
-	name := v.intent(nodeA)
-	v.ready(name)
-	v.grow(name, "64Mi", func() { tell(name) })
-}
-
 // grow asks for a larger claim and waits until the intent says that the node sees it.
-func (v *volume) grow(name, to string, meanwhile func()) {
+func (v *volume) grow(name, to string) {
 	v.t.Helper()
+	v.request(to)
 	grown := resource.MustParse(to)
-	pvc := &corev1.PersistentVolumeClaim{}
-	ctx := limited(v.t)
-	if err := sys.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v.name}, pvc); err != nil {
-		v.t.Fatal(err)
-	}
-	before := pvc.DeepCopy()
-	pvc.Spec.Resources.Requests[corev1.ResourceStorage] = grown
-	if err := sys.Client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
-		v.t.Fatal(err)
-	}
-	meanwhile()
 	v.await(name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(grown) >= 0 && system.Ready(intent)
 	})
+}
+
+// request asks for a larger claim.
+func (v *volume) request(size string) {
+	v.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}
+	if err := sys.Client.Patch(limited(v.t), pvc, patch); err != nil {
+		v.t.Errorf("asking for more: %v", err)
+	}
 }

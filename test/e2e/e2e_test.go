@@ -114,6 +114,8 @@ type volume struct {
 	t      *testing.T
 	name   string
 	handle string
+	// current intent, and what is being tried, where a test has many volumes at once.
+	current, what string
 }
 
 func limited(t *testing.T) context.Context {
@@ -205,7 +207,7 @@ func (v *volume) intent(node string, change ...func(*volumesv1alpha1.VolumeAttac
 		c(intent)
 	}
 	if err := sys.Client.Create(limited(v.t), intent); err != nil {
-		v.t.Fatal(err)
+		v.t.Error(err)
 	}
 	v.t.Cleanup(func() { v.release(intent.Name) })
 	return intent.Name
@@ -229,7 +231,7 @@ func (v *volume) delete(name string) {
 	v.t.Helper()
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := sys.Client.Delete(limited(v.t), intent); err != nil {
-		v.t.Fatal(err)
+		v.t.Error(err)
 	}
 }
 
@@ -255,7 +257,7 @@ func (v *volume) fault(f faults.Fault) string {
 	f.Volume = v.handle
 	id, err := faults.Add(sys.BackingDir(), f)
 	if err != nil {
-		v.t.Fatal(err)
+		v.t.Error(err)
 	}
 	v.t.Cleanup(func() { v.mend(id) })
 	return id

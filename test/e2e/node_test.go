@@ -240,7 +240,7 @@ func TestAFilesystemGrowsWhileItIsInUse(t *testing.T) {
 	if err := unix.Statfs(path, &before); err != nil {
 		t.Fatal(err)
 	}
-	v.grow(name, "640Mi", func() {})
+	v.grow(name, "640Mi")
 	if err := unix.Statfs(path, &after); err != nil {
 		t.Fatal(err)
 	}
