@@ -153,6 +153,68 @@ func (n *node) records() string {
 	return strings.Join(all, "\n")
 }
 
+func TestAnIntentDeletedWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
+	c := newCluster(t)
+	for name, l := range lives {
+		t.Run(name, func(t *testing.T) {
+			total := c.dies(t, l, maxSteps)
+			t.Logf("%d steps", total)
+			t.Run("killed", func(t *testing.T) {
+				for k := int64(1); k <= total; k++ {
+					t.Run(fmt.Sprintf("at step %d", k), func(t *testing.T) {
+						t.Parallel()
+						c.dies(t, l, k)
+					})
+				}
+			})
+		})
+	}
+}
+
+// dies kills the agent at the step on its way to the path, has the intent deleted, and starts another one. It
+// returns how many steps there were.
+func (c *cluster) dies(t *testing.T, l life, killAt int64) int64 {
+	t.Helper()
+	n := c.node(t)
+	n.timeout = 300 * time.Millisecond
+	if l.change != nil {
+		n.driver.inner = "inner"
+	}
+	n.attach(l.volume, "uid-1")
+	var change []func(*volumesv1alpha1.VolumeAttachmentIntent)
+	if l.change != nil {
+		change = append(change, l.change)
+	}
+	i := n.want(l.volume, "data", change...)
+	r := n.launch(killAt)
+	t.Cleanup(r.stop)
+	settled := make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() {
+		defer close(settled)
+		n.reached(ctx, &volumesv1alpha1.NodeVolumeStateList{}, "", n.name, func(o client.Object) bool {
+			line := handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name())
+			return line != nil && line.Capacity != nil
+		})
+	}()
+	select {
+	case <-settled:
+		return r.steps.Load()
+	case <-r.dead:
+		cancel()
+	}
+	n.release(i)
+	b := n.start()
+	n.gone(l.volume)
+	n.nothingLeft()
+	b.stop()
+	if t.Failed() {
+		t.Fatalf("killed at step %d, %s", killAt, r.killedAt)
+	}
+	return killAt
+}
+
 func TestACallOfADeadAgentThatEndsLateIsUndoneBeforeInUseIsCleared(t *testing.T) {
 	c := newCluster(t)
 	n := c.node(t)

@@ -174,10 +174,6 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if err := a.stillMounting(v); err != nil {
 		return err
 	}
-	a.removeEmpty(ctx, r.Stage.Path)
-	if !r.block() {
-		a.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
-	}
 	r.Stage = Stage{Path: r.Stage.Path}
 	return nil
 }
@@ -267,6 +263,11 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	held := handshake.Held{Released: !r.touched(), CallsEnded: r.callsEnded(f.now), Mounted: f.mounted() || a.mountsBusy(v)}
 	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
+	}
+	// Also where no call was made: the agent may have died between making the directory and noting the call.
+	a.removeEmpty(ctx, r.Stage.Path)
+	if !r.block() {
+		a.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
 	}
 	// The disk need not know: a process that comes after believes the API, see gather.
 	r.InUse = false
