@@ -27,7 +27,7 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/status,verbs=update
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // CacheOptions restrict a cache to what the agent of that node may see; asking it for anything else is an error.
 func CacheOptions(nodeName string) cache.Options {

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// The right to read Secrets stands apart, in config/rbac, because clusters may want to narrow it.
 
 const (
 	// sharedDirMode is the kubelet's for directories that it shares with drivers.
