@@ -71,7 +71,7 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err := a.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
 		return fmt.Errorf("removing published path: %w", err)
 	}
-	if err := a.stillMounting(v); err != nil {
+	if err := a.stillMounting(v, f); err != nil {
 		return err
 	}
 	u.Phase, u.Source, u.Device = PhaseNone, "", ""
@@ -79,13 +79,12 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 }
 
 // stillMounting refuses to call something undone that an earlier call of unknown end may yet do: it is undone
-// once more when that call's deadline has passed.
-func (a *Agent) stillMounting(v *volume) error {
-	now := a.now()
-	if !v.record.mayMount(now) {
+// once more when that call's deadline has passed. What counts is when the undoing began.
+func (a *Agent) stillMounting(v *volume, f facts) error {
+	if !v.record.mayMount(f.now) {
 		return nil
 	}
-	return inFlight(v.record.Unfinished, a.Clock.Now().Add(v.record.Unfinished.remaining(now)))
+	return inFlight(v.record.Unfinished, a.Clock.Now().Add(v.record.Unfinished.remaining(f.now)))
 }
 
 func inFlight(c *Call, until time.Time) *problem {
@@ -171,7 +170,7 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if left := table.All(r.Stage.Path); len(left) > 0 {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
 	}
-	if err := a.stillMounting(v); err != nil {
+	if err := a.stillMounting(v, f); err != nil {
 		return err
 	}
 	r.Stage = Stage{Path: r.Stage.Path}
