@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,8 @@ func (w *world) delete(t *testing.T, o client.Object) {
 // counter counts the manager's requests by verb and resource, Events apart.
 type counter struct {
 	next http.RoundTripper
+	// down: the API server cannot be reached.
+	down atomic.Bool
 	mu   sync.Mutex
 	seen map[string]int
 }
@@ -85,6 +88,9 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.mu.Lock()
 		c.seen[what]++
 		c.mu.Unlock()
+	}
+	if c.down.Load() {
+		return nil, errors.New("the API server is down")
 	}
 	return c.next.RoundTrip(r)
 }

@@ -20,10 +20,23 @@ import (
 type begun struct {
 	mu    sync.Mutex
 	since map[types.UID]time.Time
+	// progress is when each driver last got something attached.
+	progress map[string]time.Time
 }
 
-// left is how long to go on saying nothing: until slow has passed, unless the volume had been attached and is not any more.
-func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, attaching bool, now time.Time) time.Duration {
+// attached takes note of a driver's progress.
+func (b *begun) attached(driver string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.progress == nil {
+		b.progress = map[string]time.Time{}
+	}
+	b.progress[driver] = now
+}
+
+// left is how long to go on saying nothing: until slow has passed, unless the volume had been attached and is not any more. While
+// the driver gets other volumes attached this one is in its queue, and the silence may take up to verySlow.
+func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, attaching bool, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !attaching || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
@@ -37,7 +50,11 @@ func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, attaching b
 		}
 		b.since[intent.UID], since = now, now
 	}
-	return max(slow-now.Sub(since), 0)
+	quiet := slow - now.Sub(since)
+	if progress, ok := b.progress[driver]; ok {
+		quiet = max(quiet, min(slow-now.Sub(progress), verySlow-now.Sub(since)))
+	}
+	return max(quiet, 0)
 }
 
 // forget drops an intent that is gone.

@@ -53,6 +53,7 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 		return fmt.Errorf("writing Attached: %w", err)
 	}
 	n.observe(nvs, f.Volume)
+	c.begun.attached(f.Driver, c.Clock.Now())
 	if guard != handshake.GuardNone || stale(f, n, n.candidate()) {
 		n.wait("", "")
 	}

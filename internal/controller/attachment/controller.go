@@ -38,6 +38,9 @@ const Workers = 64
 // then one write of the intent's status is enough.
 const slow = 2 * time.Second
 
+// verySlow is how long that is put off while the driver works through many.
+const verySlow = 5 * slow
+
 // maxRounds bounds one pass. The longest way, an exclusive volume's from node to node, takes seven.
 const maxRounds = 16
 

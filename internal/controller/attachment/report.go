@@ -50,7 +50,7 @@ func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Int
 	if found == nil {
 		return 0, nil
 	}
-	if left := c.begun.left(i.Object, found.Reason == volumesv1alpha1.ReasonAttaching, c.Clock.Now()); left > 0 {
+	if left := c.begun.left(i.Object, f.Driver, found.Reason == volumesv1alpha1.ReasonAttaching, c.Clock.Now()); left > 0 {
 		return left, nil
 	}
 	return 0, c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {

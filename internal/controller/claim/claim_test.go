@@ -1,0 +1,56 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package claim
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+func TestUse(t *testing.T) {
+	now := metav1.Now()
+	intent := func(pinned types.UID, publisher volumesv1alpha1.Publisher, deleting bool) volumesv1alpha1.VolumeAttachmentIntent {
+		i := volumesv1alpha1.VolumeAttachmentIntent{}
+		i.Status.ClaimUID, i.Spec.Publisher = pinned, publisher
+		if deleting {
+			i.DeletionTimestamp = &now
+		}
+		return i
+	}
+	const agent, kubelet = volumesv1alpha1.PublisherAgent, volumesv1alpha1.PublisherKubelet
+	for _, c := range []struct {
+		name     string
+		phase    corev1.PersistentVolumeClaimPhase
+		deleting bool
+		intents  []volumesv1alpha1.VolumeAttachmentIntent
+		want     use
+	}{
+		{"no intent", corev1.ClaimBound, false, nil, unused},
+		{"an intent that is new", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, inUse},
+		{"an intent for a claim that is not bound", corev1.ClaimPending, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
+		{"a new intent for a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
+		{"an intent that is pinned to a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, false)}, inUse},
+		{"an intent that is pinned to an earlier claim of the name", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("other", agent, false)}, unused},
+		{"an intent that the kubelet publishes", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", kubelet, false)}, unused},
+		{"an intent that is leaving", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true)}, leaving},
+		{"one that is leaving and one that stays", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true), intent("this", agent, false)}, inUse},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "this"}, Status: corev1.PersistentVolumeClaimStatus{Phase: c.phase}}
+			if c.deleting {
+				claim.DeletionTimestamp = &now
+			}
+			if got := used(claim, c.intents); got != c.want {
+				t.Errorf("use %d, want %d", got, c.want)
+			}
+		})
+	}
+}

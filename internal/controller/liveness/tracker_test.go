@@ -1,0 +1,64 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// lease that was renewed at that second of the agent's clock, whatever that is.
+func lease(second int64) *coordinationv1.Lease {
+	at := metav1.NewMicroTime(time.Unix(second, 0))
+	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](40)}}
+}
+
+func TestAnAgentIsSilentOnceItsLeaseWasNotRenewedForItsDuration(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	if !tracker.Observe("a", lease(5)) {
+		t.Error("the first word of an agent wakes nobody")
+	}
+	step := func(d time.Duration) { c.SetTime(c.Now().Add(d)) }
+	step(30 * time.Second)
+	if s := tracker.Silence("a"); s != -10*time.Second {
+		t.Errorf("after 30 s the silence is %s", s)
+	}
+	if tracker.Observe("a", lease(15)) {
+		t.Error("a renewal in time wakes the node")
+	}
+	step(40 * time.Second)
+	if s := tracker.Silence("a"); s != 0 {
+		t.Errorf("40 s after the renewal the silence is %s", s)
+	}
+	if tracker.Observe("a", lease(15)) {
+		t.Error("the same renewal seen again brings the agent back")
+	}
+	if !tracker.Observe("a", lease(3)) {
+		t.Error("a renewal after the silence does not bring the agent back, because its clock went backwards")
+	}
+	if s := tracker.Silence("a"); s != -40*time.Second {
+		t.Errorf("after the agent came back the silence is %s", s)
+	}
+}
+
+func TestAnAgentThatWasNeverHeardHasItsTime(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	if s := tracker.Silence("a"); s != -DefaultDuration {
+		t.Errorf("silence %s", s)
+	}
+	c.SetTime(c.Now().Add(DefaultDuration))
+	if s := tracker.Silence("a"); s != 0 {
+		t.Errorf("silence %s", s)
+	}
+}

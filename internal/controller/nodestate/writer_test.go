@@ -1,0 +1,169 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package nodestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const node = "node-a"
+
+// writer over one NodeVolumeState; update, when not nil, comes before each write.
+func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Client) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := volumesv1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).
+		WithObjects(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if update != nil {
+					if err := update(c); err != nil {
+						return err
+					}
+				}
+				return c.Update(ctx, o, opts...)
+			},
+		}).Build()
+	return &Writer{Client: c, Reader: c}, c
+}
+
+func addEntry(name, padding string) Mutation {
+	return func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		return func(nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Spec.Attachments = append(nvs.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: name, FSType: padding})
+		}, nil
+	}
+}
+
+func TestChangesThatWaitGoOutTogether(t *testing.T) {
+	const many = 100
+	writes := 0
+	inFlight, first := make(chan struct{}), make(chan struct{})
+	w, _ := writer(t, func(client.Client) error {
+		// One write at a time: nobody else counts meanwhile.
+		if writes++; writes == 1 {
+			close(inFlight)
+			<-first
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	apply := func(i int) {
+		wg.Go(func() {
+			if _, err := w.Apply(t.Context(), node, addEntry(fmt.Sprint(i), "")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	apply(0)
+	<-inFlight
+	for i := 1; i < many; i++ {
+		apply(i)
+	}
+	for waiting := 0; waiting < many-1; goruntime.Gosched() {
+		w.mu.Lock()
+		waiting = len(w.waiting[node])
+		w.mu.Unlock()
+	}
+	close(first)
+	wg.Wait()
+	nvs, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil })
+	if err != nil || len(nvs.Spec.Attachments) != many {
+		t.Errorf("%d entries, %v", len(nvs.Spec.Attachments), err)
+	}
+	if writes != 2 {
+		t.Errorf("%d writes for %d changes, of which all but the first waited", writes, many)
+	}
+}
+
+func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
+	conflicts := 1
+	w, _ := writer(t, func(c client.Client) error {
+		if conflicts == 0 {
+			return nil
+		}
+		conflicts--
+		other := &volumesv1alpha1.NodeVolumeState{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: node}, other); err != nil {
+			return err
+		}
+		other.Spec.Fences = 7
+		if err := c.Update(t.Context(), other); err != nil {
+			return err
+		}
+		return apierrors.NewConflict(schema.GroupResource{}, node, errors.New("somebody else was first"))
+	})
+	var seen []int64
+	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		seen = append(seen, nvs.Spec.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+	})
+	if err != nil || nvs.Spec.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
+		t.Errorf("fences %d, seen %v, %v", nvs.Spec.Fences, seen, err)
+	}
+}
+
+func TestAChangeThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+	w, _ := writer(t, nil)
+	refused := errors.New("refused")
+	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, refused }); !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+	if nvs, err := w.Apply(t.Context(), node, addEntry("v", "")); err != nil || len(nvs.Spec.Attachments) != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
+	w, _ := writer(t, func(client.Client) error { return errors.New("written") })
+	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAChangeOfANodeWithoutStateIsRefused(t *testing.T) {
+	w, _ := writer(t, nil)
+	if _, err := w.Apply(t.Context(), "other", addEntry("v", "")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
+	w, _ := writer(t, nil)
+	if _, err := w.Apply(t.Context(), node, addEntry("big", strings.Repeat("x", SizeLimit-1000))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Apply(t.Context(), node, addEntry("more", strings.Repeat("x", 2000))); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	nvs, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		return func(nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
+		}, nil
+	})
+	if err != nil || nvs.Spec.Attachments[0].State != volumesv1alpha1.AttachmentDetaching {
+		t.Errorf("Detaching does not fit: %v", err)
+	}
+}
