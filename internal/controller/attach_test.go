@@ -116,6 +116,26 @@ func anAPIServerThatIsAwayIsWaitedFor(t *testing.T, w *world) {
 	}
 }
 
+func aVolumeThatTheAgentCannotLetGoOfStays(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	a := w.node(t, "kept")
+	w.volume(t, "kept", volumeOptions{})
+	w.volume(t, "kept-marker", volumeOptions{})
+	intent := w.intent(t, "kept", "kept", "kept")
+	until(t, w, intent, "the intent is Ready", isReady)
+	a.set(func() { a.keeps = true })
+	w.delete(t, intent)
+	// What came later has gone through, so this one has been looked at.
+	w.attached(t, w.intent(t, "kept-marker", "kept", "kept-marker"))
+	until(t, w, attachmentOf("kept", "kept"), "the attachment stays and is held", held)
+	until(t, w, intent, "the intent stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return exists(i) && i.DeletionTimestamp != nil
+	})
+	a.set(func() { a.keeps = false })
+	gone(t, w, intent)
+	gone(t, w, attachmentOf("kept", "kept"))
+}
+
 func twoIntentsOnOneNodeAreReleasedOneByOne(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	w.node(t, "two")

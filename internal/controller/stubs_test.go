@@ -146,16 +146,12 @@ type agent struct {
 	mu sync.Mutex
 	// keeps: the volumes are not let go of, as if the driver hung.
 	keeps bool
-	// idle: nothing is taken into use.
-	idle bool
-	// boot of the node.
-	boot string
-	poke chan struct{}
+	poke  chan struct{}
 }
 
 // agent runs until the test ends or it is stopped. It first waits for its NodeVolumeState.
 func (w *world) agent(t *testing.T, node string) *agent {
-	a := &agent{client: w.client, node: node, t: t, boot: "boot-1", poke: make(chan struct{}, 100)}
+	a := &agent{client: w.client, node: node, t: t, poke: make(chan struct{}, 100)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	a.stop = sync.OnceFunc(func() { cancel(); <-done })
@@ -220,7 +216,7 @@ func (a *agent) report(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := nvs.DeepCopy()
-	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, a.boot
+	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady})
 	a.use(nvs, intents.Items)
 	if same(before.Status, nvs.Status) {
@@ -254,7 +250,7 @@ func (a *agent) use(nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alp
 	for _, e := range nvs.Spec.Attachments {
 		v := handshake.VolumeOf(nvs, e.VolumeName)
 		switch {
-		case e.State != volumesv1alpha1.AttachmentAttached || !wanted[e.VolumeName] || v == nil && a.idle:
+		case e.State != volumesv1alpha1.AttachmentAttached || !wanted[e.VolumeName]:
 		case v != nil && v.AttachmentUID != e.AttachmentUID:
 			// The old one is let go of first.
 		default:

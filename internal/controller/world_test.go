@@ -97,10 +97,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // describeRequest names a single object's request, such as "PATCH volumeattachments"; empty for what is not counted.
 func describeRequest(r *http.Request) string {
-	var parts []string
-	for _, p := range strings.Split(strings.Trim(r.URL.Path, "/"), "/") {
-		parts = append(parts, p)
-	}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(parts) > 1 && parts[0] == "api" {
 		parts = parts[2:]
 	} else if len(parts) > 2 {

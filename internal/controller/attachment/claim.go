@@ -126,7 +126,7 @@ func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, lease *co
 		return nil, err
 	}
 	if guard := c.Protocol.MayMoveClaim(f.Claim, holder.State, va); guard != handshake.GuardNone {
-		n.wait(volumesv1alpha1.ReasonVolumeInUse, held(f, n, holder, guard))
+		n.wait(volumesv1alpha1.ReasonVolumeInUse, held(n, holder, guard))
 		return nil, nil
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.MovedFromAnnotation, holder.Name)
@@ -156,7 +156,7 @@ func (c *Controller) fence(ctx context.Context, f *Facts, lease *coordinationv1.
 		return nil, fmt.Errorf("fencing node %s: %w", from.Name, err)
 	}
 	if guard != handshake.GuardNone {
-		to.wait(volumesv1alpha1.ReasonVolumeInUse, held(f, to, from, guard))
+		to.wait(volumesv1alpha1.ReasonVolumeInUse, held(to, from, guard))
 		return nil, nil
 	}
 	delete(lease.Annotations, volumesv1alpha1.MovedFromAnnotation)

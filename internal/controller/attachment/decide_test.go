@@ -221,7 +221,7 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 func TestHoldersOfOtherNamespacesAreCountedNotNamed(t *testing.T) {
 	f := Facts{Volume: "v", Exclusive: true, Nodes: []*Node{on("a", wanted("mine", "theirs"), entry(handshake.Attached, "1"))}}
 	f.Nodes[0].Wanted[1].Object.Namespace = "secret"
-	message := holder(&f, f.Nodes[0], "default")
+	message := holder(f.Nodes[0], "default")
 	if !strings.Contains(message, "default/mine") || strings.Contains(message, "theirs") || !strings.Contains(message, "1 intents of other namespaces") {
 		t.Errorf("message: %s", message)
 	}

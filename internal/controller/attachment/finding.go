@@ -115,10 +115,10 @@ func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
 // findHolder: an exclusive volume is somewhere else, or somebody else comes first.
 func findHolder(f *Facts, n *Node, i *Intent) *Finding {
 	if blocking := blockers(f, n); len(blocking) > 0 {
-		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(f, blocking[0], i.Object.Namespace))
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(blocking[0], i.Object.Namespace))
 	}
 	if first := choose(f); f.Exclusive && first != nil && first != n {
-		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(f, first, i.Object.Namespace))
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(first, i.Object.Namespace))
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func findProgress(n *Node) *Finding {
 }
 
 // held explains why the claim cannot leave its holder m for n.
-func held(f *Facts, n, m *Node, guard handshake.Guard) string {
+func held(n, m *Node, guard handshake.Guard) string {
 	namespace := ""
 	if i := n.candidate(); i != nil {
 		namespace = i.Object.Namespace
@@ -148,11 +148,11 @@ func held(f *Facts, n, m *Node, guard handshake.Guard) string {
 	if guard == handshake.GuardReported {
 		return fmt.Sprintf("the volume was last on node %s, whose agent has not reported that it let go of it", m.Name)
 	}
-	return holder(f, m, namespace)
+	return holder(m, namespace)
 }
 
 // holder names who has, or comes first for, an exclusive volume. Intents of other namespaces are counted, not named.
-func holder(f *Facts, m *Node, namespace string) string {
+func holder(m *Node, namespace string) string {
 	var names []string
 	foreign := 0
 	count := func(intents []*Intent, suffix string) {
@@ -187,7 +187,8 @@ func holder(f *Facts, m *Node, namespace string) string {
 // refusal of an intent that another one keeps out.
 func refusal(f *Facts, i *Intent) *Finding {
 	for _, n := range f.Nodes {
-		for _, first := range append(append([]*Intent{}, n.Wanted...), n.Leaving...) {
+		if users := append(append([]*Intent{}, n.Wanted...), n.Leaving...); len(users) > 0 {
+			first := users[0]
 			who := "an intent of another namespace"
 			if first.Object.Namespace == i.Object.Namespace {
 				who = "intent " + first.name()

@@ -162,7 +162,7 @@ func (c *Controller) addAnswers(f *Facts, n *Node) {
 	}
 }
 
-func (n *Node) addAttachment(va *storagev1.VolumeAttachment) *Attachment {
+func (n *Node) addAttachment(va *storagev1.VolumeAttachment) {
 	a := Attachment{
 		Name: va.Name, ResourceVersion: va.ResourceVersion, Finalizers: va.Finalizers,
 		Attachment:  handshake.AttachmentFrom(va),
@@ -171,10 +171,9 @@ func (n *Node) addAttachment(va *storagev1.VolumeAttachment) *Attachment {
 	_, a.Held = va.Annotations[volumesv1alpha1.HoldAnnotation]
 	if i := slices.IndexFunc(n.Attachments, func(b Attachment) bool { return b.Name == a.Name }); i >= 0 {
 		n.Attachments[i] = a
-		return &n.Attachments[i]
+		return
 	}
 	n.Attachments = append(n.Attachments, a)
-	return &n.Attachments[len(n.Attachments)-1]
 }
 
 // gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
