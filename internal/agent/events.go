@@ -73,6 +73,6 @@ func (a *Agent) announcePublished(_ *volume, f facts, u Use) {
 
 func (a *Agent) announceExpanded(v *volume, f facts) {
 	for _, i := range f.wanting() {
-		a.event(i, corev1.EventTypeNormal, eventResized, "Expand", "the node sees "+v.record.Capacity.String())
+		a.event(i, corev1.EventTypeNormal, eventResized, "Expand", "the node sees "+text(v.record.Capacity))
 	}
 }

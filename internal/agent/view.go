@@ -210,13 +210,19 @@ func (v *volume) expandedVerdict(f facts, i *volumesv1alpha1.VolumeAttachmentInt
 		return nil
 	}
 	if f.entry != nil && f.entry.Capacity != nil && f.entry.Capacity.Cmp(*capacity) > 0 && f.expands {
-		return &verdict{reason: volumesv1alpha1.ReasonExpanding, message: fmt.Sprintf("growing from %s to %s", capacity, f.entry.Capacity)}
+		return &verdict{reason: volumesv1alpha1.ReasonExpanding, message: fmt.Sprintf("growing from %s to %s", text(capacity), text(f.entry.Capacity))}
 	}
 	grew := i.Status.Capacity != nil && capacity.Cmp(*i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
-		return &verdict{ok: true, reason: volumesv1alpha1.ReasonExpanded, message: "the node sees " + capacity.String()}
+		return &verdict{ok: true, reason: volumesv1alpha1.ReasonExpanded, message: "the node sees " + text(capacity)}
 	}
 	return nil
+}
+
+// text of a quantity that others read too: String keeps what it made inside the quantity.
+func text(q *resource.Quantity) string {
+	own := q.DeepCopy()
+	return own.String()
 }
 
 // apply writes the view into the intent's status.

@@ -48,7 +48,7 @@ var stages = []stage{
 	{method: "NodeStageVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	{method: "NodePublishVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	// A device grows without the capability that the kernel asks for to grow a mounted ext4.
-	{method: "NodeExpandVolume", before: (*volume).wantReady, act: (*volume).askMore, after: (*volume).hasGrown,
+	{method: "NodeExpandVolume", before: (*volume).wantCapacity, act: (*volume).askMore, after: (*volume).hasGrown,
 		change: []func(*corev1.PersistentVolumeClaim){asBlock},
 		stalls: append([]codes.Code{codes.OutOfRange, codes.NotFound}, invalid...)},
 	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
@@ -96,6 +96,14 @@ func (s stage) play(v *volume, code codes.Code) {
 func (v *volume) want() { v.current = v.intent(nodeA) }
 
 func (v *volume) wantReady() { v.want(); v.isReady() }
+
+// wantCapacity waits for the first expansion too, which follows each stage in case the volume grew meanwhile.
+func (v *volume) wantCapacity() {
+	v.want()
+	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return system.Ready(intent) && intent.Status.Capacity != nil
+	})
+}
 
 func (v *volume) drop() { v.delete(v.current) }
 

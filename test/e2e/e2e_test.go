@@ -55,6 +55,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	for _, found := range raced() {
+		fmt.Println("FAIL: a program raced or panicked:", found)
+		code = 1
+	}
 	if err := sys.Down(context.Background()); err != nil {
 		fmt.Println("FAIL: stopping the system:", err)
 		code = 1
@@ -90,23 +94,25 @@ func start(ctx context.Context) error {
 	return nil
 }
 
-// TestZNoProgramRaced runs last: what the race detector found stands in the logs of the programs.
-func TestZNoProgramRaced(t *testing.T) {
+// raced says what the race detector found, or who panicked: it stands in the logs of the programs.
+func raced() []string {
 	logs, err := filepath.Glob(filepath.Join(sys.Dir, "logs", "*.log"))
 	if err != nil || len(logs) == 0 {
-		t.Fatalf("no logs of the programs: %v", err)
+		return []string{fmt.Sprintf("no logs of the programs: %v", err)}
 	}
+	var found []string
 	for _, log := range logs {
 		content, err := os.ReadFile(log)
 		if err != nil {
-			t.Fatal(err)
+			found = append(found, err.Error())
 		}
 		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "Observed a panic"} {
 			if i := strings.Index(string(content), bad); i >= 0 {
-				t.Errorf("%s: %s", log, content[i:min(len(content), i+4000)])
+				found = append(found, log+": "+string(content[i:min(len(content), i+4000)]))
 			}
 		}
 	}
+	return found
 }
 
 // volume is one claim of a test.

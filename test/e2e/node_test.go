@@ -63,15 +63,11 @@ func TestAMountThatSomebodyRemovedIsPutBack(t *testing.T) {
 	if err := sys.AwaitEvent(limited(t), namespace, name, volumesv1alpha1.ReasonMountLost); err != nil {
 		t.Fatal(err)
 	}
-	v.ready(name)
-	write(t, path)
-	after, err := system.MountIDs(sys.Dir)
-	if err != nil {
+	if err := sys.AwaitMount(limited(t), path, before[path]); err != nil {
 		t.Fatal(err)
 	}
-	if after[path] == 0 || after[path] == before[path] {
-		t.Errorf("mount of %s before %d, after %d", path, before[path], after[path])
-	}
+	v.ready(name)
+	write(t, path)
 }
 
 func TestAFullDiskUnderTheAgentsRootIsToldAndOvercome(t *testing.T) {
@@ -165,9 +161,9 @@ func withPersistentVolume(t *testing.T, fsType string) func(*corev1.PersistentVo
 	}
 }
 
-func TestAFilesystemThatNobodyKnowsIsNamed(t *testing.T) {
+func TestAFilesystemThatTheDriverDoesNotKnowIsNamed(t *testing.T) {
 	v := newVolume(t, withPersistentVolume(t, "nosuchfs"))
-	intent := v.await(v.intent(nodeA), system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonUnknownFSType))
+	intent := v.await(v.intent(nodeA), system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed))
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
 		t.Errorf("the condition does not name the filesystem: %s", got)
 	}

@@ -6,12 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 package system
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/mount-utils"
 )
 
@@ -47,6 +50,19 @@ func MountIDs(dir string) (map[string]uint64, error) {
 		ids[path] = stat.Mnt_id
 	}
 	return ids, nil
+}
+
+// AwaitMount waits until something is mounted at path under another number than old. The kernel's notice
+// of a changed mount table cannot be missed by looking again and again, so that is what it does.
+func (s *System) AwaitMount(ctx context.Context, path string, old uint64) error {
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
+		ids, err := MountIDs(filepath.Dir(path))
+		return ids[path] != 0 && ids[path] != old, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for a mount at %s: %w", path, err)
+	}
+	return nil
 }
 
 // LoopDevicesOn lists the loop devices whose backing file stands (or stood, before it was unlinked) below dir.
