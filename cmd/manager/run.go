@@ -24,8 +24,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/cached"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;create;update
-
 // coexist is the attach mode beside upstream's attach/detach controller.
 const coexist = "Coexist"
 

@@ -17,7 +17,6 @@ import (
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/finalizers,verbs=update
 
 // ensureFinalizer sets the release finalizer where the admission policy has not: nothing is attached for
 // an intent that could vanish without being released. It says whether it wrote.

@@ -25,7 +25,6 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;list;watch;create;update;delete
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/finalizers,verbs=update
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;list;watch
 
 // create makes the state of a node: with the Node, and for a Node that is gone while an attachment of
