@@ -13,7 +13,7 @@ import (
 type actKind uint8
 
 const (
-	actNone actKind = iota
+	_ actKind = iota
 	// attacher and world
 	actPublish
 	actStatusAttached

@@ -22,7 +22,10 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-func main() {
+func main() { os.Exit(status()) }
+
+// status is the exit status: deferred calls have run when the program exits.
+func status() int {
 	var b bench
 	dir := flag.String("dir", "/tmp/hawser-bench", "folder of the cluster; must not exist")
 	flag.IntVar(&b.rounds, "rounds", 40, "volumes measured one at a time")
@@ -34,8 +37,9 @@ func main() {
 	b.out = os.Stdout
 	if err := b.run(ctx, *dir); err != nil {
 		fmt.Fprintln(os.Stderr, "bench failed:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 type bench struct {

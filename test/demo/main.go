@@ -29,15 +29,19 @@ const (
 	stepLimit    = 2 * time.Minute
 )
 
-func main() {
+func main() { os.Exit(status()) }
+
+// status is the exit status: deferred calls have run when the program exits.
+func status() int {
 	dir := flag.String("dir", "/tmp/hawser-demo", "folder of the cluster; must not exist")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *dir, os.Getenv("KEEP") == "1", os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "demo failed:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, dir string, keep bool, out io.Writer) (err error) {

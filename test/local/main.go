@@ -8,23 +8,26 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"flag"
-
 	"github.com/hawser-io/hawser/test/system"
 )
 
-func main() {
+func main() { os.Exit(status()) }
+
+// status is the exit status: deferred calls have run when the program exits.
+func status() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, args []string) error {

@@ -137,7 +137,7 @@ func (l Layout) ports() (Ports, error) {
 func freePorts(count int) ([]int, error) {
 	ports := make([]int, 0, count)
 	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			return nil, fmt.Errorf("choosing a port: %w", err)
 		}

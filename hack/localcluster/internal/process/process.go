@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 package process
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,8 @@ func (d Directory) Start(spec Spec) (<-chan error, error) {
 	}
 	defer func() { _ = log.Close() }() // the child has its own descriptor
 
-	cmd := exec.Command(spec.Program, spec.Args...) // not bound to a context: it outlives the caller
+	// Bound to no context of the caller: it outlives the caller.
+	cmd := exec.CommandContext(context.Background(), spec.Program, spec.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

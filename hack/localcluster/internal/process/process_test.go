@@ -6,10 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package process
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 func start(t *testing.T, d Directory, script string) (Record, <-chan error) {
@@ -95,10 +98,11 @@ func TestStartLeavesARunningProcessAsItIs(t *testing.T) {
 // awaitFile waits for a file that the shell makes.
 func awaitFile(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(path)
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s never appeared: %v", path, err)
 	}
-	t.Fatalf("%s never appeared", path)
 }
