@@ -17,7 +17,7 @@ run() { # DIRECTORY PACKAGES...
 	local directory=$1
 	shift
 	(cd "$directory" && go test -race -v -timeout 25m "$@" 2>&1) | tee -a "$log" |
-		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^visited|^# |cannot|undefined'
+		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE| states, |^# |\.go:[0-9]+:[0-9]+: '
 	[[ ${PIPESTATUS[0]} -eq 0 ]] || failed=1
 }
 

@@ -36,6 +36,11 @@ const (
 	// ExclusiveClaimLabel marks the Leases that are claims of exclusive volumes.
 	ExclusiveClaimLabel = "volumes.hawser.io/exclusive-claim"
 
+	// CutsAccessAnnotation on a CSIDriver, with the value "true", is its operator's word that the driver's
+	// ControllerUnpublishVolume cuts the node's access to the volume at once, whatever the node still does.
+	// Without it a detach that was not released by the agent is recorded as unprotected.
+	CutsAccessAnnotation = "volumes.hawser.io/unpublish-cuts-access"
+
 	// VolumeNameAnnotation on an exclusive claim is the unique name of its volume.
 	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
 

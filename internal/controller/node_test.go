@@ -109,6 +109,8 @@ func aNodeOutOfServiceGivesItsVolumesUpAndGetsNothingBackBeforeItReported(t *tes
 	})
 	if e := state.Spec.Attachments[0].Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint || e.BootID != "boot-1" || !strings.Contains(e.Message, "dead") {
 		t.Errorf("evidence: %s", dump(e))
+	} else if !e.Unprotected {
+		t.Error("nobody vouches that the driver cuts the node's access, and the evidence does not say so")
 	}
 	until(t, w, attachmentOf("forced", "dead"), "the attachment's name stays taken", func(va *storagev1.VolumeAttachment) bool {
 		return exists(va) && va.DeletionTimestamp != nil && len(va.Finalizers) == 1 && va.Finalizers[0] == volumesv1alpha1.ForcedAwayFinalizer
@@ -129,6 +131,11 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	a := w.node(t, "timed")
 	w.volume(t, "timed", volumeOptions{})
 	w.volume(t, "untimed", volumeOptions{})
+	cutting := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{
+		Name: driverName, Annotations: map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"},
+	}}
+	w.create(t, cutting)
+	defer w.delete(t, cutting)
 	timed := newIntent("timed", "timed", "timed")
 	timed.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
 	w.create(t, timed)
@@ -153,7 +160,7 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	state := until(t, w, stateOf("timed"), "the first volume is forced away", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return entryIn(s, "timed").DetachedTime != nil
 	})
-	if e := entryIn(state, "timed").Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+	if e := entryIn(state, "timed").Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout || e.Unprotected {
 		t.Errorf("evidence: %s", dump(e))
 	}
 	gone(t, w, timed)

@@ -51,6 +51,8 @@ var stages = []stage{
 	{method: "NodeExpandVolume", before: (*volume).wantCapacity, act: (*volume).askMore, after: (*volume).hasGrown,
 		change: []func(*corev1.PersistentVolumeClaim){asBlock},
 		stalls: append([]codes.Code{codes.OutOfRange, codes.NotFound}, invalid...)},
+	// The intent is gone before the driver is asked to unpublish; the one that waits on another node tells.
+	{method: "ControllerUnpublishVolume", before: (*volume).wantReady, act: (*volume).move, after: (*volume).isReady, done: []codes.Code{codes.NotFound}},
 	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
 	{method: "NodeUnstageVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
 }
@@ -107,6 +109,12 @@ func (v *volume) wantCapacity() {
 
 func (v *volume) drop() { v.delete(v.current) }
 
+// move lets go of the volume on one node and wants it on the other.
+func (v *volume) move() {
+	v.drop()
+	v.current = v.intent(nodeB)
+}
+
 func (v *volume) askMore() { v.request("64Mi") }
 
 // see waits until the intent carries the driver's words, and Stalled where no retry can mend it.
@@ -140,10 +148,13 @@ func (v *volume) expect(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool)
 	}
 }
 
-// tells says whether an intent carries the driver's words in lastError with a count of attempts.
+// tells says whether an intent carries the driver's words: in lastError with a count of attempts, or in
+// Ready where it waits for what fails on another node.
 func tells(intent *volumesv1alpha1.VolumeAttachmentIntent, words string) bool {
-	e := intent.Status.LastError
-	return e != nil && strings.Contains(e.Message, words) && e.Attempts >= 1
+	if e := intent.Status.LastError; e != nil && strings.Contains(e.Message, words) && e.Attempts >= 1 {
+		return true
+	}
+	return intent.Spec.NodeName == nodeB && strings.Contains(conditionOf(intent, volumesv1alpha1.ConditionReady), words)
 }
 
 // grow asks for a larger claim and waits until the intent says that the node sees it.

@@ -106,6 +106,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 		if c.Protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
 			return nil, nil
 		}
+		why.Unprotected = forced && !f.CutsAccess
 		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
 		evidence = why
 		entry := detachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
@@ -132,5 +133,9 @@ func (c *Controller) tellDetach(f *Facts, nvs *volumesv1alpha1.NodeVolumeState, 
 	if evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
 		kind = corev1.EventTypeNormal
 	}
-	c.Events.Eventf(nvs, nil, kind, "DetachingVolume", "Detach", "detaching %s on evidence %s: %s", f.Volume, evidence.Type, evidence.Message)
+	note := ""
+	if evidence.Unprotected {
+		note = "; unprotected: the driver is not known to cut the node's access"
+	}
+	c.Events.Eventf(nvs, nil, kind, "DetachingVolume", "Detach", "detaching %s on evidence %s: %s%s", f.Volume, evidence.Type, evidence.Message, note)
 }

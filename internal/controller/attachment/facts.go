@@ -30,8 +30,10 @@ type Facts struct {
 	SingleUser bool
 	// AttachRequired is false for drivers that know no attach.
 	AttachRequired bool
-	FSGroupPolicy  storagev1.FSGroupPolicy
-	Claim          handshake.Claim
+	// CutsAccess: the driver's unpublish is known to cut the node's access.
+	CutsAccess    bool
+	FSGroupPolicy storagev1.FSGroupPolicy
+	Claim         handshake.Claim
 	// Nodes in order of name: every node that has anything to do with the volume.
 	Nodes []*Node
 }

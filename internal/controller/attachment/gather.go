@@ -221,6 +221,7 @@ func (c *Controller) gatherDriver(ctx context.Context, f *Facts) error {
 		return nil
 	}
 	f.AttachRequired = driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
+	f.CutsAccess = driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] == "true"
 	if driver.Spec.FSGroupPolicy != nil {
 		f.FSGroupPolicy = *driver.Spec.FSGroupPolicy
 	}
