@@ -50,11 +50,50 @@ func (b *bench) prepare(ctx context.Context) error {
 			return fmt.Errorf("creating %s: %w", object.GetName(), err)
 		}
 	}
-	b.say("formatting %d volumes by publishing each once", b.mass)
+	if err := b.fresh(ctx); err != nil {
+		return err
+	}
+	b.say("\nformatting %d volumes by publishing each once", b.mass)
 	if err := b.all(ctx, b.publish); err != nil {
 		return err
 	}
 	return b.all(ctx, b.undo)
+}
+
+// fresh measures volumes that come alone and were never attached: their exclusive claims are made too, which
+// stay for later attachments, and they are formatted.
+func (b *bench) fresh(ctx context.Context) error {
+	count := min(10, b.mass)
+	var times []time.Duration
+	var requests []system.Request
+	for i := range count {
+		mark, err := b.Mark()
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := b.publish(ctx, i); err != nil {
+			return err
+		}
+		times = append(times, time.Since(begin))
+		if err := b.settled(ctx); err != nil {
+			return err
+		}
+		asked, err := b.Requests(mark)
+		if err != nil {
+			return err
+		}
+		requests = append(requests, asked...)
+	}
+	b.say("\none volume at a time, never used before, so formatted too")
+	b.say("  intent created -> Ready             %s", percentiles(times))
+	b.requestTable("new intent to Ready, never used before", requests, count)
+	for i := range count {
+		if err := b.undo(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func claim(i int) *corev1.PersistentVolumeClaim {
