@@ -49,8 +49,7 @@ var stages = []stage{
 	{method: "NodePublishVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	// A device grows without the capability that the kernel asks for to grow a mounted ext4.
 	{method: "NodeExpandVolume", before: (*volume).wantCapacity, act: (*volume).askMore, after: (*volume).hasGrown,
-		change: []func(*corev1.PersistentVolumeClaim){asBlock},
-		stalls: append([]codes.Code{codes.OutOfRange, codes.NotFound}, invalid...)},
+		change: []func(*corev1.PersistentVolumeClaim){asBlock}},
 	// The intent is gone before the driver is asked to unpublish; the one that waits on another node tells.
 	{method: "ControllerUnpublishVolume", before: (*volume).wantReady, act: (*volume).move, after: (*volume).isReady, done: []codes.Code{codes.NotFound}},
 	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
