@@ -35,6 +35,10 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 			return nil, err
 		}
 		guard = c.Protocol.MayWriteAttached(state, n.Name, f.Exclusive, claim, handshake.AttachmentFrom(va))
+		if guard == handshake.GuardNone && a != nil && !isHeld(va) {
+			// One that was made anew meanwhile: upstream could delete it under a mount.
+			guard = handshake.GuardAttachmentLive
+		}
 		if guard != handshake.GuardNone {
 			f.Claim = claim
 			return nil, nil

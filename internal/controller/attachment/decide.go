@@ -228,8 +228,11 @@ func bringIn(f *Facts, n *Node) []Step {
 	case i == nil:
 		return nil
 	case n.State.Entry.State == handshake.Attached:
-		if stale(f, n, i) {
-			return []Step{{Act: Confirm, Node: n, Attachment: n.attachmentOf(n.State.Entry.UID)}}
+		switch a := n.attachmentOf(n.State.Entry.UID); {
+		case a != nil && !a.Held:
+			return []Step{{Act: Hold, Node: n, Attachment: a}}
+		case stale(f, n, i):
+			return []Step{{Act: Confirm, Node: n, Attachment: a}}
 		}
 		return nil
 	case !ready(f, n):

@@ -119,6 +119,7 @@ func TestDecide(t *testing.T) {
 		{"a terminating attachment is waited out", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached", "terminating"))}}, ""},
 		{"of two attachments the one that stays is taken", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), va("2", "held", "attached"))}}, "Confirm a 2"},
 		{"what is attached and wanted stays", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, ""},
+		{"what is attached and lost its hold is held again", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, "Hold a 1"},
 		{"a foreign attachment that nobody wants is not touched", Facts{Nodes: []*Node{on("a", va("1", "attached"))}}, ""},
 		{"a node whose act was refused is left alone", Facts{Nodes: []*Node{on("a", wanted("i"), waits), on("b", wanted("j"))}}, "Attach b"},
 

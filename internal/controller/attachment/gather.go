@@ -168,12 +168,18 @@ func (n *Node) addAttachment(va *storagev1.VolumeAttachment) {
 		Attachment:  handshake.AttachmentFrom(va),
 		AttachError: va.Status.AttachError, DetachError: va.Status.DetachError,
 	}
-	_, a.Held = va.Annotations[volumesv1alpha1.HoldAnnotation]
+	a.Held = isHeld(va)
 	if i := slices.IndexFunc(n.Attachments, func(b Attachment) bool { return b.Name == a.Name }); i >= 0 {
 		n.Attachments[i] = a
 		return
 	}
 	n.Attachments = append(n.Attachments, a)
+}
+
+// isHeld says whether Hawser counts on the attachment.
+func isHeld(va *storagev1.VolumeAttachment) bool {
+	_, held := va.Annotations[volumesv1alpha1.HoldAnnotation]
+	return held
 }
 
 // gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
