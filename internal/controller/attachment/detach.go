@@ -50,7 +50,7 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 	if s.Attachment != nil {
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
-	return c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
 		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			return &volumesv1alpha1.DetachEvidence{
 				Type:    volumesv1alpha1.EvidenceAgentReleased,
@@ -62,6 +62,10 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 		}
 		return c.confirmEvidence(ctx, s.Node)
 	})
+	if err != nil && s.Evidence {
+		c.doubt(s.Node)
+	}
+	return err
 }
 
 // markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or not,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +49,15 @@ func (u *unready) duration(node string, now time.Time) (time.Duration, bool) {
 	defer u.mu.Unlock()
 	since, ok := u.since[node]
 	return now.Sub(since), ok
+}
+
+// restart counts anew for a node that is not Ready: while it cannot be read it counts as Ready.
+func (u *unready) restart(node string, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.since[node]; known {
+		u.since[node] = now
+	}
 }
 
 func isReady(node *corev1.Node) bool {
@@ -87,18 +97,44 @@ func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// confirmEvidence looks again at the Node itself, read live. One that cannot be read is no evidence.
+// confirmEvidence looks again at the Node itself, and where there is none at its agent's Lease, read live. What cannot be
+// read is no evidence.
 func (c *Controller) confirmEvidence(ctx context.Context, n *Node) (*volumesv1alpha1.DetachEvidence, error) {
 	node := &corev1.Node{}
 	err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		node = nil
+		if err := c.hear(ctx, n.Name); err != nil {
+			return nil, err
+		}
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", n.Name, err)
 	}
-	evidence, _ := c.evidence(n, node)
-	return evidence, nil
+	n.Evidence, n.EvidenceDue = c.evidence(n, node)
+	return n.Evidence, nil
+}
+
+// hear reads the agent's Lease: an agent is not silent because a watch lags.
+func (c *Controller) hear(ctx context.Context, node string) error {
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+	err := c.Reader.Get(ctx, key, lease)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the Lease of node %s: %w", node, err)
+	}
+	c.Tracker.Observe(node, lease)
+	return nil
+}
+
+// doubt begins every wait for evidence anew after the API server could not be asked: who could not be heard
+// meanwhile has not been silent.
+func (c *Controller) doubt(n *Node) {
+	c.unready.restart(n.Name, c.Clock.Now())
+	c.Tracker.Forget(n.Name)
 }
 
 func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {

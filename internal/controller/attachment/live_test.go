@@ -6,8 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +20,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
@@ -63,5 +68,56 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 		if attached := n.State.Entry.State == handshake.Attached; attached != held {
 			t.Errorf("held %v, attached %v", held, attached)
 		}
+	}
+}
+
+func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
+	renewed := metav1.NowMicro()
+	c, now := over(t, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a"},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	})
+	n := on("a")
+	c.Tracker.Silence("a")
+	now.SetTime(now.Now().Add(time.Hour))
+	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+		t.Errorf("evidence %v, %v", evidence, err)
+	}
+	if n.EvidenceDue <= goneAfter {
+		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
+	}
+	// A Lease that stays as it is ends in evidence all the same.
+	now.SetTime(now.Now().Add(n.EvidenceDue))
+	if evidence, err := c.confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
+		t.Errorf("evidence %v, %v", evidence, err)
+	}
+}
+
+func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	c, now := over(t, reported("a"), node)
+	down := true
+	c.Writer.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if down {
+				return errors.New("the API server is down")
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)
+	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+	c.unready.observe("a", false, now.Now())
+	now.SetTime(now.Now().Add(time.Hour))
+	step := Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
+	if err := c.markDetaching(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, step); err == nil {
+		t.Fatal("the outage was not noticed")
+	}
+	down = false
+	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+		t.Errorf("evidence %v, %v", evidence, err)
+	}
+	if n.EvidenceDue != 6*time.Minute {
+		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
 	}
 }
