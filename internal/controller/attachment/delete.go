@@ -19,11 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
 // freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
 const freshness = time.Second
@@ -101,7 +103,27 @@ func (c *Controller) freeOfPods(ctx context.Context, f *Facts, n *Node) (bool, e
 	name := corev1.UniqueVolumeName(f.Volume)
 	listed := slices.Contains(node.Status.VolumesInUse, name) ||
 		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
-	return !listed, nil
+	if listed {
+		return false, nil
+	}
+	bound, err := c.podsBound(ctx, f, n)
+	return !bound, err
+}
+
+// podsBound reads, live, whether pods that have not ended are bound to the node and name a claim of the volume.
+func (c *Controller) podsBound(ctx context.Context, f *Facts, n *Node) (bool, error) {
+	for _, claim := range f.Bound {
+		pods := &corev1.PodList{}
+		if err := c.Reader.List(ctx, pods, client.InNamespace(claim.Namespace), client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+			return false, fmt.Errorf("listing the pods of node %s: %w", n.Name, err)
+		}
+		for i := range pods.Items {
+			if slices.Contains(index.PodNodeClaims(&pods.Items[i]), index.NodeClaimKey(n.Name, claim.Namespace, claim.Name)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to

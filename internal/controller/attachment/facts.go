@@ -34,6 +34,8 @@ type Facts struct {
 	CutsAccess    bool
 	FSGroupPolicy storagev1.FSGroupPolicy
 	Claim         handshake.Claim
+	// Bound are the PersistentVolumeClaims that its PersistentVolumes are bound to.
+	Bound []types.NamespacedName
 	// Nodes in order of name: every node that has anything to do with the volume.
 	Nodes []*Node
 }

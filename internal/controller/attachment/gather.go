@@ -208,6 +208,9 @@ func describe(f *Facts, volumes []corev1.PersistentVolume) {
 		pv := &volumes[i]
 		f.Driver, f.VolumeHandle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
 		shared = shared && !volume.Exclusive(pv)
+		if ref := pv.Spec.ClaimRef; ref != nil {
+			f.Bound = append(f.Bound, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name})
+		}
 		f.SingleUser = f.SingleUser || volume.SingleUser(pv)
 	}
 	f.Exclusive = !shared

@@ -121,3 +121,32 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
 	}
 }
+
+func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
+	pod := func(name, node, claim string, phase corev1.PodPhase) *corev1.Pod {
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{Name: "data", VolumeSource: source}}},
+			Status:     corev1.PodStatus{Phase: phase},
+		}
+	}
+	for _, c := range []struct {
+		name string
+		pod  *corev1.Pod
+		free bool
+	}{
+		{"of the claim on the node", pod("p", "a", "data", corev1.PodPending), false},
+		{"of another claim", pod("p", "a", "other", corev1.PodPending), true},
+		{"on another node", pod("p", "b", "data", corev1.PodPending), true},
+		{"that has ended", pod("p", "a", "data", corev1.PodSucceeded), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
+			f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+			if free, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
+				t.Errorf("free %v, %v", free, err)
+			}
+		})
+	}
+}

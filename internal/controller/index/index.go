@@ -122,9 +122,10 @@ func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
 
-// podClaims leaves out pods that have terminated: they use nothing any more.
-func podClaims(o client.Object) []string {
-	pod := o.(*corev1.Pod)
+func podClaims(o client.Object) []string { return PodNodeClaims(o.(*corev1.Pod)) }
+
+// PodNodeClaims are the keys of pod in index NodeClaim; none for one that has terminated, which uses nothing any more.
+func PodNodeClaims(pod *corev1.Pod) []string {
 	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
