@@ -49,25 +49,34 @@ func refuseMissing(group []*request) []*request {
 	return passed
 }
 
-// applySingly leaves out the changes that make the object grow beyond the limit.
+// applySingly leaves out the attachments that make the object grow beyond the limit. What lets go of one is never left out.
 func applySingly(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
-	changed, before := 0, size(nvs)
+	changed := 0
 	var passed []*request
 	for _, r := range group {
 		if r.change != nil {
 			next := nvs.DeepCopy()
 			r.change(next)
-			after := size(next)
-			if after > SizeLimit && after > before {
+			if attached(next) > attached(nvs) && size(next) > SizeLimit {
 				finish([]*request{r}, nvs, ErrTooLarge)
 				continue
 			}
-			nvs, before = next, after
+			nvs = next
 			changed++
 		}
 		passed = append(passed, r)
 	}
 	return nvs, passed, changed
+}
+
+func attached(nvs *volumesv1alpha1.NodeVolumeState) int {
+	n := 0
+	for i := range nvs.Spec.Attachments {
+		if nvs.Spec.Attachments[i].State == volumesv1alpha1.AttachmentAttached {
+			n++
+		}
+	}
+	return n
 }
 
 func size(nvs *volumesv1alpha1.NodeVolumeState) int {

@@ -52,7 +52,9 @@ func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Cli
 func addEntry(name, padding string) Mutation {
 	return func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Spec.Attachments = append(nvs.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: name, FSType: padding})
+			nvs.Spec.Attachments = append(nvs.Spec.Attachments, volumesv1alpha1.NodeAttachment{
+				VolumeName: name, FSType: padding, State: volumesv1alpha1.AttachmentAttached,
+			})
 		}, nil
 	}
 }
@@ -152,7 +154,7 @@ func TestAChangeOfANodeWithoutStateIsRefused(t *testing.T) {
 
 func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
 	w, _ := writer(t, nil)
-	if _, err := w.Apply(t.Context(), node, addEntry("big", strings.Repeat("x", SizeLimit-1000))); err != nil {
+	if _, err := w.Apply(t.Context(), node, addEntry("big", strings.Repeat("x", SizeLimit-500))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Apply(t.Context(), node, addEntry("more", strings.Repeat("x", 2000))); !errors.Is(err, ErrTooLarge) {
@@ -161,6 +163,7 @@ func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
 	nvs, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
+			nvs.Spec.Attachments[0].Evidence = &volumesv1alpha1.DetachEvidence{Message: strings.Repeat("x", 1000)}
 		}, nil
 	})
 	if err != nil || nvs.Spec.Attachments[0].State != volumesv1alpha1.AttachmentDetaching {
