@@ -71,9 +71,13 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	var failures []error
-	for range maxRounds {
+	for round := 0; ; round++ {
 		steps := decide(f, c.Protocol)
 		if len(steps) == 0 {
+			break
+		}
+		if round == maxRounds {
+			failures = append(failures, fmt.Errorf("not done after %d rounds", maxRounds))
 			break
 		}
 		for _, s := range steps {

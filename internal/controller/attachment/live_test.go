@@ -21,12 +21,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
+
+// indexer gives a fake client the manager's indexes.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
+	i.WithIndex(o, field, keys)
+	return nil
+}
 
 // over makes a controller whose live reads find these objects, whatever the facts of a pass say.
 func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock) {
@@ -37,9 +48,12 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 			t.Fatal(err)
 		}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		Build()
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
+	if err := index.Register(t.Context(), indexer{b}); err != nil {
+		t.Fatal(err)
+	}
+	c := b.Build()
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	return &Controller{
 		Client: c, Reader: c, Writer: &nodestate.Writer{Client: c, Reader: c}, Tracker: liveness.NewTracker(now), Clock: now,
@@ -148,5 +162,39 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 				t.Errorf("free %v, %v", free, err)
 			}
 		})
+	}
+}
+
+// slowClock is of a process to which every answer takes longer than what a DELETE rests on may be old.
+type slowClock struct{ *testingclock.FakePassiveClock }
+
+func (s slowClock) Since(t time.Time) time.Duration {
+	s.SetTime(s.Now().Add(2 * freshness))
+	return s.FakePassiveClock.Since(t)
+}
+
+func TestAPassThatGetsNowhereIsTriedAgain(t *testing.T) {
+	pv := intentNamed("i").Volume
+	name := volume.UniqueNameOf(pv)
+	state := reported("a")
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
+		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
+		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+	}}
+	attachment := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "1"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+	}
+	c, now := over(t, pv, state, attachment, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	c.Clock = slowClock{now}
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
+		t.Error("nothing brings the volume back")
+	}
+	c.Clock = now
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+		t.Error(err)
+	}
+	if va, err := c.readAttachment(t.Context(), "va"); va != nil || err != nil {
+		t.Errorf("the attachment is not deleted: %v", err)
 	}
 }
