@@ -63,7 +63,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 	}
 	f.Claim = claimOf(lease)
 	if f.Claim.MovedFrom != "" {
-		if lease, err = c.fence(ctx, f, lease); lease == nil || err != nil {
+		if lease, err = c.fence(ctx, f, n, lease); lease == nil || err != nil {
 			return false, err
 		}
 	}
@@ -73,7 +73,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 	if lease, err = c.moveClaim(ctx, f, n, lease); lease == nil || err != nil {
 		return false, err
 	}
-	lease, err = c.fence(ctx, f, lease)
+	lease, err = c.fence(ctx, f, n, lease)
 	return lease != nil, err
 }
 
@@ -126,7 +126,7 @@ func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, lease *co
 		return nil, err
 	}
 	if guard := c.Protocol.MayMoveClaim(f.Claim, holder.State, va); guard != handshake.GuardNone {
-		n.wait(volumesv1alpha1.ReasonVolumeInUse, held(n, holder, guard))
+		n.waitFor(holder, guard)
 		return nil, nil
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.MovedFromAnnotation, holder.Name)
@@ -137,9 +137,9 @@ func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, lease *co
 }
 
 // fence does the other two: the node that the claim was moved from is fenced, and the claim forgets it. lease was read
-// live, with MovedFrom, before anything that is read here.
-func (c *Controller) fence(ctx context.Context, f *Facts, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	from, to := f.node(f.Claim.MovedFrom), f.node(f.Claim.Holder)
+// live, with MovedFrom, before anything that is read here. It is n that waits for it.
+func (c *Controller) fence(ctx context.Context, f *Facts, n *Node, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	from := f.node(f.Claim.MovedFrom)
 	guard := handshake.GuardNone
 	_, err := c.Writer.Apply(ctx, from.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		from.observe(nvs, f.Volume)
@@ -156,11 +156,11 @@ func (c *Controller) fence(ctx context.Context, f *Facts, lease *coordinationv1.
 		return nil, fmt.Errorf("fencing node %s: %w", from.Name, err)
 	}
 	if guard != handshake.GuardNone {
-		to.wait(volumesv1alpha1.ReasonVolumeInUse, held(to, from, guard))
+		n.waitFor(from, guard)
 		return nil, nil
 	}
 	delete(lease.Annotations, volumesv1alpha1.MovedFromAnnotation)
-	return c.updateClaim(ctx, f, to, lease)
+	return c.updateClaim(ctx, f, n, lease)
 }
 
 // updateClaim writes at the version that was read; nil where somebody else was first, which an event will tell.

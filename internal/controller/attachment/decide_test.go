@@ -228,6 +228,20 @@ func TestHoldersOfOtherNamespacesAreCountedNotNamed(t *testing.T) {
 	}
 }
 
+func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
+	f := Facts{Volume: "v", Exclusive: true, AttachRequired: true, Nodes: []*Node{on("a", leaving("theirs*")), on("b", wanted("i", "mine"))}}
+	f.Nodes[0].Leaving[0].Object.Namespace = "secret"
+	n, theirs := f.Nodes[1], f.Nodes[1].Wanted[0]
+	theirs.Object.Namespace = "secret"
+	n.waitFor(f.Nodes[0], handshake.GuardNotInUse)
+	if found := finding(&f, n, theirs); !strings.Contains(found.Message, "secret/theirs") {
+		t.Errorf("message in the same namespace: %s", found.Message)
+	}
+	if found := finding(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") || !strings.Contains(found.Message, "1 intents of other namespaces") {
+		t.Errorf("message in another namespace: %s", found.Message)
+	}
+}
+
 func TestForceIsAllowedOnlyWhereEveryLeavingIntentAllowsIt(t *testing.T) {
 	policy := func(d time.Duration) *Intent {
 		i := intentNamed("i")

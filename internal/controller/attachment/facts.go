@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,11 @@ type Node struct {
 }
 
 // Wait says what a node waits for. An empty reason is not worth telling.
-type Wait struct{ Reason, Message string }
+type Wait struct {
+	Reason, Message string
+	// Holder is waited for; whom its message may name depends on who reads it.
+	Holder *Node
+}
 
 // Attachment is one VolumeAttachment.
 type Attachment struct {
@@ -188,3 +193,11 @@ func (n *Node) observe(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) 
 
 // wait keeps the node out of the rest of this pass.
 func (n *Node) wait(reason, message string) { n.Wait = &Wait{Reason: reason, Message: message} }
+
+// waitFor keeps the node out of the rest of this pass because the claim cannot leave its holder.
+func (n *Node) waitFor(holder *Node, guard handshake.Guard) {
+	n.Wait = &Wait{Reason: volumesv1alpha1.ReasonVolumeInUse, Holder: holder}
+	if guard == handshake.GuardReported {
+		n.wait(volumesv1alpha1.ReasonVolumeInUse, fmt.Sprintf("the volume was last on node %s, whose agent has not reported that it let go of it", holder.Name))
+	}
+}

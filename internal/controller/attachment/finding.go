@@ -67,9 +67,12 @@ func findAttached(f *Facts, n *Node, i *Intent) *Finding {
 }
 
 // findRefusal: an act of this pass was refused with a reason.
-func findRefusal(_ *Facts, n *Node, _ *Intent) *Finding {
-	if n.Wait == nil || n.Wait.Reason == "" {
+func findRefusal(_ *Facts, n *Node, i *Intent) *Finding {
+	switch {
+	case n.Wait == nil || n.Wait.Reason == "":
 		return nil
+	case n.Wait.Holder != nil:
+		return not(n.Wait.Reason, "%s", holder(n.Wait.Holder, i.Object.Namespace))
 	}
 	return not(n.Wait.Reason, "%s", n.Wait.Message)
 }
@@ -137,18 +140,6 @@ func findProgress(n *Node) *Finding {
 		return not(volumesv1alpha1.ReasonAttaching, "waiting for the driver to carry out VolumeAttachment %s", a.Name)
 	}
 	return not(volumesv1alpha1.ReasonAttaching, "the attachment to node %s is being created", n.Name)
-}
-
-// held explains why the claim cannot leave its holder m for n.
-func held(n, m *Node, guard handshake.Guard) string {
-	namespace := ""
-	if i := n.candidate(); i != nil {
-		namespace = i.Object.Namespace
-	}
-	if guard == handshake.GuardReported {
-		return fmt.Sprintf("the volume was last on node %s, whose agent has not reported that it let go of it", m.Name)
-	}
-	return holder(m, namespace)
 }
 
 // holder names who has, or comes first for, an exclusive volume. Intents of other namespaces are counted, not named.

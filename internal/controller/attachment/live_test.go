@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -162,6 +163,27 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 				t.Errorf("free %v, %v", free, err)
 			}
 		})
+	}
+}
+
+func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: claimKey("v").Namespace, Name: claimKey("v").Name, Annotations: map[string]string{volumesv1alpha1.MovedFromAnnotation: "a"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("b")},
+	}
+	old := reported("a")
+	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+	c, _ := over(t, lease, old)
+	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: handshake.Claim{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
+	n := f.Nodes[2]
+	if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
+		t.Fatalf("taken %v, %v", taken, err)
+	}
+	if steps := decide(f, handshake.Protocol{}); len(steps) != 0 {
+		t.Errorf("tried again in the same pass: %s", describeStep(steps[0]))
+	}
+	if n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonVolumeInUse {
+		t.Errorf("nobody is told: %+v", n.Wait)
 	}
 }
 
