@@ -21,6 +21,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 func TestFaultsAreToldAndMendThemselves(t *testing.T) {
@@ -41,6 +42,7 @@ func TestFaultsAreToldAndMendThemselves(t *testing.T) {
 		"attempts and their backoff survive a restart":                       testAttempts,
 		"a mount over the published path is not taken away":                  testOvermount,
 		"a volume whose names would lead elsewhere is refused":               testBadNames,
+		"a part of the volume that is mounted elsewhere keeps it in use":     testPartElsewhere,
 	})
 }
 
@@ -193,6 +195,27 @@ func testKubeletUses(t *testing.T, c *cluster) {
 	kube.Status.VolumesInUse = nil
 	n.must(n.client.Status().Update(t.Context(), kube))
 	n.kernel.changed()
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testPartElsewhere(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4", Source: device("vol")})
+	n.release(i)
+	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSharedByKubelet)
+	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
+		t.Errorf("message: %s", got.Status.LastError.Message)
+	}
+	if count, _ := n.driver.count("unstage vol"); count > 0 {
+		t.Error("unstaged while a part is mounted")
+	}
+	n.kernel.umount("/srv/part")
 	n.gone(v)
 	n.nothingLeft()
 }

@@ -197,7 +197,7 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 		return err
 	}
 	if e, ok := table.At(r.Stage.Path); ok {
-		if others := table.References(e); len(others) > 0 && !r.block() {
+		if others := table.Shares(e); len(others) > 0 && !r.block() {
 			return shared("the volume is still mounted at %s", others[0].Path)
 		}
 	}

@@ -131,6 +131,14 @@ func (t *Table) References(e Entry) []Entry {
 	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.SameSource(e) })
 }
 
+// Shares returns the mounts, other than e, that show what e shows or a part of it: each keeps the filesystem alive.
+func (t *Table) Shares(e Entry) []Entry {
+	prefix := strings.TrimSuffix(e.Root, "/") + "/"
+	return t.filter(func(o Entry) bool {
+		return o.ID != e.ID && o.Major == e.Major && o.Minor == e.Minor && (o.Root == e.Root || strings.HasPrefix(o.Root, prefix))
+	})
+}
+
 // OfDevice returns every mount of the filesystem with that device number, whatever part of it they show.
 func (t *Table) OfDevice(major, minor int) []Entry {
 	return t.filter(func(e Entry) bool { return e.Major == major && e.Minor == minor })

@@ -122,6 +122,13 @@ func TestReferencesShowTheSamePartOfTheSameFilesystem(t *testing.T) {
 	if got := paths(table.References(stage)); !slices.Equal(got, []string{"/published"}) {
 		t.Errorf("references: %v", got)
 	}
+	if got := paths(table.Shares(stage)); !slices.Equal(got, []string{"/published", "/sub"}) {
+		t.Errorf("shares: %v", got)
+	}
+	sub, _ := table.At("/sub")
+	if got := paths(table.Shares(sub)); len(got) > 0 {
+		t.Errorf("shares of a part: %v", got)
+	}
 	if got := paths(table.OfDevice(7, 1)); !slices.Equal(got, []string{"/stage", "/published", "/sub"}) {
 		t.Errorf("of the device: %v", got)
 	}
