@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -43,6 +44,7 @@ func TestFaultsAreToldAndMendThemselves(t *testing.T) {
 		"a mount over the published path is not taken away":                  testOvermount,
 		"a volume whose names would lead elsewhere is refused":               testBadNames,
 		"a part of the volume that is mounted elsewhere keeps it in use":     testPartElsewhere,
+		"a mount that a final error leaves behind is undone":                 testFinalWithEffect,
 	})
 }
 
@@ -218,6 +220,34 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 	n.kernel.umount("/srv/part")
 	n.gone(v)
 	n.nothingLeft()
+}
+
+func testFinalWithEffect(t *testing.T, c *cluster) {
+	for name, test := range map[string]struct {
+		method, condition string
+		mode              corev1.PersistentVolumeMode
+	}{
+		"a stage":       {"stage", volumesv1alpha1.ConditionStaged, corev1.PersistentVolumeFilesystem},
+		"a publication": {"publish", volumesv1alpha1.ConditionPublished, corev1.PersistentVolumeFilesystem},
+		"a device":      {"publish", volumesv1alpha1.ConditionPublished, corev1.PersistentVolumeBlock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := c.node(t)
+			v := testVolume{handle: "vol", mode: test.mode}
+			n.driver.after = true
+			n.driver.fail(test.method, &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: "the message"})
+			n.start()
+			n.attach(v, "uid-1")
+			i := n.want(v, "data")
+			n.intent(i, "the failure", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+				return meta.IsStatusConditionFalse(i.Status.Conditions, test.condition) && i.Status.LastError != nil
+			})
+			n.release(i)
+			n.gone(v)
+			n.nothingLeft()
+		})
+	}
 }
 
 func testLostMount(t *testing.T, c *cluster) {

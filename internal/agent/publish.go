@@ -66,7 +66,7 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	switch {
 	case err == nil:
 		return a.published(ctx, v, f, u)
-	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped) && a.nothingAt(u.Target):
 		*u = before // a final error of the first call: nothing was done
 	}
 	return err

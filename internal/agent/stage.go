@@ -60,7 +60,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 	switch {
 	case err == nil:
 		return a.staged(ctx, v, f)
-	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped):
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped) && (f.stage != missing || a.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
 	}
 	return a.explainStage(f, err)
@@ -83,6 +83,12 @@ func (a *Agent) staged(ctx context.Context, v *volume, f facts) error {
 	}
 	s.Phase = PhaseDone
 	return nil
+}
+
+// nothingAt says whether the mount table agrees with a driver that says that nothing was done.
+func (a *Agent) nothingAt(path string) bool {
+	table, err := a.Mounts.Table()
+	return err == nil && len(table.All(path)) == 0
 }
 
 // rightFilesystem refuses a filesystem on a device that is not the one asked for. What is not on a device is the
