@@ -7,6 +7,7 @@ package agent
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"several intents share one stage, and each is told when it is released":     testShared,
 		"a restarted agent goes on where it was and calls no driver":                testRestart,
 		"an intent that is simply gone leaves an orphan, and another one adopts it": testOrphan,
+		"nobody but the agent may look into the records":                            testPermissions,
 		"a block volume is a device node, and the kubelet sees that it is used":     testBlock,
 		"a changed publication is made anew":                                        testChanged,
 		"the desired state goes down and up":                                        testLowered,
@@ -125,6 +127,16 @@ func testOrphan(t *testing.T, c *cluster) {
 	n.release(j)
 	n.gone(v)
 	n.nothingLeft()
+}
+
+func testPermissions(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.start()
+	info, err := os.Stat(filepath.Join(n.root, "volumes"))
+	n.must(err)
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("permissions of the records: %v", info.Mode().Perm())
+	}
 }
 
 func testBlock(t *testing.T, c *cluster) {

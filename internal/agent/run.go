@@ -97,10 +97,8 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // acquire waits until no other agent works under the same root, and keeps it so.
 func (a *Agent) acquire(ctx context.Context) error {
-	for _, dir := range []string{a.paths.root, a.paths.records()} {
-		if err := os.MkdirAll(dir, publishedDirMode); err != nil {
-			return fmt.Errorf("making root directory: %w", err)
-		}
+	if err := os.MkdirAll(a.paths.root, publishedDirMode); err != nil {
+		return fmt.Errorf("making root directory: %w", err)
 	}
 	f, err := os.OpenFile(a.paths.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
