@@ -29,6 +29,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"several intents share one stage, and each is told when it is released":     testShared,
 		"a restarted agent goes on where it was and calls no driver":                testRestart,
 		"an intent that is simply gone leaves an orphan, and another one adopts it": testOrphan,
+		"a device that is adopted leaves no reference behind":                       testAdoptedDevice,
 		"nobody but the agent may look into the records":                            testPermissions,
 		"a block volume is a device node, and the kubelet sees that it is used":     testBlock,
 		"a changed publication is made anew":                                        testChanged,
@@ -124,6 +125,22 @@ func testOrphan(t *testing.T, c *cluster) {
 		l := handshake.VolumeOf(s, v.name())
 		return !l.Publications[0].Orphan && l.Publications[0].Intent.UID == j.UID
 	})
+	n.release(j)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testAdoptedDevice(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = nil })
+	n.ready(i)
+	n.release(i)
+	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Orphaned == 1 })
+	j := n.want(v, "data")
+	n.ready(j)
 	n.release(j)
 	n.gone(v)
 	n.nothingLeft()

@@ -340,6 +340,7 @@ func (f facts) wish(i *volumesv1alpha1.VolumeAttachmentIntent) Use {
 	u.Mount = i.Spec.Mount.DeepCopy()
 	if f.entry.VolumeMode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
+		u.Reference = f.paths.blockReference(f.entry.PersistentVolumeName, i.UID)
 	} else if u.Mount != nil && u.Mount.SubPath != "" {
 		u.Target = f.paths.hidden(i.UID)
 	}

@@ -142,7 +142,7 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 	u.Device = v.record.Stage.Device
 	if u.Type == volumesv1alpha1.PublicationDevice {
 		if u.Device = a.deviceAt(ctx, u.Path); mounted && u.Device != "" {
-			if err := a.referToDevice(ctx, v, u); err != nil {
+			if err := a.referToDevice(ctx, u); err != nil {
 				return err
 			}
 		}
@@ -213,15 +213,14 @@ func (a *Agent) bindSubPath(ctx context.Context, u *Use) error {
 }
 
 // referToDevice binds the device where the kubelet counts a device's users.
-func (a *Agent) referToDevice(ctx context.Context, v *volume, u *Use) error {
-	path := a.paths.blockReference(v.record.PersistentVolume, u.Intent.UID)
-	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(path), sharedDirMode); err != nil {
+func (a *Agent) referToDevice(ctx context.Context, u *Use) error {
+	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(u.Reference), sharedDirMode); err != nil {
 		return fmt.Errorf("making device reference: %w", err)
 	}
-	if err := a.Mounts.EnsureFile(ctx, path, publishedFileMode); err != nil {
+	if err := a.Mounts.EnsureFile(ctx, u.Reference, publishedFileMode); err != nil {
 		return fmt.Errorf("making device reference: %w", err)
 	}
-	if err := a.Mounts.Bind(ctx, u.Path, path, false, nil); err != nil {
+	if err := a.Mounts.Bind(ctx, u.Path, u.Reference, false, nil); err != nil {
 		return fmt.Errorf("making device reference: %w", err)
 	}
 	a.step("after device reference")

@@ -88,6 +88,8 @@ type Use struct {
 	Type     volumesv1alpha1.PublicationType `json:"type,omitempty"`
 	ReadOnly bool                            `json:"readOnly,omitempty"`
 	Mount    *volumesv1alpha1.MountSpec      `json:"mount,omitempty"`
+	// Reference is where the kubelet sees that the device is used. An intent that adopts the use leaves it there.
+	Reference string `json:"reference,omitempty"`
 	// Source is what the mount table showed at Path afterwards.
 	Source string `json:"source,omitempty"`
 	// Device number and name of a published device.

@@ -95,15 +95,14 @@ func inFlight(c *Call, until time.Time) *problem {
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
 // before, so that after a crash the rest is taken away too.
 func (a *Agent) undoOwn(ctx context.Context, v *volume, u *Use) error {
-	device := u.Type == volumesv1alpha1.PublicationDevice
-	if !device && u.Target == u.Path {
+	if u.Reference == "" && u.Target == u.Path {
 		return nil
 	}
 	if err := a.save(v); err != nil {
 		return err
 	}
-	if device {
-		return a.removeDeviceReference(ctx, v.record.PersistentVolume, u.Intent.UID)
+	if u.Reference != "" {
+		return a.removeDeviceReference(ctx, u.Reference)
 	}
 	if err := a.removeMount(ctx, u.Path); err != nil {
 		return fmt.Errorf("removing sub path: %w", err)
@@ -119,8 +118,7 @@ func (a *Agent) removeMount(ctx context.Context, path string) error {
 	return a.Mounts.RemoveMountPoint(ctx, path)
 }
 
-func (a *Agent) removeDeviceReference(ctx context.Context, persistentVolume string, intent types.UID) error {
-	path := a.paths.blockReference(persistentVolume, intent)
+func (a *Agent) removeDeviceReference(ctx context.Context, path string) error {
 	if err := a.removeMount(ctx, path); err != nil {
 		return fmt.Errorf("removing device reference: %w", err)
 	}
