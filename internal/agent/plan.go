@@ -217,7 +217,7 @@ func (f facts) grows() bool {
 	if !f.expands || f.entry.Capacity == nil || !slices.ContainsFunc(r.Uses, func(u Use) bool { return !u.ReadOnly }) {
 		return false
 	}
-	return r.Capacity == nil || f.entry.Capacity.Cmp(*r.Capacity) > 0
+	return r.Capacity == nil || compare(*f.entry.Capacity, *r.Capacity) > 0
 }
 
 func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {

@@ -221,3 +221,23 @@ func TestRecordsAreReplacedAsAWhole(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEntrysCapacityIsOnlyRead(t *testing.T) {
+	f, shared := situation(), resource.MustParse("2Gi")
+	seen := resource.MustParse("1.5Gi") // a fraction has another form inside, into which a comparison brings both
+	f.expands, f.entry.Capacity, f.record.Capacity = true, &shared, &seen
+	f.intents[0].Status.Capacity = &seen
+	if !f.grows() || newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0]) == nil {
+		t.Error("it does not grow")
+	}
+	f.record.Capacity = &shared
+	newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0])
+	if !reflect.DeepEqual(shared, resource.MustParse("2Gi")) {
+		t.Errorf("changed: %#v", shared)
+	}
+}
+
+func (v *volume) withRecord(r *Record) *volume {
+	v.record = r
+	return v
+}

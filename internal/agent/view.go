@@ -209,15 +209,18 @@ func (v *volume) expandedVerdict(f facts, i *volumesv1alpha1.VolumeAttachmentInt
 	if capacity == nil {
 		return nil
 	}
-	if f.entry != nil && f.entry.Capacity != nil && f.entry.Capacity.Cmp(*capacity) > 0 && f.expands {
+	if f.entry != nil && f.entry.Capacity != nil && compare(*f.entry.Capacity, *capacity) > 0 && f.expands {
 		return &verdict{reason: volumesv1alpha1.ReasonExpanding, message: fmt.Sprintf("growing from %s to %s", text(capacity), text(f.entry.Capacity))}
 	}
-	grew := i.Status.Capacity != nil && capacity.Cmp(*i.Status.Capacity) > 0
+	grew := i.Status.Capacity != nil && compare(*capacity, *i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
 		return &verdict{ok: true, reason: volumesv1alpha1.ReasonExpanded, message: "the node sees " + text(capacity)}
 	}
 	return nil
 }
+
+// compare quantities that others read too: Cmp may turn the one that it is called on into another form.
+func compare(q, other resource.Quantity) int { return q.Cmp(other) }
 
 // text of a quantity that others read too: String keeps what it made inside the quantity.
 func text(q *resource.Quantity) string {
