@@ -162,6 +162,9 @@ func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
 			if err := file.Close(); err != nil {
 				t.Log(err) // a close of a dead file may fail
 			}
+			if err := m.ShutdownFilesystem(t.Context(), stage, filepath.Join(dir, "root")); err != nil {
+				t.Errorf("once more: %v", err)
+			}
 			for _, path := range []string{published, stage} {
 				if err := m.Unmount(t.Context(), path); err != nil {
 					t.Error(err)
