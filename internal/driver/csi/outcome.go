@@ -6,8 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package csi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -132,10 +135,12 @@ func cause(code codes.Code, message string) error {
 	}
 }
 
-// redact takes secrets out of a message that a driver may have built from its request.
+// redact takes secrets out of a message that a driver may have built from its request. Longer ones come first, because
+// one may begin with another; drivers cut off the line's end with which many are stored.
 func redact(message string, secrets map[string]string) string {
-	for _, secret := range secrets {
-		if secret != "" {
+	values := slices.SortedFunc(maps.Values(secrets), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, secret := range values {
+		if secret = strings.TrimSpace(secret); secret != "" {
 			message = strings.ReplaceAll(message, secret, "***")
 		}
 	}

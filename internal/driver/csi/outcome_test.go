@@ -216,3 +216,12 @@ func TestSecretsThatADriverRepeatsAreTakenOut(t *testing.T) {
 		}
 	}
 }
+
+func TestNothingOfASecretStaysWhereOneBeginsWithAnother(t *testing.T) {
+	secrets := map[string]string{"user": "admin", "password": "admin-hush", "file": "line\n"}
+	for range 50 { // maps have no order
+		if got := redact("login admin:admin-hush with line failed", secrets); got != "login ***:*** with *** failed" {
+			t.Fatalf("message: %s", got)
+		}
+	}
+}
