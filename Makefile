@@ -67,7 +67,7 @@ verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on an
 
 .PHONY: packages
 packages: ## Install what the tests need of the system (e2fsprogs, xfsprogs, ...), as root where apt is.
-	@hack/setup-packages.sh
+	@hack/setup-packages.sh || test $$(id -u) -ne 0
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager, kubectl and csi-attacher from modules.

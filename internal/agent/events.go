@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -26,10 +28,15 @@ const (
 const longestNote = 1024
 
 func (a *Agent) event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
-	if len(note) > longestNote {
-		note = note[:longestNote-3] + "..."
+	a.Recorder.Eventf(i, nil, eventType, reason, action, "%s", shortened(note, longestNote))
+}
+
+// shortened cuts a text that is too long, between two characters.
+func shortened(s string, longest int) string {
+	if len(s) <= longest {
+		return s
 	}
-	a.Recorder.Eventf(i, nil, eventType, reason, action, "%s", note)
+	return strings.ToValidUTF8(s[:longest-3], "") + "..."
 }
 
 // announceFailure sends an event for a failure that is new, or has repeated another power of two times.

@@ -80,6 +80,10 @@ var preciseCodes = []string{
 	volumesv1alpha1.ReasonFilesystemMismatch, volumesv1alpha1.ReasonMountOptions,
 }
 
+// longestMessage of one failure. A condition of the node names some of them and holds 32 KiB; one that is longer would keep
+// the node's whole state from being written.
+const longestMessage = 4096
+
 // newFailure counts one more failed attempt of the act after previous, which may be nil.
 func newFailure(previous *failure, a act, inputs string, err error, now time.Time) *failure {
 	f := &failure{act: a, inputs: inputs}
@@ -97,7 +101,7 @@ func newFailure(previous *failure, a act, inputs string, err error, now time.Tim
 	if previous != nil {
 		before = &previous.OperationError
 	}
-	f.OperationError = *status.NextError(before, operationOf[a.verb], code, message, now)
+	f.OperationError = *status.NextError(before, operationOf[a.verb], code, shortened(message, longestMessage), now)
 	f.schedule(p, now)
 	if previous != nil {
 		f.announced = previous.announced && previous.Message == f.Message && !powerOfTwo(f.Attempts)

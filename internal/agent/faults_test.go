@@ -44,6 +44,7 @@ func TestFaultsAreToldAndMendThemselves(t *testing.T) {
 		"a mount over the published path is not taken away":                  testOvermount,
 		"a volume whose names would lead elsewhere is refused":               testBadNames,
 		"a part of the volume that is mounted elsewhere keeps it in use":     testPartElsewhere,
+		"a driver of many words keeps nothing from being told":               testManyWords,
 		"a mount that a final error leaves behind is undone":                 testFinalWithEffect,
 	})
 }
@@ -199,6 +200,18 @@ func testKubeletUses(t *testing.T, c *cluster) {
 	n.kernel.changed()
 	n.gone(v)
 	n.nothingLeft()
+}
+
+func testManyWords(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.driver.fail("stage", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: strings.Repeat("ä", 40000)})
+	n.start()
+	n.attach(v, "uid-1")
+	got := n.condition(n.want(v, "data"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonStageFailed)
+	if m := got.Status.LastError.Message; !strings.HasSuffix(m, "ä...") {
+		t.Errorf("message: %s", m)
+	}
 }
 
 func testPartElsewhere(t *testing.T, c *cluster) {

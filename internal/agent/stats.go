@@ -64,7 +64,7 @@ func (a *Agent) readStatsOf(ctx context.Context, r *Record) {
 	}
 	f := &figures{used: s.Used, available: s.Available, inodes: s.Inodes, inodesUsed: s.InodesUsed}
 	if s.Abnormal {
-		f.abnormal = s.Message
+		f.abnormal = shortened(s.Message, longestMessage)
 	}
 	v.setFigures(f)
 	a.queue.volume(r.VolumeName)

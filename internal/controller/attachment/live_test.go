@@ -8,6 +8,7 @@ package attachment
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -218,5 +220,41 @@ func TestAPassThatGetsNowhereIsTriedAgain(t *testing.T) {
 	}
 	if va, err := c.readAttachment(t.Context(), "va"); va != nil || err != nil {
 		t.Errorf("the attachment is not deleted: %v", err)
+	}
+}
+
+func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
+	claim := func(volumeName, holder, movedFrom string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: claimKey("").Namespace, Name: volumeName, Annotations: map[string]string{
+				volumesv1alpha1.VolumeNameAnnotation: volumeName, volumesv1alpha1.MovedFromAnnotation: movedFrom,
+			}},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
+		}
+	}
+	c, _ := over(t, claim("held", "a", ""), claim("moved", "b", "a"), claim("elsewhere", "b", ""))
+	silent := reported("a")
+	silent.Status.ObservedUID = ""
+	for _, change := range []struct {
+		name          string
+		before, after client.Object
+	}{
+		{"reports", silent, reported("a")},
+		{"goes", silent, nil},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			defer q.ShutDown()
+			c.stateChanged(t.Context(), change.before, change.after, q)
+			var woken []string
+			for q.Len() > 0 {
+				r, _ := q.Get()
+				woken = append(woken, r.Name)
+			}
+			slices.Sort(woken)
+			if !slices.Equal(woken, []string{"held", "moved"}) {
+				t.Errorf("woken: %v", woken)
+			}
+		})
 	}
 }

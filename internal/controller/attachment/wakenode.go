@@ -9,6 +9,7 @@ import (
 	"context"
 	"maps"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +33,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	if before == nil || after == nil || nodeDiffers(was, is) {
 		c.addNode(ctx, is, q)
 		c.addNode(ctx, was, q)
+		c.addClaimed(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
 		return
 	}
 	wasAttached, isAttached := entries(was), entries(is)
@@ -93,6 +95,19 @@ func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	}
 	if nvs.Name != "" {
 		c.addIntents(ctx, index.Node, nvs.Name, q)
+	}
+}
+
+// addClaimed adds the exclusive volumes that were last on the node: who waits for one to be fenced there need have
+// nothing else to do with the node.
+func (c *Controller) addClaimed(ctx context.Context, node string, q queue) {
+	leases := &coordinationv1.LeaseList{}
+	if err := c.Client.List(ctx, leases, client.MatchingFields{index.Node: node}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the claims of a node", "node", node)
+		return
+	}
+	for i := range leases.Items {
+		add(q, leases.Items[i].Annotations[volumesv1alpha1.VolumeNameAnnotation])
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -24,7 +26,7 @@ const (
 	Claim = "hawser.claim"
 	// Volume finds intents, PersistentVolumes and NodeVolumeStates by unique volume name.
 	Volume = "hawser.volume"
-	// Node finds intents and VolumeAttachments by node name.
+	// Node finds intents, VolumeAttachments and the claims of exclusive volumes by node name.
 	Node = "hawser.node"
 	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
@@ -47,6 +49,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&corev1.PersistentVolume{}, Volume, persistentVolumeVolume},
 		{&storagev1.VolumeAttachment{}, PersistentVolume, attachmentPersistentVolume},
 		{&storagev1.VolumeAttachment{}, Node, attachmentNode},
+		{&coordinationv1.Lease{}, Node, claimNodes},
 		{&corev1.Pod{}, NodeClaim, podClaims},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.field, i.keys); err != nil {
@@ -120,6 +123,15 @@ func attachmentPersistentVolume(o client.Object) []string {
 
 func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
+}
+
+// claimNodes are the node that holds an exclusive volume's claim and the one that it is being moved from.
+func claimNodes(o client.Object) []string {
+	lease := o.(*coordinationv1.Lease)
+	if lease.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "" {
+		return nil
+	}
+	return append(nonEmpty(ptr.Deref(lease.Spec.HolderIdentity, "")), nonEmpty(lease.Annotations[volumesv1alpha1.MovedFromAnnotation])...)
 }
 
 func podClaims(o client.Object) []string { return PodNodeClaims(o.(*corev1.Pod)) }
