@@ -151,7 +151,8 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	w.delete(t, untimed)
 	c.advance(5 * time.Minute)
 	w.change(t, node, func() { node.Labels["poke"] = "1" })
-	other := w.intent(t, "timed-other", "timed", "timed")
+	// It never comes to use the volume, so that it can go without the agent.
+	other := w.intent(t, "timed-other", "timed", "timed-absent")
 	w.delete(t, other)
 	gone(t, w, other)
 	until(t, w, attachmentOf("timed", "timed"), "nothing is forced early", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
