@@ -21,15 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
-	"github.com/hawser-io/hawser/internal/status"
 )
-
-// Backoff of failed requests to the API server. It is kept short, because the longest wait is what an
-// outage costs on top of itself.
-const longestBackoff = 16 * status.FirstBackoff
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -59,7 +55,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](status.FirstBackoff, longestBackoff),
+		RateLimiter:             backoff.Limiter(),
 	}).Complete(c)
 }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
 )
 
@@ -45,7 +46,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.PersistentVolumeClaim{}).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(ofIntent), builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
 

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 )
@@ -49,7 +50,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(reachabilityChanged)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
 

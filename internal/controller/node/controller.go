@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 )
@@ -51,7 +52,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment), builder.WithPredicates(comingAndGoing)).
 		Watches(&coordinationv1.Lease{}, c.Tracker.Handler()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
 
