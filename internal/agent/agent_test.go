@@ -24,6 +24,7 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	a := n.start()
 	n.driver.before = n.inUseIsSet
 	a.writes.reset()
+	begin := time.Now()
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	got := n.ready(i)
@@ -39,8 +40,11 @@ func testThereAndBack(t *testing.T, c *cluster) {
 		return l != nil && l.InUse && l.AttachmentUID == "uid-1" && l.StagedPath != "" && l.Capacity != nil && len(l.Publications) == 1 &&
 			s.Status.Summary.Published == 1 && s.Status.Summary.Attached == 1
 	})
-	if w := a.writes.list(); len(w) > 3 {
-		t.Errorf("more than three writes for one intent: %v", w)
+	// What only informs waits a second for company; where the machine is so slow that it comes over several
+	// seconds, each further one may cost a write.
+	allowed := 3 + max(int(time.Since(begin).Seconds())-1, 0)
+	if w := a.writes.list(); len(w) > allowed {
+		t.Errorf("more than %d writes for one intent: %v", allowed, w)
 	}
 	n.release(i)
 	n.gone(v)
