@@ -120,7 +120,7 @@ type MountSpec struct {
 	// +optional
 	FSGroupChangePolicy *corev1.PodFSGroupChangePolicy `json:"fsGroupChangePolicy,omitempty"`
 
-	// seLinuxOptions label the mount where the driver supports it.
+	// seLinuxOptions label the mount. Accepted, but not carried out in this version: they have no effect yet.
 	// +optional
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 
