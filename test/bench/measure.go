@@ -63,7 +63,17 @@ func (b *bench) prepare(ctx context.Context) error {
 // fresh measures volumes that come alone and were never attached: their exclusive claims are made too, which
 // stay for later attachments, and they are formatted.
 func (b *bench) fresh(ctx context.Context) error {
-	count := min(10, b.mass)
+	count := min(10, b.mass-1)
+	// The first volume of all waits for programs that have just started.
+	if err := b.publish(ctx, count); err != nil {
+		return err
+	}
+	if err := b.undo(ctx, count); err != nil {
+		return err
+	}
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
 	var times []time.Duration
 	var requests []system.Request
 	for i := range count {
@@ -249,6 +259,12 @@ func (b *bench) together(ctx context.Context) error {
 
 // quiet counts what is asked while nothing changes.
 func (b *bench) quiet(ctx context.Context) error {
+	// How full the volumes are is asked once a minute and written when it changed: the first time it did.
+	if _, err := b.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return !slices.ContainsFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool { return v.Used == nil })
+	}); err != nil {
+		return err
+	}
 	mark, err := b.Mark()
 	if err != nil {
 		return err

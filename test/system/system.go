@@ -131,7 +131,7 @@ func (s *System) install(ctx context.Context) error {
 	return s.awaitKinds(ctx)
 }
 
-// awaitKinds returns once the API server takes an intent: for a moment after a CRD is established it
+// awaitKinds returns once the API server takes both kinds: for a moment after a CRD is established it
 // answers that there can be a delay, and tells of its end by no event.
 func (s *System) awaitKinds(ctx context.Context) error {
 	probe := &volumesv1alpha1.VolumeAttachmentIntent{
@@ -142,7 +142,8 @@ func (s *System) awaitKinds(ctx context.Context) error {
 		},
 	}
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil, nil
+		state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+		return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil && s.Client.Create(ctx, state, client.DryRunAll) == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for Hawser's kinds to be served: %w", err)
