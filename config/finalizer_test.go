@@ -8,8 +8,10 @@ package config_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -40,6 +42,14 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	intent.Finalizers = []string{"example.com/other"}
 	expectAllowed(t, in.admin.Update(t.Context(), intent))
 	expectFinalizers(t, intent, "example.com/other", volumesv1alpha1.ReleaseFinalizer)
+
+	forKubelet := newIntent("for-kubelet", "node-a")
+	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	expectAllowed(t, in.admin.Create(t.Context(), forKubelet))
+	expectFinalizers(t, forKubelet)
+	forKubelet.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Minute}}
+	expectAllowed(t, in.admin.Update(t.Context(), forKubelet))
+	expectFinalizers(t, forKubelet, volumesv1alpha1.ReleaseFinalizer)
 
 	expectAllowed(t, in.admin.Delete(t.Context(), intent))
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))

@@ -42,7 +42,6 @@ func (in installation) testHold(t *testing.T) {
 
 	parts := []string{"volumes.hawser.io/hold since " + since, "on node node-a", "Delete those intents", "kubectl get vai -A"}
 	expectForbidden(t, in.admin.Delete(t.Context(), held.DeepCopy()), parts...)
-	expectForbidden(t, manager.Delete(t.Context(), held.DeepCopy()), parts...)
 
 	set := kubernetes.NewForConfigOrDie(in.config)
 	err := set.StorageV1().VolumeAttachments().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "test=hold"})
@@ -56,6 +55,11 @@ func (in installation) testHold(t *testing.T) {
 	expectAllowed(t, in.admin.Update(t.Context(), held))
 	held.Finalizers = nil
 	expectAllowed(t, in.admin.Update(t.Context(), held))
+
+	// Only who says what is held may delete it.
+	again := newAttachment("held-again", since)
+	expectAllowed(t, manager.Create(t.Context(), again))
+	expectAllowed(t, manager.Delete(t.Context(), again))
 
 	delete(held.Annotations, volumesv1alpha1.HoldAnnotation)
 	expectAllowed(t, manager.Update(t.Context(), held))

@@ -58,11 +58,13 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
 	t.Run("config/samples is accepted", in.testSamples)
 	t.Run("roles allow what is needed and no more", in.testRoles)
+	t.Run("an attachment is declared released by who may", in.testDeclared)
 	// From here on accounts are granted more, so that what stops them is a policy.
 	t.Run("a held attachment is not deleted", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
 	t.Run("an intent always has its release finalizer", in.testReleaseFinalizer)
 	t.Run("an exclusive volume's claim is the manager's", in.testExclusiveClaims)
+	t.Run("Hawser declares nothing released", in.testDeclaredByHawser)
 	t.Run("an agent reports on its own node state", in.testAgentNodeState)
 	t.Run("an agent reports on its own intents", in.testAgentIntents)
 	t.Run("an agent renews its own Lease", in.testAgentLeases)
@@ -151,6 +153,11 @@ func (in installation) awaitAdmission(t *testing.T) {
 	probes := map[string]func(context.Context) bool{
 		"hawser-hold": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(in.admin.Create(ctx, newAttachment("probe", "since"), client.DryRunAll))
+		},
+		"hawser-declared": func(ctx context.Context) bool {
+			declared := newNodeState("probe-declared")
+			declared.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"}
+			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
 		"hawser-exclusive-claims": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(in.admin.Create(ctx, newLease("hawser-volume-probe"), client.DryRunAll))

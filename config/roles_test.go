@@ -48,7 +48,7 @@ func (in installation) testRoles(t *testing.T) {
 	})
 	in.expectPermissions(t, agentAccount, false, []permission{
 		{writing, volumes, "volumeattachmentintents", ""},
-		{writing, volumes, "nodevolumestates", ""},
+		{writing + " declare", volumes, "nodevolumestates", ""},
 		{every, storage, "volumeattachments", ""},
 		{every, storage, "volumeattachments/status", ""},
 		{"list watch create update patch delete", "", "nodes", ""},
@@ -64,19 +64,21 @@ func (in installation) testRoles(t *testing.T) {
 		{"bind escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
 	})
 	in.expectPermissions(t, managerAccount, true, []permission{
-		{reading, volumes, "volumeattachmentintents", ""},
+		{"get list watch create delete", volumes, "volumeattachmentintents", ""},
 		{"get list watch create update delete", volumes, "nodevolumestates", ""},
 		{"update", volumes, "volumeattachmentintents/status", ""},
 		{"update", volumes, "nodevolumestates/status", ""},
 		{"get list watch create delete", storage, "volumeattachments", ""},
-		{"get create update", coordination, "leases", system},
+		{"patch", storage, "volumeattachments/status", ""},
+		{"get create update delete", coordination, "leases", system},
 		{reading, "", "persistentvolumes", ""},
 		{reading, "", "persistentvolumeclaims", ""},
 	})
 	in.expectPermissions(t, managerAccount, false, []permission{
+		{"declare", volumes, "nodevolumestates", ""},
 		{every, "", "secrets", ""},
-		{"create delete deletecollection", volumes, "volumeattachmentintents", ""},
-		{"update patch", storage, "volumeattachments/status", ""},
+		{"deletecollection", volumes, "volumeattachmentintents", ""},
+		{"update", storage, "volumeattachments/status", ""},
 		{"create update patch delete", "", "persistentvolumes", ""},
 		{"create update patch delete", "", "nodes", ""},
 		{"create update patch delete", "", "pods", ""},

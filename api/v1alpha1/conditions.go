@@ -19,9 +19,18 @@ const (
 	// node's agent has reported that nothing of the old mount is left.
 	ForcedAwayFinalizer = "volumes.hawser.io/forced-away"
 
+	// DeclaredReleasedPrefix and the UID of a VolumeAttachment make an annotation on a NodeVolumeState by which an administrator
+	// declares that the node has let go of that attachment; the value says why. An admission policy asks for the verb
+	// declare on nodevolumestates. It is taken off once nothing on the node speaks of that UID.
+	DeclaredReleasedPrefix = "declared-released.volumes.hawser.io/"
+
 	// HoldAnnotation on a VolumeAttachment says that an intent counts on it; the value is the
 	// time at which the hold was set, in RFC 3339. An admission policy refuses to delete what is held.
 	HoldAnnotation = "volumes.hawser.io/hold"
+
+	// PodUIDLabel on a VolumeAttachmentIntent marks a pod intent: one that Hawser made for a volume of
+	// the pod with this UID, which is the intent's controller.
+	PodUIDLabel = "volumes.hawser.io/pod-uid"
 
 	// InstallNamespace is where Hawser keeps its Leases: one for each agent's liveness and one
 	// claim for each exclusive volume.
@@ -110,6 +119,10 @@ const (
 	ReasonVolumeBoundElsewhere   = "VolumeBoundElsewhere"
 	ReasonVolumeReplaced         = "VolumeReplaced"
 	ReasonVolumeNotSupported     = "VolumeNotSupported"
+	ReasonVolumeSourceInvalid    = "VolumeSourceInvalid"
+	ReasonPodNotFound            = "PodNotFound"
+	ReasonPodNotOnNode           = "PodNotOnNode"
+	ReasonPodReplaced            = "PodReplaced"
 	ReasonVolumeModeMismatch     = "VolumeModeMismatch"
 	ReasonAccessModeMismatch     = "AccessModeMismatch"
 	ReasonNodeNotFound           = "NodeNotFound"

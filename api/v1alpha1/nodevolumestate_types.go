@@ -88,6 +88,16 @@ type NodeAttachment struct {
 	// +optional
 	DetachedTime *metav1.Time `json:"detachedTime,omitempty"`
 
+	// detachError is why the driver's attacher has not detached the volume yet. It goes on trying. Only with Detaching.
+	// +optional
+	DetachError string `json:"detachError,omitempty"`
+
+	// unlistedGeneration is the generation of this object from which on the Node's volumesAttached does not list the
+	// volume any more. Once the agent has looked at its node at that generation (status.observedGeneration) and
+	// has not found the volume, the attachment is deleted. Only in attach mode Replace.
+	// +optional
+	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
+
 	// driver is the CSI driver's name.
 	// +optional
 	Driver string `json:"driver,omitempty"`
@@ -142,10 +152,15 @@ type NodeVolumeStateSpec struct {
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
 
-	// fences counts the claims of exclusive volumes that were moved away from this node. Incrementing it
-	// voids every decision that was made on an earlier version of this object.
+	// fences counts the claims of exclusive volumes that were moved away from this node, and the volumes that
+	// were taken out of the Node's volumesAttached. Incrementing it voids every decision that was made on an
+	// earlier version of this object, and makes the agent look at its node again.
 	// +optional
 	Fences int64 `json:"fences,omitempty"`
+
+	// unready is for how long the Node was watched not being Ready, while the forced detach of a volume waits for that.
+	// +optional
+	Unready *UnreadyObservation `json:"unready,omitempty"`
 }
 
 // IntentReference names one intent.

@@ -19,19 +19,22 @@ const (
 	claimNameSyntax = "claimName must be the name of a PersistentVolumeClaim: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	kubernetesName  = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with " +
 		`an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`
-	forceAfterRange = "forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
-	subPathRelative = "subPath must be relative to the root of the volume"
-	subPathParts    = "subPath must not contain '.', '..' or empty parts"
-	optionWord      = "each mount option must be one word without commas, quotes or white space"
-	optionForbidden = "mount options that bind, move or remount, or that set propagation, are not allowed; for a read-only volume set readOnly"
-	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached"
-	kubeletMount    = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must not be set"
-	oneSource       = "spec.volume: Invalid value: exactly one volume source must be set: persistentVolumeClaim"
+	podNameSyntax    = "podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+	volumeNameSyntax = "volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', beginning and ending with a letter or digit"
+	forceAfterRange  = "forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
+	subPathRelative  = "subPath must be relative to the root of the volume"
+	subPathParts     = "subPath must not contain '.', '..' or empty parts"
+	optionWord       = "each mount option must be one word without commas, quotes or white space"
+	optionForbidden  = "mount options that bind, move or remount, or that set propagation, are not allowed; for a read-only volume set readOnly"
+	kubeletAttached  = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached"
+	kubeletMount     = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must not be set"
+	oneSource        = "spec.volume: Invalid value: exactly one volume source must be set: persistentVolumeClaim or podVolume"
 )
 
 const (
 	claimName  = "spec.volume.persistentVolumeClaim.claimName"
 	forceAfter = "spec.detachPolicy.forceAfter"
+	podVolume  = "spec.volume.podVolume"
 	subPath    = "spec.mount.subPath"
 	options    = "spec.mount.options"
 )
@@ -69,6 +72,7 @@ func (s server) testCreateIntent(t *testing.T) {
 			want: []string{`spec.publisher: Unsupported value: "Somebody": supported values: "Agent", "Kubelet"`}},
 	}
 	cases = append(cases, publisherCases()...)
+	cases = append(cases, podVolumeCases()...)
 	cases = append(cases, durationCases()...)
 	cases = append(cases, mountCases()...)
 	for i, c := range cases {
@@ -88,6 +92,26 @@ func publisherCases() []createCase {
 			want: []string{kubeletAttached}},
 		{name: "the kubelet with a mount", with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Attached", subPath: "a"},
 			want: []string{kubeletMount}},
+	}
+}
+
+func podVolumeCases() []createCase {
+	of := func(pod, volume string) changes {
+		return changes{
+			"spec.publisher": "Kubelet", "spec.desiredState": "Attached", "spec.volume.persistentVolumeClaim": nil,
+			podVolume: map[string]any{"podName": pod, "volumeName": volume},
+		}
+	}
+	agents := of("web-0.a", "disk")
+	agents["spec.publisher"] = "Agent"
+	both := of("web-0", "disk")
+	delete(both, "spec.volume.persistentVolumeClaim")
+	return []createCase{
+		{name: "a volume of a pod", with: of("web-0.a", "disk-1")},
+		{name: "a volume of a pod for the agent", with: agents, want: []string{"spec.publisher: Invalid value: a podVolume is the kubelet's to mount, so publisher must be Kubelet"}},
+		{name: "a volume of a pod and a claim", with: both, want: []string{oneSource}},
+		{name: "pod name in capitals", with: of("Web", "disk"), want: invalid(podVolume+".podName", "Web", podNameSyntax)},
+		{name: "pod volume's name with a dot", with: of("web", "a.b"), want: invalid(podVolume+".volumeName", "a.b", volumeNameSyntax)},
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 // VolumeAttachmentIntentSpec says which volume is wanted on which node and how far.
 // +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || (has(self.desiredState) && self.desiredState == 'Attached')",message="with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached",fieldPath=".desiredState"
 // +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || !has(self.mount)",message="with publisher Kubelet the kubelet mounts the volume, so mount must not be set",fieldPath=".mount"
+// +kubebuilder:validation:XValidation:rule="!has(self.volume.podVolume) || (has(self.publisher) && self.publisher == 'Kubelet')",message="a podVolume is the kubelet's to mount, so publisher must be Kubelet",fieldPath=".publisher"
 type VolumeAttachmentIntentSpec struct {
 	// nodeName names the Node on which the volume is wanted. To move a volume, create an intent
 	// for the other node and delete this one.
@@ -80,11 +81,33 @@ type VolumeAttachmentIntentSpec struct {
 }
 
 // VolumeSource names one volume.
-// +kubebuilder:validation:XValidation:rule="[has(self.persistentVolumeClaim)].filter(x, x).size() == 1",message="exactly one volume source must be set: persistentVolumeClaim"
+// +kubebuilder:validation:XValidation:rule="[has(self.persistentVolumeClaim), has(self.podVolume)].filter(x, x).size() == 1",message="exactly one volume source must be set: persistentVolumeClaim or podVolume"
 type VolumeSource struct {
 	// persistentVolumeClaim names a claim in the intent's own namespace.
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimSource `json:"persistentVolumeClaim,omitempty"`
+
+	// podVolume names a volume that stands in a pod itself, of a plugin that was once built into
+	// Kubernetes (such as gcePersistentDisk). Hawser writes such intents for pods; for the kubelet to mount alone.
+	// +optional
+	PodVolume *PodVolumeSource `json:"podVolume,omitempty"`
+}
+
+// PodVolumeSource names a volume that stands in a pod of the intent's own namespace.
+type PodVolumeSource struct {
+	// podName is the pod's name. The pod has to be bound to the intent's node.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+	// +required
+	PodName string `json:"podName"`
+
+	// volumeName is the volume's name in the pod.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', beginning and ending with a letter or digit"
+	// +required
+	VolumeName string `json:"volumeName"`
 }
 
 // PersistentVolumeClaimSource names a claim in the intent's own namespace.
@@ -152,11 +175,11 @@ type VolumeAttachmentIntentStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// claimUID pins the claim: another one under the same name is not switched to.
+	// claimUID pins the claim, or the pod of a podVolume: another one under the same name is not switched to.
 	// +optional
 	ClaimUID types.UID `json:"claimUID,omitempty"`
 
-	// volumeName is the name of the PersistentVolume that the intent resolved to.
+	// volumeName is the name of the PersistentVolume that the intent resolved to. Empty for a podVolume.
 	// +optional
 	VolumeName string `json:"volumeName,omitempty"`
 
