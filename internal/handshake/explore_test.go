@@ -17,53 +17,6 @@ import (
 // bound keeps the memory of one exploration below some 1 GiB.
 const bound = 2_000_000
 
-// The worlds. Those of one node have everything that can happen to an agent, those of two what concerns the
-// claim. big ones are left out under the race detector.
-var (
-	agentWorld = world{
-		name: "one node, all that befalls an agent", nodes: 1, leaders: 2, cuts: true,
-		calls: true, crash: true, late: true, reboot: true, hand: true, force: true,
-	}
-	liarWorld = world{
-		name: "one node, a driver that lies about unstaging", nodes: 1, leaders: 2, cuts: true,
-		calls: true, crash: true, late: true, reboot: true, lies: true,
-	}
-	uncutWorld = world{
-		name: "one node, a driver that does not cut access", nodes: 1, leaders: 2,
-		calls: true, crash: true, late: true, reboot: true, hand: true, force: true,
-	}
-	lostWorld = world{
-		name: "one node, objects deleted by strangers", nodes: 1, leaders: 1,
-		calls: true, crash: true, late: true, reboot: true, force: true, stranger: true, lost: true,
-	}
-	intentWorld = world{
-		name: "one node, an intent from creation to end", nodes: 1, leaders: 2, cuts: true,
-		crash: true, late: true, reboot: true, intents: true,
-	}
-	lostIntentWorld = world{
-		name: "one node, an intent and a state that are lost", nodes: 1, leaders: 1, cuts: true,
-		crash: true, late: true, reboot: true, force: true, intents: true, lost: true,
-	}
-	kubeletWorld = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2, cuts: true, kubelet: true}
-	sharedWorld  = world{name: "two nodes, shared volume", nodes: 2, leaders: 2, cuts: true, force: true}
-
-	exclusiveWorld = world{name: "two nodes, exclusive volume", nodes: 2, leaders: 2, cuts: true, exclusive: true}
-	strangerWorld  = world{
-		name: "two nodes, exclusive volume, attachments deleted by strangers", nodes: 2, leaders: 1, exclusive: true, stranger: true,
-	}
-	crashWorld = world{
-		name: "two nodes, exclusive volume, agents that crash", nodes: 2, leaders: 2, cuts: true, exclusive: true, crash: true,
-	}
-	forceWorld = world{
-		name: "two nodes, exclusive volume, forced detaches", nodes: 2, leaders: 2, cuts: true, exclusive: true, force: true,
-	}
-
-	smallWorlds = []world{
-		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, exclusiveWorld, strangerWorld,
-	}
-	bigWorlds = []world{sharedWorld, crashWorld, forceWorld}
-)
-
 // summary is printed at the end, also by a go test that prints no passing tests.
 var summary struct {
 	sync.Mutex
@@ -141,9 +94,14 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardMountTable, liarWorld, I2},
 		{GuardKubeletReleased, kubeletWorld, I2},
 		{GuardAgentLooked, kubeletWorld, I2},
+		{GuardForcedAwayReported, kubeletForceWorld, I5},
+		{GuardKubeletReleased, kubeletForceWorld, I2},
+		{GuardNotDeclared, declareWorld, I2},
+		{GuardDeclarationKept, deadKubeletWorld, I4},
+		{GuardClaimGivenUp, collectWorld, I3},
 	} {
 		delete(missing, test.guard)
-		t.Run(string(test.guard), func(t *testing.T) {
+		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
 			t.Parallel()
 			expectBroken(t, newModel(test.world, test.guard, effectNone), test.want)
 		})
@@ -193,6 +151,9 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectUnlistChanges, kubeletWorld, I2},
 		{effectLookAgain, kubeletWorld, I2},
 		{effectLookAfter, kubeletWorld, I2},
+		{effectDeclaredUID, declareWorld, I2},
+		{effectCollectCAS, collectWorld, I3},
+		{effectCollectFenced, collectWorld, I3},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

@@ -17,16 +17,22 @@ const (
 	GuardAttachmentLive Guard = "AttachmentLive"
 	// GuardDetachingIsFinal: Detaching is never taken back for its UID.
 	GuardDetachingIsFinal Guard = "DetachingIsFinal"
+	// GuardNotDeclared: what an administrator declared released is not taken into use any more.
+	GuardNotDeclared Guard = "NotDeclared"
 	// GuardOneAttachment: an entry that speaks of another attachment has to go first.
 	GuardOneAttachment Guard = "OneAttachment"
 	// GuardForcedAwayReported: after a forced detach the agent first reports that it has nothing in use.
 	GuardForcedAwayReported Guard = "ForcedAwayReported"
+	// GuardDeclarationKept: an entry that alone remembers what was declared stays until the agent reports.
+	GuardDeclarationKept Guard = "DeclarationKept"
 	// GuardNameHeld: an attachment that is forced away keeps its name taken.
 	GuardNameHeld Guard = "NameHeld"
 	// GuardClaimHeld: an exclusive volume's claim names this node.
 	GuardClaimHeld Guard = "ClaimHeld"
 	// GuardMoveFenced: the node that the claim was moved from has been fenced.
 	GuardMoveFenced Guard = "MoveFenced"
+	// GuardClaimGivenUp: a claim is deleted only when it names nobody.
+	GuardClaimGivenUp Guard = "ClaimGivenUp"
 	// GuardHolderDetached: the node that holds the claim has no Attached entry any more.
 	GuardHolderDetached Guard = "HolderDetached"
 	// GuardReported: an agent that never reported counts as having everything in use.

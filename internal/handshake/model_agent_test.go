@@ -69,6 +69,9 @@ func (st *stepper) endCall(n int, kind holdKind, what actKind) {
 // agentActs: whatever the agent may do now.
 func (st *stepper) agentActs(n int) {
 	h := &st.from.node[n]
+	if h.dead {
+		return
+	}
 	if !h.up {
 		s := st.from
 		s.node[n].up = true

@@ -16,14 +16,40 @@ func (st *stepper) claimActs(i int) {
 			st.wroteClaim(&s, c)
 			st.emit(act{actCreateClaim, uint8(n), uint8(i), 0}, s)
 		}
+	case c.holder == 0 && c.from == 0:
+		for n := range st.nodes {
+			s := st.from
+			s.claim.holder = uint8(n) + 1
+			st.wroteClaim(&s, c)
+			st.emit(act{actTakeClaim, uint8(n), uint8(i), 0}, s)
+		}
 	case c.from != 0:
 		s := st.from
 		s.leader[i] = leader{pc: fencing, node: c.from - 1}
 		st.emit(act{actReadMovedClaim, c.from - 1, uint8(i), 0}, s)
 	}
-	if c.exists {
+	if c.holder != 0 {
 		st.decideMove(i, c)
 	}
+	if st.collect && c.exists {
+		st.collectClaim(i, c, false)
+	}
+}
+
+// collectClaim deletes the claim, whoever may want it next. It is one object, so it is one step.
+func (st *stepper) collectClaim(i int, c claimState, fenced bool) {
+	if st.rules.MayCollectClaim(c.view(), fenced || st.without == effectCollectFenced) != GuardNone {
+		return
+	}
+	s := st.from
+	if st.without == effectCollectCAS {
+		s.leader[i] = leader{pc: collecting}
+		st.emit(act{actDecideCollect, 0, uint8(i), 0}, s)
+		return
+	}
+	s.claim = claimState{}
+	st.wroteClaim(&s, st.from.claim)
+	st.emit(act{actCollectClaim, 0, uint8(i), 0}, s)
 }
 
 // decideMove reads the claim, its holder's state and attachment, and keeps the claim's version.
@@ -37,6 +63,15 @@ func (st *stepper) decideMove(i int, c claimState) {
 	st.emit(act{actDecideMove, c.holder - 1, uint8(i), 0}, s)
 }
 
+// write of a claim that is being moved from node, to the other one or to nobody.
+func (st *stepper) moveClaim(i int, node, to uint8, kind actKind) {
+	s := st.from
+	s.leader[i] = leader{}
+	s.claim.from, s.claim.holder = node+1, to
+	st.wroteClaim(&s, st.from.claim)
+	st.emit(act{kind, node, uint8(i), 0}, s)
+}
+
 // moveActs: the writes of a move, each at the version of the claim that was read first.
 func (st *stepper) moveActs(i int, l leader) {
 	s := st.from
@@ -44,10 +79,15 @@ func (st *stepper) moveActs(i int, l leader) {
 	n := int(l.node)
 	switch l.pc {
 	case moving:
+		st.moveClaim(i, l.node, 2-l.node, actMoveClaim)
+		if st.collect {
+			st.moveClaim(i, l.node, 0, actGiveUpClaim)
+		}
+	case collecting:
 		s.leader[i] = leader{}
-		s.claim.from, s.claim.holder = l.node+1, 2-l.node
+		s.claim = claimState{}
 		st.wroteClaim(&s, was)
-		st.emit(act{actMoveClaim, l.node, uint8(i), 0}, s)
+		st.emit(act{actCollectClaim, 0, uint8(i), 0}, s)
 	case fencing:
 		from := &st.from.node[n]
 		if st.rules.MayFence(from.view(), from.va.view()) != GuardNone {
@@ -61,7 +101,7 @@ func (st *stepper) moveActs(i int, l leader) {
 	case fence:
 		s.leader[i].pc = fenced
 		if st.without != effectFenceChanges {
-			st.wroteSpec(&s, n)
+			st.wroteState(&s, n)
 		}
 		st.emit(act{actFence, l.node, uint8(i), 0}, s)
 	case fenced:
@@ -69,5 +109,8 @@ func (st *stepper) moveActs(i int, l leader) {
 		s.claim.from = 0
 		st.wroteClaim(&s, was)
 		st.emit(act{actClearMovedFrom, l.node, uint8(i), 0}, s)
+		if st.collect {
+			st.collectClaim(i, was, true)
+		}
 	}
 }

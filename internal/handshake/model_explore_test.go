@@ -39,7 +39,7 @@ func (v *violation) String() string {
 }
 
 func newModel(w world, without Guard, eff effect) *model {
-	return &model{world: w, rules: Protocol{without: without}, without: eff, fresh: freshInExploration}
+	return &model{world: w, rules: Protocol{Kubelet: w.kubelet, without: without}, without: eff, fresh: freshInExploration}
 }
 
 func (m *model) start() state {
@@ -47,7 +47,7 @@ func (m *model) start() state {
 	for i := range m.nodes {
 		s.node[i].exists = true
 		s.node[i].up = true
-		s.node[i].reported, s.node[i].booted = true, true
+		s.node[i].reported, s.node[i].booted = !m.unreported, !m.unreported
 	}
 	return s.canonical()
 }

@@ -17,7 +17,8 @@ const (
 	I3 Invariant = "I3 exclusive on one node"
 	// I4: wherever things stand, without a further fault they can all be released, and the volume used anywhere.
 	I4 Invariant = "I4 released is detached in the end"
-	// I5: after a forced detach nothing of the old mount reaches the volume, or it was said that it may.
+	// I5: after a forced detach nothing of the old mount reaches the volume, or it was said that it may: as
+	// unprotected, or by an administrator who declared the attachment released.
 	I5 Invariant = "I5 nothing after a forced detach"
 	// I6: there is no publication for an intent that we let go.
 	I6 Invariant = "I6 no publication without its intent"
@@ -55,7 +56,7 @@ func (m *model) broken(s *state) Invariant {
 // reaches: a mount that has outlived its unpublish. Where the driver cuts the node's access it must not be opened
 // again while that mount is there; where it does not, the entry must say so.
 func (m *model) reaches(n *nodeState) Invariant {
-	if !n.hold.cut || m.stranger {
+	if !n.hold.cut || m.stranger || n.isDeclared(n.hold.uid) {
 		return ""
 	}
 	if m.cuts && n.va.published() {
@@ -80,22 +81,28 @@ func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
 	return ""
 }
 
-// clean: nothing is left of any use, on any node; an exclusive volume's claim stays with its last holder.
+// clean: nothing is left of any use, on any node; an exclusive volume's claim stays with its last holder, and the state
+// of a machine that is dead goes on saying what was declared to be over.
 func (m *model) clean(s *state) bool {
 	for i := range m.nodes {
 		n := &s.node[i]
-		if n.va.phase != vaNone || n.entry.state != noEntry || n.use.inUse || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite {
+		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite {
 			return false
 		}
-		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse || n.kubelet.listed {
+		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse && !n.dead || n.kubelet.listed {
 			return false
 		}
 	}
 	return s.claim.from == 0
 }
 
-// used: the volume can be used on node i, with the full knowledge of everyone.
+// forgotten: there is no entry, or one that alone remembers what was declared of a machine that is dead.
+func (n *nodeState) forgotten() bool {
+	return n.entry.state == noEntry || n.dead && n.entry.detached && OnlyMemory(n.view())
+}
+
+// used: the volume can be used on node i, with the full knowledge of everyone; a machine that is dead need not be waited for.
 func (m *model) used(s *state, i int) bool {
 	n := &s.node[i]
-	return n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid && (!m.intents || n.intent.published)
+	return n.dead || n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid && (!m.intents || n.intent.published)
 }

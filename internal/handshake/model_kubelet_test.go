@@ -11,6 +11,9 @@ package handshake
 
 func (st *stepper) kubeletActs(n int) {
 	h := &st.from.node[n]
+	if h.dead {
+		return
+	}
 	k := h.kubelet
 	with := func(kind actKind, nodeWritten bool, change func(*nodeState)) {
 		s := st.from
@@ -23,15 +26,15 @@ func (st *stepper) kubeletActs(n int) {
 	if !k.inUse {
 		with(actKubeletInUse, true, func(h *nodeState) { h.kubelet.inUse = true })
 	}
-	if k.inUse && !k.verified && h.call == 0 && h.hold.kind == holdNone {
+	if k.inUse && k.verified == 0 && h.call == 0 && h.hold.kind == holdNone {
 		// Dropped after a restart although it is mounted, or because nothing is.
 		with(actKubeletForgets, true, func(h *nodeState) { h.kubelet.inUse = false })
 	}
-	if k.inUse && k.listed && !k.verified && h.call == 0 && h.va.phase == vaAttached {
-		with(actKubeletVerifies, false, func(h *nodeState) { h.kubelet.verified = true })
+	if k.inUse && k.listed && k.verified == 0 && h.call == 0 && h.va.phase == vaAttached {
+		with(actKubeletVerifies, false, func(h *nodeState) { h.kubelet.verified = h.va.uid })
 	}
-	if k.verified && h.call == 0 && h.hold.kind == holdNone {
-		with(actKubeletCalls, false, func(h *nodeState) { h.rec.uid, h.call = h.va.uid, h.va.uid })
+	if k.verified != 0 && h.call == 0 && h.hold.kind == holdNone {
+		with(actKubeletCalls, false, func(h *nodeState) { h.rec.uid, h.call = h.kubelet.verified, h.kubelet.verified })
 	}
 	if h.call != 0 {
 		with(actCallMounts, false, func(h *nodeState) {
@@ -40,11 +43,11 @@ func (st *stepper) kubeletActs(n int) {
 		with(actCallFails, false, func(h *nodeState) { h.call = 0 })
 	}
 	if h.call == 0 && (h.hold.kind != holdNone || h.rec.uid != 0) {
-		with(actKubeletUnmounts, false, func(h *nodeState) { h.hold, h.rec, h.kubelet.verified = hold{}, record{}, false })
+		with(actKubeletUnmounts, false, func(h *nodeState) { h.hold, h.rec, h.kubelet.verified = hold{}, record{}, 0 })
 	}
-	if k.verified || k.inUse && (h.hold.kind != holdNone || h.call != 0) {
+	if k.verified != 0 || k.inUse && (h.hold.kind != holdNone || h.call != 0) {
 		s := st.from
-		s.node[n].kubelet.verified = false
+		s.node[n].kubelet.verified = 0
 		if h.hold.kind != holdNone || h.call != 0 {
 			s.node[n].kubelet.inUse = false
 		}
@@ -56,7 +59,7 @@ func (st *stepper) kubeletActs(n int) {
 // observerActs: the agent reads the state, looks at the host and then reports at the version that it read.
 func (st *stepper) observerActs(n int) {
 	h := &st.from.node[n]
-	if !h.exists {
+	if !h.exists || h.dead {
 		return
 	}
 	sees := h.hold.kind != holdNone || h.rec.uid != 0
@@ -70,14 +73,15 @@ func (st *stepper) observerActs(n int) {
 	saw := h.kubelet.saw
 	st.wroteState(&s, n)
 	g := &s.node[n]
-	g.reported, g.looked, g.acked = true, true, true
+	g.reported, g.acked, g.entry.looked = true, true, g.entry.unlisted
 	g.kubelet.looking, g.kubelet.saw = false, false
-	g.use = useState{}
-	if saw {
-		g.use = useState{h.entry.uid, true}
-		if h.entry.uid == 0 {
-			g.use.uid = h.va.uid
-		}
+	// The UID is that of the entry which was Attached when the volume was first seen under one, and stays while it is seen.
+	g.use.inUse = saw
+	switch {
+	case !saw:
+		g.use.uid = 0
+	case g.use.uid == 0 && h.entry.state == entryAttached:
+		g.use.uid = h.entry.uid
 	}
 	st.emit(act{kind: actReportLook, node: uint8(n)}, s)
 }
@@ -101,8 +105,11 @@ func (st *stepper) unlist(i, n int) {
 		return
 	}
 	s := st.from
+	s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
+	if h.entry.forced && st.rules.MayNoteUnlisted(h.kubelet.view()) != GuardNone {
+		s.leader[i].pc = awaiting
+	}
 	if st.without == effectUnlist {
-		s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
 		st.emit(act{actReadState, uint8(n), uint8(i), 0}, s)
 		return
 	}
@@ -110,7 +117,6 @@ func (st *stepper) unlist(i, n int) {
 	if h.kubelet.listed || st.without != effectUnlistChanges {
 		st.wroteNode(&s)
 	}
-	s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
 }
 
@@ -130,8 +136,9 @@ func (st *stepper) listActs(i int, l leader) {
 		st.emit(act{actList, l.node, uint8(i), 0}, s)
 	case unlisted:
 		s.leader[i].pc = awaiting
-		if st.without != effectLookAgain {
-			st.wroteSpec(&s, int(l.node))
+		if e := &s.node[l.node].entry; e.state == entryDetaching && e.uid == l.uid && !e.unlisted {
+			e.unlisted, e.looked = true, st.without == effectLookAgain
+			st.wroteState(&s, int(l.node))
 		}
 		st.emit(act{actFence, l.node, uint8(i), 0}, s)
 	case awaiting:

@@ -76,11 +76,11 @@ func (st *stepper) leaderActs(i int) {
 		s := st.from
 		s.leader[i] = leader{}
 		s.node[l.node].entry = entry{state: entryDetaching, uid: l.uid}
-		st.wroteSpec(&s, int(l.node))
+		st.wroteState(&s, int(l.node))
 		st.emit(act{actWriteDetaching, l.node, uint8(i), 0}, s)
 	case deleting:
 		st.delete(i, l)
-	case moving, fencing, fence, fenced:
+	case moving, collecting, fencing, fence, fenced:
 		st.moveActs(i, l)
 	case releasing:
 		s := st.from
@@ -108,7 +108,8 @@ func (st *stepper) create(i, n int) {
 	s := st.from
 	s.node[n].va = attachmentState{phase: vaNew, uid: st.fresh}
 	st.attachmentChanged(&s, n, attachmentState{})
-	st.emit(act{actCreate, uint8(n), uint8(i), 0}, s)
+	// Nobody who is up to date wants a volume on a machine that is dead.
+	st.out = append(st.out, next{act: act{actCreate, uint8(n), uint8(i), 0}, state: s, fault: st.from.node[n].dead})
 }
 
 func (st *stepper) beginAttached(i, n int) {
@@ -168,7 +169,7 @@ func (st *stepper) writeAttached(i int, l leader) {
 	s := st.from
 	s.leader[i] = leader{}
 	s.node[l.node].entry = entry{state: entryAttached, uid: l.uid}
-	st.wroteSpec(&s, int(l.node))
+	st.wroteState(&s, int(l.node))
 	st.emit(act{actWriteAttached, l.node, uint8(i), 0}, s)
 }
 
@@ -184,12 +185,17 @@ func (st *stepper) markDetaching(i, n int) {
 		if uid == 0 || contains(tried[:j], uid) || uid == longGone && h.entry.state == noEntry {
 			continue
 		}
-		if h.entry.state == entryDetaching && h.entry.uid == uid {
+		stands := h.entry.state == entryDetaching && h.entry.uid == uid
+		// A detach that rests on the agent's release may come to rest on evidence, when the kubelet's agent does not look any more.
+		if stands && (h.entry.forced || !st.kubelet) {
 			continue
 		}
 		forced := false
 		guard := st.rules.MayMarkDetaching(h.view(), uidNames[uid], false)
-		if guard != GuardNone && st.force {
+		if stands && guard == GuardNone {
+			guard = GuardAgentLooked
+		}
+		if guard != GuardNone && (st.force || h.isDeclared(uid)) {
 			forced = true
 			guard = st.rules.MayMarkDetaching(h.view(), uidNames[uid], true)
 		}
@@ -211,11 +217,11 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	if forced {
 		h.entry.unprotected = !st.cuts && st.without != effectUnprotected
 		h.excused |= 1 << uid
-		st.wroteSpec(&s, n)
-		st.fault(act{actWriteForced, uint8(n), uint8(i), uid}, s)
+		st.wroteState(&s, n)
+		st.out = append(st.out, next{act: act{actWriteForced, uint8(n), uint8(i), uid}, state: s, fault: !h.isDeclared(uid)})
 		return
 	}
-	st.wroteSpec(&s, n)
+	st.wroteState(&s, n)
 	st.emit(act{actWriteDetaching, uint8(n), uint8(i), uid}, s)
 }
 
@@ -263,20 +269,20 @@ func (st *stepper) forget(i, n int) {
 	if st.rules.MayForget(h.view(), h.va.view()) == GuardNone {
 		s := st.from
 		s.node[n].entry = entry{}
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{actForget, uint8(n), uint8(i), 0}, s)
 	}
 	if !h.entry.detached && st.rules.MayMarkDetached(h.view(), h.va.view()) == GuardNone {
 		s := st.from
 		s.node[n].entry.detached = true
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{actMarkDetached, uint8(n), uint8(i), 0}, s)
 	}
 }
 
 func (st *stepper) freeName(i, n int) {
 	h := &st.from.node[n]
-	if !h.va.nameHeld || st.rules.MayFreeName(h.view()) != GuardNone {
+	if !h.va.nameHeld || st.rules.MayFreeName(h.view(), h.va.view()) != GuardNone {
 		return
 	}
 	s := st.from

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 import (
+	"math/bits"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,8 @@ type entry struct {
 	state                         entryState
 	uid                           uint8
 	detached, forced, unprotected bool
+	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has looked after that.
+	unlisted, looked bool
 }
 
 type useState struct {
@@ -116,10 +119,10 @@ type nodeState struct {
 	va attachmentState
 
 	// NodeVolumeState
-	exists, reported, looked bool
-	entry                    entry
-	use                      useState
-	booted                   bool // the agent has reported the host's present boot
+	exists, reported bool
+	entry            entry
+	use              useState
+	booted           bool // the agent has reported the host's present boot
 
 	// the host and its agent
 	up    bool
@@ -130,15 +133,21 @@ type nodeState struct {
 	waits bool  // the agent waits for the call
 	late  lateWrite
 
+	// dead: the machine never comes back; at best there will be a new one of its name.
+	dead bool
+	// declared is the set of UIDs that an administrator has declared released. It stays a UID's whole life: what a
+	// declaration that was taken off again allowed, nobody was obliged to do.
+	declared uint64
 	// excused is what the invariants remember and no process reads: the set of UIDs that were
-	// forced away, or lost to someone else.
+	// forced away, declared, or lost to someone else.
 	excused uint64
 
 	intent  intentState
 	kubelet kubeletState
 }
 
-func (n *nodeState) isExcused(uid uint8) bool { return uid != 0 && n.excused&(1<<uid) != 0 }
+func (n *nodeState) isExcused(uid uint8) bool  { return uid != 0 && n.excused&(1<<uid) != 0 }
+func (n *nodeState) isDeclared(uid uint8) bool { return uid != 0 && n.declared&(1<<uid) != 0 }
 
 // usable: staged through a live attachment.
 func (n *nodeState) usable() bool {
@@ -171,7 +180,8 @@ type intentState struct {
 // kubeletState is the Node object and the kubelet's memory (only in worlds where the kubelet publishes).
 type kubeletState struct {
 	listed, inUse bool
-	verified      bool
+	// verified is the UID of the attachment that the kubelet has seen attached.
+	verified uint8
 	// looking: the agent has looked and is about to report; saw is what it saw.
 	looking, saw bool
 }
@@ -185,20 +195,21 @@ type claimState struct {
 type pc uint8
 
 const (
-	idle      pc = iota
-	attaching    // has made some of the reads before Attached
-	attached     // is about to write Attached
-	marking      // is about to write Detaching (only where compare-and-swap is left out)
-	deleting     // is about to DELETE
-	moving       // is about to move the claim
-	fencing      // has read the claim that is being moved
-	fence        // is about to write the fence
-	fenced       // is about to clear MovedFrom
-	releasing    // is about to take the finalizer off the intent
-	listing      // has read the Node
-	list         // is about to put the volume into volumesAttached
-	unlisted     // has taken the volume out of volumesAttached
-	awaiting     // waits for the agent to look
+	idle       pc = iota
+	attaching     // has made some of the reads before Attached
+	attached      // is about to write Attached
+	marking       // is about to write Detaching (only where compare-and-swap is left out)
+	deleting      // is about to DELETE
+	moving        // is about to move the claim
+	collecting    // is about to delete the claim (only where the delete carries no version)
+	fencing       // has read the claim that is being moved
+	fence         // is about to write the fence
+	fenced        // is about to clear MovedFrom
+	releasing     // is about to take the finalizer off the intent
+	listing       // has read the Node
+	list          // is about to put the volume into volumesAttached
+	unlisted      // has taken the volume out of volumesAttached
+	awaiting      // waits for the agent to look
 )
 
 // leader is one process of the cluster controller with all it keeps between two requests.
@@ -239,13 +250,22 @@ func (n *nodeState) view() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Reported: n.reported, Looked: n.looked,
+		Exists: true, Reported: n.reported, Looked: n.entry.looked,
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
 			Detached: n.entry.detached, Forced: n.entry.forced,
 		},
-		Use: Use{UID: uidNames[n.use.uid], InUse: n.use.inUse},
+		Use:      Use{UID: uidNames[n.use.uid], InUse: n.use.inUse},
+		Declared: n.declarations(),
 	}
+}
+
+func (n *nodeState) declarations() []Declaration {
+	var declared []Declaration
+	for rest := n.declared; rest != 0; rest &= rest - 1 {
+		declared = append(declared, Declaration{UID: uidNames[bits.TrailingZeros64(rest)]})
+	}
+	return declared
 }
 
 func (c claimState) view() Claim {
@@ -285,7 +305,7 @@ func (s state) canonical() state {
 	var uids [2]naming
 	for i := range s.node {
 		n, m := &s.node[i], &uids[i]
-		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &s.older.va[i].uid} {
+		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &s.older.va[i].uid} {
 			m.rename(u)
 		}
 	}
@@ -299,16 +319,21 @@ func (s state) canonical() state {
 		uids[l.node].rename(&l.va.uid)
 	}
 	for i := range s.node {
-		// Of a UID that nothing names any more it does not matter that it was once forced away.
-		old := s.node[i].excused
-		s.node[i].excused = 0
-		for u := uint8(1); old>>u != 0; u++ {
-			if name := uids[i].names[u]; name != 0 && old&(1<<u) != 0 {
-				s.node[i].excused |= 1 << name
-			}
-		}
+		uids[i].renameSet(&s.node[i].excused)
+		uids[i].renameSet(&s.node[i].declared)
 	}
 	return s
+}
+
+// renameSet drops the UIDs that nothing names any more: it does not matter what was once said of them.
+func (m *naming) renameSet(set *uint64) {
+	old := *set
+	*set = 0
+	for ; old != 0; old &= old - 1 {
+		if name := m.names[bits.TrailingZeros64(old)]; name != 0 {
+			*set |= 1 << name
+		}
+	}
 }
 
 // key orders leaders, with the names that their UIDs already have; an idle one comes last.

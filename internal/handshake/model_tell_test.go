@@ -7,6 +7,7 @@ package handshake
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -22,6 +23,10 @@ const (
 	actStrangerDeletes
 	actStateLost
 	actStateCreated
+	actStateRemoved
+	actDeclare
+	actDies
+	actReplaced
 	// leaders
 	actGiveUp
 	actCreate
@@ -41,6 +46,10 @@ const (
 	actCreateClaim
 	actDecideMove
 	actMoveClaim
+	actGiveUpClaim
+	actTakeClaim
+	actDecideCollect
+	actCollectClaim
 	actReadMovedClaim
 	actDecideFence
 	actFence
@@ -99,6 +108,10 @@ var words = map[actKind]string{
 	actStrangerDeletes:  "someone else deletes {V}",
 	actStateLost:        "someone removes NodeVolumeState {N} with its finalizer",
 	actStateCreated:     "NodeVolumeState {N} is created anew",
+	actStateRemoved:     "Node {N} is deleted, and its NodeVolumeState goes with it",
+	actDeclare:          "the administrator declares {U} of {N} released",
+	actDies:             "{N} dies and never comes back",
+	actReplaced:         "there is a new machine {N}",
 	actGiveUp:           "{L} begins again",
 	actCreate:           "{L} creates {V}",
 	actReadState:        "{L} reads {S}",
@@ -117,6 +130,10 @@ var words = map[actKind]string{
 	actCreateClaim:      "{L} creates {C}",
 	actDecideMove:       "{L} reads {C}, {S} and {V} and is about to move the claim",
 	actMoveClaim:        "{L} writes {C}",
+	actGiveUpClaim:      "{L} writes {C}",
+	actTakeClaim:        "{L} takes {C}",
+	actDecideCollect:    "{L} reads {C} and is about to delete it",
+	actCollectClaim:     "{L} deletes the claim: {C}",
 	actReadMovedClaim:   "{L} reads {C}",
 	actDecideFence:      "{L} reads {S} and {V} and is about to fence {N}",
 	actFence:            "{L} fences {N}: {S}",
@@ -206,7 +223,7 @@ func (t *teller) take(n next) {
 }
 
 func written(before, after *nodeState) bool {
-	return before.entry != after.entry || before.use != after.use || before.reported != after.reported || before.looked != after.looked
+	return before.entry != after.entry || before.use != after.use || before.reported != after.reported || before.declared != after.declared
 }
 
 func (t *teller) line(a act, before *state) string {
@@ -227,12 +244,17 @@ func (t *teller) line(a act, before *state) string {
 		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1], strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
 		"{C}", t.now.claim.tell(),
 		"{H}", string(uidNames[held]),
+		"{U}", string(uidNames[declaredUID(&before.node[i], after)]),
 		"{K}", fmt.Sprintf("attached: %t, in use: %t", after.kubelet.listed, after.kubelet.inUse),
 	).Replace(words[a.kind])
 	if a.kind == actSetInUse || a.kind == actClear {
 		line += answers[a.detail]
 	}
 	return line
+}
+
+func declaredUID(before, after *nodeState) int {
+	return bits.TrailingZeros64(after.declared&^before.declared) % len(uidNames)
 }
 
 func (n *nodeState) tell() string {
@@ -270,6 +292,9 @@ func (c claimState) tell() string {
 		return "no claim"
 	}
 	text := "the claim (" + nodeNames[c.holder]
+	if c.holder == 0 {
+		text += "nobody"
+	}
 	if c.from != 0 {
 		text += ", moved from " + nodeNames[c.from]
 	}

@@ -36,6 +36,24 @@ type world struct {
 	intents bool
 	// kubelet: the kubelet mounts, and the agent only looks.
 	kubelet bool
+	// declare: an administrator declares attachments released, also wrongly.
+	declare bool
+	// unreported: in the beginning the agents have not reported under the UIDs of the NodeVolumeStates.
+	unreported bool
+	// dies: a machine may never come back.
+	dies bool
+	// replaced: then there may be a new one of its name.
+	replaced bool
+	// nodes that are dead may be deleted, and their state goes once nothing is left there.
+	removed bool
+	// first: of two nodes, only the first one's machine dies, state is lost and attachments are declared.
+	first bool
+	// once: what is not on a machine that is dead is declared released once only, until that is forgotten.
+	once bool
+	// truth: only what was on a machine that is dead is declared released.
+	truth bool
+	// collect: claims that nobody needs are given up and deleted.
+	collect bool
 }
 
 // effect names a guard that is not a condition on what was read, but the way in which it is
@@ -61,6 +79,9 @@ const (
 	effectLookAgain     effect = "agent looks again after the unlisting"
 	effectLookAfter     effect = "agent looks after it has read"
 	effectUnstageAgain  effect = "unstage again after an unknown end"
+	effectDeclaredUID   effect = "a declaration speaks of one UID"
+	effectCollectCAS    effect = "version precondition on the claim's DELETE"
+	effectCollectFenced effect = "fence before the claim is deleted"
 )
 
 // model is a world and what is left out of the protocol.
@@ -153,12 +174,6 @@ func (st *stepper) wroteState(s *state, n int) {
 	}
 }
 
-// wroteSpec is wroteState for the controller's writes, which the agent has not seen yet.
-func (st *stepper) wroteSpec(s *state, n int) {
-	s.node[n].looked = false
-	st.wroteState(s, n)
-}
-
 // wroteClaim voids everything that waits to be written at an older version of the claim.
 func (st *stepper) wroteClaim(s *state, was claimState) {
 	if st.without == effectLive {
@@ -245,21 +260,91 @@ func (st *stepper) world(n int) {
 		st.deleteAttachment(&s, n)
 		st.fault(act{kind: actStrangerDeletes, node: uint8(n)}, s)
 	}
-	if !st.lost {
+	if st.first && n > 0 {
 		return
 	}
-	if st.from.node[n].exists {
-		s := st.from
-		h := &s.node[n]
-		h.exists, h.reported, h.looked, h.entry, h.use, h.booted, h.acked = false, false, false, entry{}, useState{}, false, false
-		st.wroteSpec(&s, n)
-		st.fault(act{kind: actStateLost, node: uint8(n)}, s)
-	} else {
+	if st.declare {
+		st.administrator(n)
+	}
+	if st.dies {
+		st.fate(n)
+	}
+	h := &st.from.node[n]
+	if h.exists && st.lost {
+		st.stateGone(n, actStateLost, true)
+	}
+	// Where its machine is dead a state is made only because an attachment is left there.
+	if !h.exists && (!h.dead || h.va.phase != vaNone) {
 		s := st.from
 		s.node[n].exists = true
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{kind: actStateCreated, node: uint8(n)}, s)
 	}
+}
+
+// stateGone: the NodeVolumeState with all that it says, declarations included.
+func (st *stepper) stateGone(n int, kind actKind, fault bool) {
+	s := st.from
+	h := &s.node[n]
+	h.exists, h.reported, h.entry, h.use, h.booted, h.acked = false, false, entry{}, useState{}, false, false
+	h.declared = 0
+	if kind == actStateRemoved {
+		h.kubelet.inUse, h.kubelet.listed = false, false
+		st.wroteNode(&s)
+	}
+	st.wroteState(&s, n)
+	st.out = append(st.out, next{act: act{kind: kind, node: uint8(n)}, state: s, fault: fault})
+}
+
+// administrator declares any attachment that anything names. In a healthy cluster that happens only for a machine that is
+// dead. The declaration excuses what is, or may be, in use then, and nothing that comes after it. A kubelet asks nobody.
+func (st *stepper) administrator(n int) {
+	h := &st.from.node[n]
+	if !h.exists || st.truth && !h.dead || st.once && !h.dead && h.declared != 0 {
+		return
+	}
+	named := [...]uint8{h.va.uid, h.entry.uid, h.use.uid, h.hold.uid, h.rec.uid}
+	for j, uid := range named {
+		if uid == 0 || contains(named[:j], uid) || h.isDeclared(uid) {
+			continue
+		}
+		s := st.from
+		s.node[n].declared |= 1 << uid
+		if st.kubelet || h.mayUse(uid) {
+			s.node[n].excused |= 1 << uid
+		}
+		if st.without == effectDeclaredUID {
+			s.node[n].declared = ^uint64(0)
+		}
+		st.wroteState(&s, n)
+		st.out = append(st.out, next{act: act{kind: actDeclare, node: uint8(n), detail: uid}, state: s, fault: !h.dead})
+	}
+}
+
+// mayUse: the agent uses the attachment or may begin to.
+func (n *nodeState) mayUse(uid uint8) bool {
+	return n.entry.state == entryAttached && n.entry.uid == uid || n.use.uid == uid || n.hold.uid == uid || n.rec.uid == uid ||
+		n.call == uid || n.late.uid == uid
+}
+
+// fate: the machine is gone for good with all that was on it, or there is a new one of its name.
+func (st *stepper) fate(n int) {
+	s := st.from
+	h := &s.node[n]
+	if h.dead && st.removed && h.exists && h.va.phase == vaNone && h.forgotten() && (h.use.uid == 0 || !h.view().InUse()) {
+		st.stateGone(n, actStateRemoved, false)
+	}
+	if h.dead {
+		h.dead = false
+		if st.replaced {
+			st.fault(act{kind: actReplaced, node: uint8(n)}, s)
+		}
+		return
+	}
+	h.hold, h.rec, h.call, h.waits, h.up, h.acked, h.booted, h.dead = hold{}, record{}, 0, false, false, false, false, true
+	h.intent.published, h.intent.cleared = false, false
+	h.kubelet.verified, h.kubelet.looking, h.kubelet.saw = 0, false, false
+	st.fault(act{kind: actDies, node: uint8(n)}, s)
 }
 
 // deleteAttachment is the API server's DELETE: what has finalizers stays, terminating.

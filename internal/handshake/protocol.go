@@ -10,6 +10,9 @@ import "k8s.io/apimachinery/pkg/types"
 // Protocol is the set of rules. Its zero value is the protocol; the exploration in this
 // package's tests leaves out one guard at a time.
 type Protocol struct {
+	// Kubelet: the kubelet publishes, too. It asks nobody, so only a look after the unlisting answers a forced detach.
+	Kubelet bool
+
 	without Guard
 }
 
@@ -35,7 +38,7 @@ func first(guards ...Guard) Guard {
 func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard {
 	return first(
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent),
-		p.refuse(GuardForcedAwayReported, ForcedAwayReported(n)),
+		p.refuse(GuardForcedAwayReported, p.ForcedAwayReported(n)),
 		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
 		p.refuse(GuardMoveFenced, !exclusive || c.MovedFrom == ""),
 	)
@@ -44,7 +47,9 @@ func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard 
 // MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
 // The caller has read, live and in this order, n, c and a; and writes at the version of n.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {
+	_, declared := n.Declares(a.UID)
 	return first(
+		p.refuse(GuardNotDeclared, !declared),
 		p.refuse(GuardDetachingIsFinal, n.Entry.State != Detaching || n.Entry.UID != a.UID),
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == a.UID),
 		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
@@ -55,13 +60,19 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim,
 
 // MayMarkDetaching says whether Detaching may be written for attachment uid into n, at the version
 // of n. evidence means that something other than the agent's release vouches for the detach of this attachment;
-// it was gathered after n was read.
+// it was gathered after n was read, or is a declaration in n.
 func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 	return first(
-		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == uid || n.Entry.Detached),
+		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == uid || p.mayReplace(n, uid)),
 		p.refuse(GuardReported, n.Reported || evidence),
-		p.refuse(GuardNotInUse, !n.Use.InUse || evidence && (n.Use.UID == uid || n.Entry.Forced)),
+		p.refuse(GuardNotInUse, !n.InUse() || evidence && (n.Use.UID == uid || n.Use.UID == "" || n.Entry.Forced)),
 	)
+}
+
+// mayReplace says whether the entry, whose attachment is gone, may make place for that of attachment uid.
+func (p Protocol) mayReplace(n Node, uid types.UID) bool {
+	_, declared := n.Declares(uid)
+	return n.Entry.Detached && (declared || !OnlyMemory(n)) && (!p.Kubelet || p.ForcedAwayReported(n))
 }
 
 // MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read live after
@@ -69,14 +80,15 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.UID == a.UID),
-		p.refuse(GuardNameHeld, ForcedAwayReported(n) || a.NameHeld),
+		p.refuse(GuardNameHeld, p.ForcedAwayReported(n) || a.NameHeld),
 	)
 }
 
-// MayFreeName says whether our finalizer may be taken off an attachment that was forced away. It asks for the
-// agent's report also where the entry that said so was lost.
-func (p Protocol) MayFreeName(n Node) Guard {
-	return p.refuse(GuardForcedAwayReported, n.Reported && !n.Use.InUse)
+// MayFreeName says whether our finalizer may be taken off the attachment a, which was forced away. It asks for the
+// agent's report, or a declaration, also where the entry that said so was lost.
+func (p Protocol) MayFreeName(n Node, a Attachment) Guard {
+	_, declared := n.Declares(a.UID)
+	return p.refuse(GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse())
 }
 
 // MayMarkDetached says whether the entry may be marked detached, given the attachment as it was
@@ -89,16 +101,18 @@ func (p Protocol) MayMarkDetached(n Node, a Attachment) Guard {
 }
 
 // MayForget says whether the entry may be removed, given the attachment as it was read live after n. An entry that
-// was forced stays, marked detached, until the agent has reported.
+// was forced stays, marked detached, until the agent has reported, or a declaration stands in for that and lasts without it.
 func (p Protocol) MayForget(n Node, a Attachment) Guard {
 	return first(
 		p.MayMarkDetached(n, a),
-		p.refuse(GuardForcedAwayReported, ForcedAwayReported(n)),
+		p.refuse(GuardForcedAwayReported, p.ForcedAwayReported(n)),
+		p.refuse(GuardDeclarationKept, !OnlyMemory(n)),
 	)
 }
 
-// MayMoveClaim says whether the claim c may be moved to another node, at the version of c. holder is the live state of the
-// node that holds it, a the live attachment there. What makes the move safe is the fence; asking for the holder's
+// MayMoveClaim says whether the claim c may be moved to another node, or to nobody, at the version of c. holder is the live
+// state of the node that holds it, a the live attachment there; both are zero where nobody holds it, and then there is
+// nobody to fence either: MovedFrom stays empty. What makes the move safe is the fence; asking for the holder's
 // state here keeps a claim from leaving a node that still has the volume.
 func (p Protocol) MayMoveClaim(c Claim, holder Node, a Attachment) Guard {
 	return first(
@@ -115,17 +129,40 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardHolderDetached, from.Entry.State != Attached),
 		p.refuse(GuardReported, !from.Exists || from.Reported || from.Entry.Forced),
-		p.refuse(GuardNotInUse, !from.Use.InUse || from.Entry.Forced),
+		p.refuse(GuardNotInUse, !from.InUse() || from.Entry.Forced),
 		p.refuse(GuardAttachmentGone, a.Gone()),
+	)
+}
+
+// MayCollectClaim says whether the claim c, which nobody needs, may be deleted, at the version of c. It was moved to nobody
+// first, and its last holder is fenced: nothing that was decided while it named a node outlives it. fenced means that the
+// caller has fenced the node that c was moved from, after it had read c.
+func (p Protocol) MayCollectClaim(c Claim, fenced bool) Guard {
+	return first(
+		p.refuse(GuardClaimGivenUp, c.Holder == ""),
+		p.refuse(GuardMoveFenced, c.MovedFrom == "" || fenced),
 	)
 }
 
 // ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports nothing in
 // use, under any UID. No report is too old for that: once Detaching stands the agent cannot take the
 // volume into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
-// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it.
-func ForcedAwayReported(n Node) bool {
-	return !n.Entry.Forced || n.Reported && !n.Use.InUse
+// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. A declaration stands in for the report.
+func (p Protocol) ForcedAwayReported(n Node) bool {
+	_, declared := n.Declares(n.Entry.UID)
+	return !n.Entry.Forced || (declared || p.answered(n)) && !n.InUse()
+}
+
+// answered: the agent's word counts for what befell the entry, if there is any.
+func (p Protocol) answered(n Node) bool {
+	return n.Reported && (!p.Kubelet || !n.Entry.Forced || n.Looked)
+}
+
+// OnlyMemory says whether the entry alone remembers a declaration: without it the node would count as using the volume
+// again, because its agent has never reported or names no attachment.
+func OnlyMemory(n Node) bool {
+	_, declared := n.Declares(n.Entry.UID)
+	return declared && (!n.Reported || n.Use.InUse && n.Use.UID == "")
 }
 
 // MayReleaseIntent says whether the release finalizer may be taken off an intent that is being deleted: n is its
@@ -138,6 +175,6 @@ func (p Protocol) MayReleaseIntent(n Node, acknowledged, evidence bool) Guard {
 	return first(
 		p.refuse(GuardReported, n.Reported),
 		p.refuse(GuardHolderDetached, n.Entry.State != Attached),
-		p.refuse(GuardNotInUse, !n.Use.InUse),
+		p.refuse(GuardNotInUse, !n.InUse()),
 	)
 }

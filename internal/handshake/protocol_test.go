@@ -5,7 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-import "testing"
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 var (
 	free      = Node{Exists: true, Reported: true}
@@ -95,9 +99,9 @@ func TestDetaching(t *testing.T) {
 		{"then it may be sent", p.MayDelete(detachN, liveU1), GuardNone},
 		{"what is forced away keeps its name", p.MayDelete(forcedN, liveU1), GuardNameHeld},
 		{"and may then be deleted", p.MayDelete(forcedN, held), GuardNone},
-		{"the name is not free while the old mount may be there", p.MayFreeName(forcedN), GuardForcedAwayReported},
-		{"nor while the agent has not reported", p.MayFreeName(Node{Exists: true}), GuardForcedAwayReported},
-		{"but once the agent has nothing in use", p.MayFreeName(releasedN), GuardNone},
+		{"the name is not free while the old mount may be there", p.MayFreeName(forcedN, nameOnly), GuardForcedAwayReported},
+		{"nor while the agent has not reported", p.MayFreeName(Node{Exists: true}, nameOnly), GuardForcedAwayReported},
+		{"but once the agent has nothing in use", p.MayFreeName(releasedN, nameOnly), GuardNone},
 
 		{"an entry stays while the attachment is there", p.MayForget(detachN, endingU1), GuardAttachmentGone},
 		{"and goes when it is gone", p.MayForget(detachN, gone), GuardNone},
@@ -174,5 +178,81 @@ func TestUnderTheKubelet(t *testing.T) {
 			"unless the agent saw it in use",
 			p.MayDeleteUnderKubelet(with(looked, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), liveU1), GuardNotInUse,
 		},
+	})
+}
+
+func declare(n Node, uids ...types.UID) Node {
+	for _, uid := range uids {
+		n.Declared = append(n.Declared, Declaration{UID: uid, Reason: "scrapped"})
+	}
+	return n
+}
+
+func TestWhatAnAdministratorDeclares(t *testing.T) {
+	var p Protocol
+	silent := Node{Exists: true}
+	silentN := with(silent, func(n *Node) { n.Entry = Entry{State: Detaching, UID: "u1", Forced: true} })
+	stale := with(free, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} })
+	unnamed := with(forcedN, func(n *Node) { n.Use.UID = "" })
+	usedU2 := with(attachedN, func(n *Node) { n.Entry.UID, n.Use = "u2", Use{UID: "u1", InUse: true} })
+	detached := func(n Node) Node { n.Entry.Detached = true; return n }
+	check(t, []verdict{
+		{"what was declared released is not taken into use any more", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Claim{}, liveU1), GuardNotDeclared},
+		{"but another attachment is", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Claim{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardNone},
+		{"it is evidence for its attachment", p.MayMarkDetaching(declare(silent, "u1"), "u1", true), GuardNone},
+		{"a stale use blocks the detach of another no more", p.MayMarkDetaching(declare(stale, "u1"), "u2", false), GuardNone},
+		{"but does while that other one may be what is used", p.MayMarkDetaching(declare(usedU2, "u1"), "u2", false), GuardNotInUse},
+		{"until it was declared too", p.MayMarkDetaching(declare(usedU2, "u1", "u2"), "u2", false), GuardNone},
+		{"and a declaration of another says nothing", p.MayMarkDetaching(declare(inUseN, "u9"), "u1", false), GuardNotInUse},
+		{"evidence covers a use that names no attachment", p.MayMarkDetaching(with(inUseN, func(n *Node) { n.Use.UID = "" }), "u1", true), GuardNone},
+
+		{"the name is free", p.MayFreeName(declare(forcedN, "u1"), nameOnly), GuardNone},
+		{"also where the agent never reported", p.MayFreeName(declare(silent, "u1"), nameOnly), GuardNone},
+		{"not on the word on another", p.MayFreeName(declare(silent, "u2"), nameOnly), GuardForcedAwayReported},
+		{"the entry goes", p.MayForget(declare(forcedN, "u1"), Attachment{}), GuardNone},
+		{"but stays where the agent never reported", p.MayForget(declare(silentN, "u1"), Attachment{}), GuardDeclarationKept},
+		{"and where a use names no attachment", p.MayForget(declare(unnamed, "u1"), Attachment{}), GuardDeclarationKept},
+		{"it makes no place for another then", p.MayMarkDetaching(declare(detached(silentN), "u1"), "u2", true), GuardOneAttachment},
+		{"but for one that was declared too", p.MayMarkDetaching(declare(detached(silentN), "u1", "u2"), "u2", true), GuardNone},
+		{"the claim may leave", p.MayFence(declare(stale, "u1"), Attachment{}), GuardNone},
+		{"not while the attachment is there", p.MayFence(declare(stale, "u1"), liveU1), GuardAttachmentGone},
+		{"intents are let go", p.MayReleaseIntent(declare(stale, "u1"), false, false), GuardNone},
+
+		{"the agent may go on staging", p.MayStage(declare(inUseN, "u1"), "u1"), GuardNone},
+		{"and using", p.MaySetInUse(declare(attachedN, "u1"), "u1"), GuardNone},
+	})
+}
+
+func TestAForcedDetachFromAKubelet(t *testing.T) {
+	p := Protocol{Kubelet: true}
+	looked := with(releasedN, func(n *Node) { n.Looked = true })
+	held := liveU1
+	held.NameHeld = true
+	check(t, []verdict{
+		{"no report is new enough but one after a look", p.MayFreeName(releasedN, nameOnly), GuardForcedAwayReported},
+		{"which frees the name", p.MayFreeName(looked, nameOnly), GuardNone},
+		{"and the entry", p.MayForget(looked, Attachment{}), GuardNone},
+		{"not before", p.MayForget(releasedN, Attachment{}), GuardForcedAwayReported},
+		{"meanwhile the name is held", p.MayDeleteUnderKubelet(releasedN, liveU1), GuardNameHeld},
+		{"then it may be deleted", p.MayDeleteUnderKubelet(releasedN, held), GuardNone},
+		{"nobody is asked to look while the kubelet uses it", p.MayNoteUnlisted(KubeletLists{InUse: true}), GuardKubeletReleased},
+		{"but after that", p.MayNoteUnlisted(KubeletLists{}), GuardNone},
+		{"a declaration waits for no look", p.MayFreeName(declare(releasedN, "u1"), nameOnly), GuardNone},
+		{"an entry that waits for one makes no place", p.MayMarkDetaching(with(releasedN, func(n *Node) { n.Entry.Detached = true }), "u2", true), GuardOneAttachment},
+	})
+}
+
+func TestCollectingTheClaim(t *testing.T) {
+	var p Protocol
+	nobody, from := Claim{Exists: true}, Claim{Exists: true, MovedFrom: "node-a"}
+	check(t, []verdict{
+		{"a claim may be given up like it may be moved", p.MayMoveClaim(heldByA, detachN, Attachment{}), GuardNone},
+		{"and by nobody be left at once", p.MayMoveClaim(nobody, Node{}, Attachment{}), GuardNone},
+		{"a claim that is held stays", p.MayCollectClaim(heldByA, false), GuardClaimGivenUp},
+		{"also right after its last holder was fenced", p.MayCollectClaim(Claim{Exists: true, Holder: "node-b", MovedFrom: "node-a"}, true), GuardClaimGivenUp},
+		{"one that is given up waits for the fence", p.MayCollectClaim(from, false), GuardMoveFenced},
+		{"and goes with it", p.MayCollectClaim(from, true), GuardNone},
+		{"or after it", p.MayCollectClaim(nobody, false), GuardNone},
+		{"nothing is attached while nobody holds it", p.MayWriteAttached(free, "node-a", true, nobody, liveU1), GuardClaimHeld},
 	})
 }

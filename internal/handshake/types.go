@@ -86,16 +86,54 @@ type Node struct {
 	Exists bool
 	// Reported: the agent has reported under the object's present UID.
 	Reported bool
-	// Looked: the agent has looked at its node after it saw this version's spec.
+	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has looked at its node after it
+	// saw a spec that was written after that.
 	Looked bool
 	Entry  Entry
 	Use    Use
+	// Declared are the attachments that an administrator has declared released on this node, of whatever volume.
+	Declared []Declaration
+}
+
+// Declaration is an administrator's word that a node has let go of one attachment, whatever the node itself says.
+type Declaration struct {
+	UID types.UID
+	// Reason that the administrator gave.
+	Reason string
+}
+
+// Declares says whether an administrator has declared the attachment released, and the reason given.
+func (n Node) Declares(uid types.UID) (reason string, declared bool) {
+	for _, d := range n.Declared {
+		if d.UID == uid {
+			return d.Reason, true
+		}
+	}
+	return "", false
+}
+
+// InUse says whether the controller counts the volume as in use on the node: the agent says so, and not every attachment
+// has been declared released that it may speak of, its own and the entry's. A kubelet that goes on with an old mount does
+// not tell one from the other, and may have no UID to name at all. It is no rule for the agent.
+func (n Node) InUse() bool {
+	if !n.Use.InUse {
+		return false
+	}
+	_, use := n.Declares(n.Use.UID)
+	_, entry := n.Declares(n.Entry.UID)
+	switch {
+	case n.Entry.State == Absent:
+		return !use
+	case n.Use.UID == "":
+		return !entry
+	}
+	return !use || !entry
 }
 
 // Claim is an exclusive volume's claim.
 type Claim struct {
 	Exists bool
-	// Holder is the node on which the volume may be usable.
+	// Holder is the node on which the volume may be usable; empty when it is none.
 	Holder string
 	// MovedFrom is the node that held it before and that has not been fenced yet; empty once it has.
 	MovedFrom string

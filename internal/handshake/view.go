@@ -7,8 +7,10 @@ package handshake
 
 import (
 	"slices"
+	"strings"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -22,9 +24,10 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		Exists:   true,
 		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
 	}
-	n.Looked = n.Reported && nvs.Status.ObservedGeneration >= nvs.Generation
+	n.Declared = declarationsOf(nvs)
 	if a := AttachmentOf(nvs, volumeName); a != nil {
 		n.Entry = Entry{State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil}
+		n.Looked = n.Reported && a.UnlistedGeneration > 0 && nvs.Status.ObservedGeneration >= a.UnlistedGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
 		}
@@ -33,6 +36,18 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse}
 	}
 	return n
+}
+
+// declarationsOf nvs, in order of UID.
+func declarationsOf(nvs *volumesv1alpha1.NodeVolumeState) []Declaration {
+	var declared []Declaration
+	for key, reason := range nvs.Annotations {
+		if uid, ok := strings.CutPrefix(key, volumesv1alpha1.DeclaredReleasedPrefix); ok {
+			declared = append(declared, Declaration{UID: types.UID(uid), Reason: reason})
+		}
+	}
+	slices.SortFunc(declared, func(a, b Declaration) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return declared
 }
 
 // AttachmentOf returns volumeName's entry in nvs.spec, or nil. It points into nvs.

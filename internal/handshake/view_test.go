@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -55,9 +56,28 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			Node{Exists: true},
 		},
 		{
-			"the agent has looked at this generation",
-			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.ObservedGeneration = 3 }),
-			Node{Exists: true, Reported: true, Looked: true},
+			"the agent has looked since the volume was unlisted",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3})(nvs)
+				nvs.Status.ObservedGeneration = 3
+			}),
+			Node{Exists: true, Reported: true, Looked: true, Entry: Entry{State: Detaching, UID: "u1"}},
+		},
+		{
+			"the agent has looked before the volume was unlisted",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3})(nvs)
+				nvs.Status.ObservedGeneration = 2
+			}),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1"}},
+		},
+		{
+			"the volume was not unlisted",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching})(nvs)
+				nvs.Status.ObservedGeneration = 3
+			}),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1"}},
 		},
 		{
 			"attached and in use",
@@ -83,9 +103,18 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			})),
 			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1", Detached: true, Forced: true}},
 		},
+		{
+			"declared released, among other annotations",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Annotations = map[string]string{
+					volumesv1alpha1.DeclaredReleasedPrefix + "u2": "scrapped", volumesv1alpha1.DeclaredReleasedPrefix + "u1": "sold", "other": "u3",
+				}
+			}),
+			Node{Exists: true, Reported: true, Declared: []Declaration{{"u1", "sold"}, {"u2", "scrapped"}}},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := NodeOf(test.nvs, volume); got != test.want {
+			if got := NodeOf(test.nvs, volume); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
