@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
-# kubectl, kube-controller-manager, csi-attacher, csi-sanity. Needs nothing but Go.
+# kubectl, kube-controller-manager, csi-attacher, csi-sanity. Needs nothing but Go. Only when they are
+# named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
 # interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs
 # of the control plane that it holds; they are linked into .cache/bin, so all are found there.
 #
-#   hack/build-control-plane.sh [PROGRAM ...]     default: all of them
+#   hack/build-control-plane.sh [PROGRAM ...]     default: all but those
 #
 # LOCALCLUSTER_BIN names another directory than .cache/bin.
 
@@ -46,9 +47,10 @@ agree() {
 version_of() {
 	case $1 in
 	etcd) say "$ETCD_VERSION" ;;
-	kube-apiserver | kubectl | kube-controller-manager) say "$KUBERNETES_VERSION" ;;
+	kube-apiserver | kubectl | kube-controller-manager | kubelet) say "$KUBERNETES_VERSION" ;;
 	csi-attacher) say "$CSI_ATTACHER_VERSION" ;;
 	csi-sanity) say "$CSI_SANITY_VERSION" ;;
+	containerd | containerd-shim-runc-v2 | ctr) say "$CONTAINERD_VERSION" ;;
 	*) fail "no such program: $1" ;;
 	esac
 }
@@ -67,10 +69,10 @@ kubernetes_flags() {
 
 # compile builds one program to the given file.
 compile() {
-	local directory=$module package flags="-s -w"
+	local directory=$module package flags="-s -w" tags=""
 	case $1 in
 	etcd) package=./etcd ;;
-	kube-apiserver | kubectl | kube-controller-manager)
+	kube-apiserver | kubectl | kube-controller-manager | kubelet)
 		package=k8s.io/kubernetes/cmd/$1
 		flags+=$(kubernetes_flags)
 		;;
@@ -83,15 +85,24 @@ compile() {
 		directory=$module/csi
 		package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
 		;;
+	containerd | containerd-shim-runc-v2 | ctr)
+		directory=$module/containerd
+		package=github.com/containerd/containerd/v2/cmd/$1
+		flags+=" -X github.com/containerd/containerd/v2/version.Version=$CONTAINERD_VERSION"
+		tags="no_btrfs no_devmapper no_zfs no_blockfile" # snapshotters that no node here uses
+		;;
 	esac
 	(cd "$directory" && CGO_ENABLED=0 GOWORK=off GOFLAGS= go build -mod=readonly -trimpath -buildvcs=false \
-		-ldflags "$flags" -o "$2" "$package")
+		-tags "$tags" -ldflags "$flags" -o "$2" "$package")
 }
 
 # stamp prints the hash of everything that a program is made of.
 stamp() {
 	local sources=("$module/go.mod" "$module/go.sum" "$module/etcd/main.go")
-	case $1 in csi-*) sources=("$module/csi/go.mod" "$module/csi/go.sum") ;; esac
+	case $1 in
+	csi-*) sources=("$module/csi/go.mod" "$module/csi/go.sum") ;;
+	containerd* | ctr) sources=("$module/containerd/go.mod" "$module/containerd/go.sum") ;;
+	esac
 	{
 		cat "${sources[@]}" "${BASH_SOURCE[0]}"
 		version_of "$1"
@@ -100,7 +111,7 @@ stamp() {
 
 # spared reports whether the program is there in KUBEBUILDER_ASSETS already.
 spared() {
-	case $1 in csi-*) return 1 ;; esac
+	case $1 in csi-* | kubelet | containerd* | ctr) return 1 ;; esac
 	[[ -n ${KUBEBUILDER_ASSETS:-} && -x $KUBEBUILDER_ASSETS/$1 && ! $KUBEBUILDER_ASSETS -ef $bin ]]
 }
 
@@ -130,6 +141,7 @@ agree "$module/go.mod" k8s.io/kubernetes "$KUBERNETES_VERSION"
 agree "$module/go.mod" go.etcd.io/etcd/server/v3 "$ETCD_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/external-attacher/v4 "$CSI_ATTACHER_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
+agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINERD_VERSION"
 
 mkdir -p "$bin"
 # One build at a time: two callers would build everything twice.

@@ -4,6 +4,8 @@
 #
 # Makes sure that the programs that make and mount filesystems are there. What is missing is installed
 # through apt where that is possible, and named in one line where it is not.
+#
+#   hack/setup-packages.sh [--containers]     with it also what runs containers
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -15,6 +17,10 @@ needed=(
 	mkfs.btrfs:btrfs-progs
 	losetup:mount blkid:util-linux mount:mount
 )
+
+if [[ ${1:-} == --containers ]]; then
+	needed+=(runc:runc) # one built with plain "go build" lacks seccomp
+fi
 
 # missing prints those of the needed programs that are not there.
 missing() {

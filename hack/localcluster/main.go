@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // Command localcluster runs a Kubernetes cluster on one machine: a real control plane, and nodes
-// whose kubelets it plays as far as volumes need them.
+// whose kubelets it plays as far as volumes need them, or that have real ones.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
+	"github.com/hawser-io/hawser/hack/localcluster/internal/machine"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
 )
 
@@ -31,10 +32,12 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster down    --dir DIR [--purge]           stop it, and delete its directory
   localcluster status  --dir DIR                     list what runs; fails when something does not
   localcluster stop    --dir DIR NAME                stop etcd, kube-apiserver, kube-controller-manager,
-                                                     node-parts, csi-attacher, or what "run" started
+                                                     node-parts, csi-attacher, or what "run" started;
+                                                     kubelet-NODE, containerd-NODE, machine-NODE
   localcluster start   --dir DIR NAME                start it again as it was
-  localcluster run     --dir DIR --name NAME -- PROGRAM [ARGUMENT ...]
-                                                     start a program that down stops
+  localcluster run     --dir DIR --name NAME [--node NODE] -- PROGRAM [ARGUMENT ...]
+                                                     start a program that down stops; with --node
+                                                     inside the machine of a node with a real kubelet
   localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
   localcluster silence --dir DIR NODE                stop a node's heartbeats
   localcluster wake    --dir DIR NODE                take them up again
@@ -54,9 +57,17 @@ var commands = map[string]command{
 	"attacher": startAttacher,
 	"silence":  silence,
 	"wake":     wake,
-	// The two that the launcher starts itself with.
+	// Those that the launcher starts itself with.
 	"run-node-parts": runNodeParts,
+	"run-machine":    runMachine,
 	"keep-running":   keepRunning,
+}
+
+// A machine is made of its main thread, which only an init function can hold on to.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "run-machine" {
+		machine.LockMainThread()
+	}
 }
 
 func main() {
@@ -87,6 +98,9 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	attachDetach := flags.Bool("attach-detach", true, "run upstream's attach/detach controller")
 	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH: provision and resize the driver's volumes; may be repeated")
 	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs; KUBEBUILDER_ASSETS is searched next")
+	flags.BoolVar(&options.RealKubelets, "real-kubelets", false, "run containerd and kubelet on each node, in a machine made of namespaces")
+	flags.StringVar(&options.ContainerProgram, "container-program", "",
+		"PATH of a static program: the one that pods on real nodes can run; without arguments of theirs it gets \"pause\" and has to wait")
 	flags.StringVar(&options.Controllers, "controllers", "*", "controllers of kube-controller-manager")
 	flags.BoolVar(&options.AuditLog, "audit-log", true, "write a JSON line for every request to DIR/audit.log")
 	flags.BoolVar(&options.Durable, "fsync", false, "let etcd wait for the disk")
@@ -109,6 +123,9 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	}
 	if options.AttacherSocket, err = socketPath(options.AttacherSocket); err != nil {
 		return err
+	}
+	if options.RealKubelets && options.ContainerProgram == "" {
+		return errors.New("--real-kubelets needs a --container-program")
 	}
 	if !*attachDetach {
 		options.Controllers += ",-persistentvolume-attach-detach-controller"
@@ -155,11 +172,12 @@ func start(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 func runGuest(_ context.Context, flags *pflag.FlagSet, args []string) error {
 	dir := flags.String("dir", "", "directory of the cluster")
 	name := flags.String("name", "", "name of the process")
+	node := flags.String("node", "", "node with a real kubelet to start it on")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *name == "" || flags.NArg() == 0 {
-		return errors.New("run takes --name NAME -- PROGRAM [ARGUMENT ...]")
+		return errors.New("run takes --name NAME [--node NODE] -- PROGRAM [ARGUMENT ...]")
 	}
 	l, err := layout(*dir)
 	if err != nil {
@@ -175,7 +193,7 @@ func runGuest(_ context.Context, flags *pflag.FlagSet, args []string) error {
 	if err != nil {
 		return fmt.Errorf("finding the program: %w", err)
 	}
-	return cluster.Run(l, *name, program, flags.Args()[1:])
+	return cluster.Run(l, *name, *node, program, flags.Args()[1:])
 }
 
 func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error {
@@ -232,6 +250,19 @@ func runNodeParts(ctx context.Context, flags *pflag.FlagSet, args []string) erro
 		return err
 	}
 	return cluster.RunNodeParts(ctx, l, *nodes, drivers, slog.Default())
+}
+
+func runMachine(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	var options machine.Options
+	flags.StringVar(&options.Address, "address", "", "address of the machine")
+	flags.StringVar(&options.ControlGroup, "control-group", "", "control group above those of the pods")
+	flags.StringVar(&options.APIServer, "api-server", "", "address of the API server")
+	l, err := parse(flags, args, 0)
+	if err != nil {
+		return err
+	}
+	options.Directory = l.Root
+	return machine.Run(ctx, options)
 }
 
 // keepRunning takes the program and its arguments after "--".

@@ -134,6 +134,11 @@ func (o Options) start(ctx context.Context, name, health string, args []string) 
 // startAndWait starts a program and, if it has an address for that, waits until it is ready.
 func startAndWait(ctx context.Context, l Layout, spec process.Spec) error {
 	spec.Log = l.Log(spec.Name)
+	if spec.Notifies {
+		ctx, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		return l.Processes().StartAndAwait(ctx, spec)
+	}
 	ended, err := l.Processes().Start(spec)
 	if err != nil || spec.Health == "" {
 		return err

@@ -116,8 +116,9 @@ func accounts(ctx context.Context, client kubernetes.Interface, l Layout, p Port
 }
 
 // agentCredential makes the agent's pod, as its DaemonSet would, and a token bound to that pod. Only
-// such a token carries the node's name, by which admission policies tell one agent from another.
-func agentCredential(ctx context.Context, client kubernetes.Interface, l Layout, p Ports, a *pki.Authority, node string) error {
+// such a token carries the node's name, by which admission policies tell one agent from another. A real
+// kubelet runs the pod, with a program that does nothing; a played one's is said to run.
+func agentCredential(ctx context.Context, client kubernetes.Interface, l Layout, p Ports, a *pki.Authority, node string, realKubelet bool) error {
 	pods := client.CoreV1().Pods(Namespace)
 	pod, err := pods.Create(ctx, agentPod(node), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -126,7 +127,7 @@ func agentCredential(ctx context.Context, client kubernetes.Interface, l Layout,
 	if err != nil {
 		return fmt.Errorf("creating the agent's pod on %s: %w", node, err)
 	}
-	if pod.Status.Phase != corev1.PodRunning {
+	if !realKubelet && pod.Status.Phase != corev1.PodRunning {
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
@@ -151,7 +152,8 @@ func agentPod(node string) *corev1.Pod {
 			AutomountServiceAccountToken: ptr.To(false),
 			// A DaemonSet's pods stay when their node fails; so does this one, and with it the token.
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers:  []corev1.Container{{Name: "agent", Image: "hawser.io/agent:local"}},
+			HostNetwork: true,
+			Containers:  []corev1.Container{{Name: "agent", Image: Image, ImagePullPolicy: corev1.PullNever}},
 		},
 	}
 }

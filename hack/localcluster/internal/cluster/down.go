@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/hawser-io/hawser/hack/localcluster/internal/machine"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/purge"
 )
@@ -23,7 +25,14 @@ import (
 const stopGrace = 5 * time.Second
 
 // stopOrder ends those first that depend on the others; guests (see Run) end before all of them.
-var stopOrder = []string{attacher, nodeParts, controllerManager, apiServer, etcd}
+var stopOrder = []string{kubeletName(""), containerdName(""), machineName(""), attacher, nodeParts, controllerManager, apiServer, etcd}
+
+// stopRank is a process's place in that order; a real node's processes have its name behind theirs.
+func stopRank(record process.Record) int {
+	return slices.IndexFunc(stopOrder, func(name string) bool {
+		return record.Name == name || strings.HasSuffix(name, "-") && strings.HasPrefix(record.Name, name)
+	})
+}
 
 // Down stops all processes of the cluster. With purge its directory is deleted too, except for what
 // lies behind a mount point; nothing is ever unmounted here.
@@ -32,14 +41,24 @@ func Down(l Layout, everything bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(records, func(a, b process.Record) int {
-		return cmp.Compare(slices.Index(stopOrder, a.Name), slices.Index(stopOrder, b.Name))
-	})
+	slices.SortStableFunc(records, func(a, b process.Record) int { return cmp.Compare(stopRank(a), stopRank(b)) })
+	machines := slices.ContainsFunc(records, func(r process.Record) bool { return r.Machine })
+	var devices []loopDevice
+	if machines {
+		if devices, err = loopDevices(l.Root); err != nil {
+			return err
+		}
+	}
 	for _, record := range records {
 		if err := stopRecord(record, out); err != nil {
 			return err
 		}
 		if err := l.Processes().Remove(record.Name); err != nil {
+			return err
+		}
+	}
+	if machines {
+		if err := errors.Join(detach(devices), machine.RemoveControlGroup(l.controlGroups())); err != nil {
 			return err
 		}
 	}
@@ -73,9 +92,13 @@ func stopRecord(record process.Record, out io.Writer) error {
 	return nil
 }
 
-// Run starts a guest: a program beside the cluster that Down stops with it.
-func Run(l Layout, name, program string, args []string) error {
-	return startDetached(l, process.Spec{Name: name, Program: program, Args: args})
+// Run starts a guest: a program beside the cluster, or inside a real node, that Down stops with it.
+func Run(l Layout, name, node, program string, args []string) error {
+	spec := process.Spec{Name: name, Program: program, Args: args}
+	if node != "" {
+		spec.Inside = machineName(node)
+	}
+	return startDetached(l, spec)
 }
 
 // Start brings a stopped process back as it was, and waits until it is ready.

@@ -65,6 +65,9 @@ func (l Layout) KubeletKubeconfig(node string) string {
 // Silence is the file whose presence stops a node's heartbeats.
 func (l Layout) Silence(node string) string { return filepath.Join(l.Node(node), "silent") }
 
+// PodLogs holds what the containers of a real node print.
+func (l Layout) PodLogs(node string) string { return filepath.Join(l.Node(node), "podlogs") }
+
 // Log is the output of a process.
 func (l Layout) Log(name string) string { return filepath.Join(l.Root, "logs", name+".log") }
 
@@ -73,6 +76,7 @@ func (l Layout) Processes() process.Directory {
 	return process.Directory(filepath.Join(l.Root, "run"))
 }
 
+func (l Layout) image() string       { return filepath.Join(l.Root, "image.tar") }
 func (l Layout) pki() string         { return filepath.Join(l.Root, "pki") }
 func (l Layout) etcdData() string    { return filepath.Join(l.Root, "etcd") }
 func (l Layout) auditPolicy() string { return filepath.Join(l.Root, "audit-policy.yaml") }
@@ -104,7 +108,9 @@ type Ports struct {
 }
 
 // Server is the URL of the API server.
-func (p Ports) Server() string { return fmt.Sprintf("https://127.0.0.1:%d", p.APIServer) }
+func (p Ports) Server() string { return "https://" + p.apiServerAddress() }
+
+func (p Ports) apiServerAddress() string { return fmt.Sprintf("127.0.0.1:%d", p.APIServer) }
 
 // ports reads the cluster's ports, chosen among the free ones the first time.
 func (l Layout) ports() (Ports, error) {

@@ -33,9 +33,14 @@ type Options struct {
 	Layout Layout
 	// Bin holds the programs that hack/build-control-plane.sh builds.
 	Bin string
-	// Self is the launcher's own executable; it plays the nodes and keeps the attacher running.
+	// Self is the launcher's own executable; it plays the nodes, holds the machines and keeps the attacher
+	// running.
 	Self  string
 	Nodes []string
+	// RealKubelets gives every node a machine with containerd and kubelet, instead of playing it.
+	RealKubelets bool
+	// ContainerProgram is a static program, the only one that the containers of real nodes can run.
+	ContainerProgram string
 	// Controllers is kube-controller-manager's list of controllers.
 	Controllers string
 	AuditLog    bool
@@ -114,11 +119,16 @@ func (o Options) steps(p Ports, a *pki.Authority, client kubernetes.Interface) [
 			if err := o.startNodeParts(); err != nil {
 				return err
 			}
+			if o.RealKubelets {
+				if err := o.startRealNodes(ctx, p, a); err != nil {
+					return err
+				}
+			}
 			return awaitNodes(ctx, client, o.Nodes)
 		}},
 		{"creating the agents' credentials", func(ctx context.Context) error {
 			for _, node := range o.Nodes {
-				if err := agentCredential(ctx, client, l, p, a, node); err != nil {
+				if err := agentCredential(ctx, client, l, p, a, node, o.RealKubelets); err != nil {
 					return err
 				}
 			}
@@ -151,8 +161,10 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 
 func (o Options) startNodeParts() error {
 	args := []string{"run-node-parts", "--dir", o.Layout.Root}
-	for _, node := range o.Nodes {
-		args = append(args, "--node", node)
+	if !o.RealKubelets {
+		for _, node := range o.Nodes {
+			args = append(args, "--node", node)
+		}
 	}
 	for driver, socket := range o.ControllerSockets {
 		args = append(args, "--controller-socket", driver+"="+socket)

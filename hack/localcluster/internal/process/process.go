@@ -33,6 +33,13 @@ type Spec struct {
 	Log string `json:"log"`
 	// Health is the URL, if any, at which the program answers once it is ready.
 	Health string `json:"health,omitempty"`
+	// Notifies: the program says through NOTIFY_SOCKET, in systemd's way, that it is ready.
+	Notifies bool `json:"notifies,omitempty"`
+	// Machine gives the program mounts and process IDs of its own, of which it is the first. All that
+	// run inside end with it.
+	Machine bool `json:"machine,omitempty"`
+	// Inside names the machine in which this program runs, if any.
+	Inside string `json:"inside,omitempty"`
 }
 
 // Record is a started program as it stands on disk.
@@ -48,7 +55,8 @@ type Directory string
 
 // Start runs the program detached, in a session of its own, and records it. A program of that name
 // that still runs is left as it is. The channel yields when the process ends while the caller lives.
-func (d Directory) Start(spec Spec) (<-chan error, error) {
+// The environment is added to the caller's.
+func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error) {
 	if record, err := d.Load(spec.Name); err == nil && record.Running() {
 		return nil, nil
 	}
@@ -61,8 +69,12 @@ func (d Directory) Start(spec Spec) (<-chan error, error) {
 	// Bound to no context of the caller: it outlives the caller.
 	cmd := exec.CommandContext(context.Background(), spec.Program, spec.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if spec.Machine {
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID
+	}
+	if err := d.launch(cmd, spec.Inside); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	birth, err := birthOf(cmd.Process.Pid)
