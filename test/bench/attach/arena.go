@@ -1,0 +1,351 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/bench/attach/feed"
+	"github.com/hawser-io/hawser/test/bench/attach/judge"
+	"github.com/hawser-io/hawser/test/bench/attach/process"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+)
+
+// arena is one contender at work, with the stubs and the judge.
+type arena struct {
+	contender
+	feed *feed.Feed
+	load client.Client
+	// names of the volumes, by their unique names and by their attachments.
+	names map[string]string
+	// attaching and detaching are the races that go on.
+	attaching, detaching atomic.Pointer[judge.Race]
+	// pids of the processes whose CPU time is counted.
+	pids pids
+}
+
+// pids of the processes that work while something is measured.
+type pids struct{ contender, apiServer, etcd, bench int }
+
+// measure one contender from its start to its end.
+func (b *bench) measure(ctx context.Context, c contender) error {
+	b.say("%s", c.name)
+	enterCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, leave, err := b.enter(enterCtx, c)
+	if err != nil {
+		return err
+	}
+	turn := Turn{Name: c.name}
+	err = b.measureAll(ctx, a, &turn)
+	leave()
+	cancel()
+	if err != nil {
+		return err
+	}
+	if turn.Swept, err = b.stage.Sweep(ctx, b.manager); err != nil {
+		return err
+	}
+	b.report.Turns = append(b.report.Turns, turn)
+	return nil
+}
+
+// enter starts the stubs, the judge and the contender.
+func (b *bench) enter(ctx context.Context, c contender) (*arena, func(), error) {
+	config, err := b.cluster.Administrator("bench:judge")
+	if err != nil {
+		return nil, nil, err
+	}
+	a := &arena{contender: c, load: b.load, names: map[string]string{}}
+	if a.feed, err = feed.New(config); err != nil {
+		return nil, nil, err
+	}
+	for _, v := range b.stage.Volumes {
+		a.names[v.Unique], a.names[v.Attachment] = v.Name, v.Name
+	}
+	a.attaching.Store(judge.NewRace(0, 1))
+	a.detaching.Store(judge.NewRace(0, 1))
+	if err := b.stubs(ctx, a); err != nil {
+		return nil, nil, err
+	}
+	if err := a.listen(ctx); err != nil {
+		return nil, nil, err
+	}
+	a.pids.bench = os.Getpid()
+	for name, pid := range map[string]*int{"kube-apiserver": &a.pids.apiServer, "etcd": &a.pids.etcd} {
+		if *pid, err = process.Child(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	var leave func()
+	if a.pids.contender, leave, err = c.enter(ctx, a); err != nil {
+		return nil, nil, err
+	}
+	return a, leave, a.feed.Start(ctx)
+}
+
+// measureAll is what is measured of everybody.
+func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
+	if err := b.warmUp(ctx, a); err != nil {
+		return err
+	}
+	beside := func(existing int) error {
+		point, err := b.oneByOne(ctx, a, existing)
+		turn.OneByOne = append(turn.OneByOne, point)
+		return err
+	}
+	if err := beside(0); err != nil {
+		return err
+	}
+	if err := b.mass(ctx, a, turn, beside); err != nil {
+		return err
+	}
+	for _, existing := range b.curve {
+		if existing >= b.volumes {
+			continue
+		}
+		volumes := b.stage.Volumes[:existing]
+		if _, err := b.attach(ctx, a, volumes); err != nil {
+			return err
+		}
+		if err := beside(existing); err != nil {
+			return err
+		}
+		if _, err := b.detach(ctx, a, volumes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warmUp is over when one volume came and went: the contender has filled its caches.
+func (b *bench) warmUp(ctx context.Context, a *arena) error {
+	last := b.stage.Volumes[len(b.stage.Volumes)-1:]
+	for _, phase := range []func(context.Context, *arena, []*stage.Volume) (Phase, error){b.attach, b.detach} {
+		result, err := phase(ctx, a, last)
+		if err != nil {
+			return err
+		}
+		if result.LeftBehind > 0 {
+			return fmt.Errorf("not even one volume got through in %s", b.patience)
+		}
+	}
+	return nil
+}
+
+// mass is many at once, an idle minute with all of them attached, and one more beside them.
+func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, beside func(int) error) error {
+	volumes := b.stage.Volumes[:b.volumes]
+	var err error
+	if turn.Attach, err = b.attach(ctx, a, volumes); err != nil {
+		return err
+	}
+	b.say("  attach: %s", turn.Attach)
+	if turn.Idle, err = b.idleRequests(ctx, a); err != nil {
+		return err
+	}
+	if err := beside(b.volumes); err != nil {
+		return err
+	}
+	if turn.Detach, err = b.detach(ctx, a, volumes); err != nil {
+		return err
+	}
+	b.say("  detach: %s", turn.Detach)
+	if a.pids.contender == a.pids.bench {
+		return nil // its memory is not its own
+	}
+	turn.Memory, err = process.MemoryOf(a.pids.contender)
+	return err
+}
+
+func (b *bench) attach(ctx context.Context, a *arena, volumes []*stage.Volume) (Phase, error) {
+	if len(volumes) == b.volumes {
+		defer b.profiles(ctx, a, "attach")()
+	}
+	return b.phase(ctx, a, &a.attaching, judge.NewRace(len(volumes), 1), volumes, a.come)
+}
+
+func (b *bench) detach(ctx context.Context, a *arena, volumes []*stage.Volume) (Phase, error) {
+	if len(volumes) == b.volumes {
+		defer b.profiles(ctx, a, "detach")()
+	}
+	return b.phase(ctx, a, &a.detaching, judge.NewRace(len(volumes), a.wish.toDetach), volumes, a.leave)
+}
+
+// phase has all volumes come or go at once.
+func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge.Race], race *judge.Race, volumes []*stage.Volume,
+	each func(context.Context, *stage.Volume) error) (Phase, error) {
+	var p Phase
+	mark, err := b.cluster.Mark()
+	if err != nil {
+		return p, err
+	}
+	before, err := a.cpu()
+	if err != nil {
+		return p, err
+	}
+	place.Store(race)
+	if err := stage.Each(ctx, volumes, each); err != nil {
+		return p, err
+	}
+	if err := race.Wait(ctx, b.patience, 10*time.Second, func(through int) { b.say("  %d of %d", through, len(volumes)) }); err != nil {
+		return p, err
+	}
+	p.Result = race.Result()
+	after, err := a.cpu()
+	if err != nil {
+		return p, err
+	}
+	p.CPU = after.minus(before)
+	if err := b.quiet(ctx, a); err != nil {
+		return p, err
+	}
+	requests, err := b.cluster.Requests(mark)
+	if err != nil {
+		return p, err
+	}
+	p.count(requests, a.user, len(volumes))
+	return p, nil
+}
+
+const (
+	// silence is how long a contender must write nothing to count as done.
+	silence = 1500 * time.Millisecond
+	// noise is how long that is waited for.
+	noise = time.Minute
+)
+
+// quiet returns when the contender has written nothing for a while: what it writes later belongs to the volumes too. The
+// audit log tells of nothing by itself.
+func (b *bench) quiet(ctx context.Context, a *arena) error {
+	for deadline := time.Now().Add(noise); time.Now().Before(deadline); {
+		mark, err := b.cluster.Mark()
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, silence); err != nil {
+			return err
+		}
+		requests, err := b.cluster.Requests(mark)
+		if err != nil {
+			return err
+		}
+		writes := func(r request) bool { return r.User.Username == a.user && r.IsWrite() }
+		if !slices.ContainsFunc(requests, writes) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// idleRequests are what the contender asks while nothing changes.
+func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
+	b.say("  idle for %s", b.idle)
+	mark, err := b.cluster.Mark()
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, b.idle); err != nil {
+		return nil, err
+	}
+	requests, err := b.cluster.Requests(mark)
+	if err != nil {
+		return nil, err
+	}
+	return counts(requests, []string{a.user}, b.idle.Minutes()), nil
+}
+
+// between two volumes that come alone. It is no multiple of any period of upstream's.
+const between = 137 * time.Millisecond
+
+// oneByOne measures volumes that come and go alone, beside others that are attached.
+func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, error) {
+	point := Point{Existing: existing}
+	before, err := a.cpu()
+	if err != nil {
+		return point, err
+	}
+	var up, down []time.Duration
+	for _, v := range b.stage.Volumes[b.volumes : b.volumes+b.repetitions] {
+		a.attaching.Store(judge.NewRace(1, 1))
+		a.detaching.Store(judge.NewRace(1, a.wish.toDetach))
+		for _, way := range []struct {
+			send  func(context.Context, *stage.Volume) error
+			race  *judge.Race
+			times *[]time.Duration
+		}{{a.come, a.attaching.Load(), &up}, {a.leave, a.detaching.Load(), &down}} {
+			if err := way.send(ctx, v); err != nil {
+				return point, err
+			}
+			if err := way.race.Wait(ctx, b.patience, time.Minute, func(int) {}); err != nil {
+				return point, err
+			}
+			result := way.race.Result()
+			if result.LeftBehind > 0 {
+				return point, fmt.Errorf("volume %s, alone, did not get through in %s", v.Name, b.patience)
+			}
+			*way.times = append(*way.times, result.Latency.Max)
+			if err := pause(ctx, between); err != nil {
+				return point, err
+			}
+		}
+	}
+	after, err := a.cpu()
+	if err != nil {
+		return point, err
+	}
+	point.Attach, point.Detach, point.CPU = judge.Of(up), judge.Of(down), after.minus(before).per(2*b.repetitions)
+	b.say("  one at a time beside %d: %s", existing, point)
+	return point, nil
+}
+
+// CPU time of each part.
+type CPU struct {
+	Contender time.Duration `json:"contenderNanoseconds"`
+	APIServer time.Duration `json:"apiServerNanoseconds"`
+	Etcd      time.Duration `json:"etcdNanoseconds"`
+	// Bench is what makes the wishes, the stubs and the judge; for a bare client the contender too.
+	Bench time.Duration `json:"benchNanoseconds"`
+}
+
+func (a *arena) cpu() (CPU, error) {
+	var c CPU
+	for _, part := range []struct {
+		pid  int
+		time *time.Duration
+	}{{a.pids.contender, &c.Contender}, {a.pids.apiServer, &c.APIServer}, {a.pids.etcd, &c.Etcd}, {a.pids.bench, &c.Bench}} {
+		var err error
+		if *part.time, err = process.CPU(part.pid); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c CPU) minus(d CPU) CPU {
+	return CPU{c.Contender - d.Contender, c.APIServer - d.APIServer, c.Etcd - d.Etcd, c.Bench - d.Bench}
+}
+
+func (c CPU) per(n int) CPU {
+	d := time.Duration(n)
+	return CPU{c.Contender / d, c.APIServer / d, c.Etcd / d, c.Bench / d}
+}

@@ -1,0 +1,250 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package attach measures attach and detach of many volumes on many nodes: Hawser in both modes, upstream's
+// controller from the real kube-controller-manager, and a bare client that does nothing but Hawser's protocol, in turn
+// on the same API server.
+package attach
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/bench/attach/cluster"
+	"github.com/hawser-io/hawser/test/bench/attach/process"
+	"github.com/hawser-io/hawser/test/bench/attach/raw"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+	"github.com/hawser-io/hawser/test/bench/attach/stub"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// Options of a run.
+type Options struct {
+	// Dir of the cluster; must not exist. It stays, with the logs, if anything fails.
+	Dir string
+	// Out gets progress and report.
+	Out io.Writer
+
+	volumes, nodes, repetitions int
+	idle, patience              time.Duration
+	finalizer, keep             bool
+	contenders, curve           string
+	managerProgram, managerArgs string
+	json                        string
+	profile                     time.Duration
+}
+
+// AddFlags adds the flags of this part alone.
+func (o *Options) AddFlags(flags *flag.FlagSet) {
+	flags.IntVar(&o.volumes, "volumes", 1000, "attach: volumes that come at once")
+	flags.IntVar(&o.nodes, "nodes", 50, "attach: nodes that they are spread over")
+	flags.IntVar(&o.repetitions, "repetitions", 20, "attach: volumes that are measured one at a time")
+	flags.DurationVar(&o.idle, "idle", time.Minute, "attach: how long idle requests are counted")
+	flags.DurationVar(&o.patience, "patience", 150*time.Second, "attach: volumes are left behind when none gets through for so long")
+	flags.BoolVar(&o.finalizer, "attacher-finalizer", false, "attach: the stub attacher sets a finalizer, as the real one does")
+	flags.StringVar(&o.contenders, "contenders", "", "attach: comma-separated names of those that take part; empty for all")
+	flags.StringVar(&o.curve, "curve", "100", "attach: comma-separated numbers of attached volumes beside which one at a time is measured, besides 0 and all")
+	flags.StringVar(&o.managerProgram, "manager", filepath.Join(apiserver.Root(), "bin", "manager"), "attach: Hawser's manager")
+	flags.StringVar(&o.managerArgs, "manager-args", "", "attach: further arguments of it, separated by blanks")
+	flags.StringVar(&o.json, "json", "", "attach: file for the machine-readable report; empty for the name of the cluster's folder with -report.json behind it")
+	flags.BoolVar(&o.keep, "keep", false, "attach: leave the cluster's folder with its logs also when all went well")
+	flags.DurationVar(&o.profile, "profile", 0, "attach: length of CPU profiles of API server and manager at the beginning of each mass phase, which go to the folder of the cluster")
+}
+
+// Run measures and reports.
+func Run(ctx context.Context, o Options) (err error) {
+	b := &bench{Options: o}
+	if b.curve, err = numbers(o.curve); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if b.cluster, err = cluster.Start(o.Dir); err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, b.cluster.Stop()); err == nil && !o.keep {
+			err = os.RemoveAll(b.cluster.Dir())
+		}
+	}()
+	b.say("control plane up (%.1f s)", time.Since(begin).Seconds())
+	ctx, b.fail = context.WithCancelCause(ctx)
+	defer b.fail(nil)
+	// What was measured before an error is worth telling too.
+	return errors.Join(b.run(ctx), b.publish())
+}
+
+type bench struct {
+	Options
+	curve   []int
+	cluster *cluster.Cluster
+	stage   *stage.Stage
+	// load makes and deletes what is wished; manager may write what only Hawser's manager may.
+	load, manager client.Client
+	admin         *rest.Config
+	fail          context.CancelCauseFunc
+	report        Report
+}
+
+func numbers(list string) ([]int, error) {
+	var all []int
+	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--curve: %q is no number of volumes", field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.Out, time.Now().Format("15:04:05 ")+format+"\n", args...) // progress only
+}
+
+// run measures everybody. Those who know nothing of Hawser come first, on an API server without its admission policies.
+func (b *bench) run(ctx context.Context) error {
+	if err := b.set(ctx); err != nil {
+		return err
+	}
+	if err := b.raw(ctx); err != nil {
+		return err
+	}
+	installed := false
+	for _, c := range b.all() {
+		if names := strings.Split(b.contenders, ","); b.contenders != "" && !slices.Contains(names, c.name) {
+			continue
+		}
+		if c.hawser && !installed {
+			if err := b.install(ctx); err != nil {
+				return err
+			}
+			installed = true
+		}
+		if err := b.measure(ctx, c); err != nil {
+			if cause := context.Cause(ctx); !errors.Is(err, cause) {
+				err = errors.Join(err, cause)
+			}
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// set makes the stage.
+func (b *bench) set(ctx context.Context) error {
+	for _, user := range []struct {
+		name string
+		c    *client.Client
+	}{{"bench:load", &b.load}, {system.ManagerUser, &b.manager}} {
+		config, err := b.cluster.Administrator(user.name)
+		if err != nil {
+			return err
+		}
+		if *user.c, err = cluster.Client(config); err != nil {
+			return err
+		}
+		b.admin = config
+	}
+	b.stage = stage.New(b.load, b.volumes+b.repetitions+1, b.nodes)
+	begin := time.Now()
+	if err := b.stage.Set(ctx); err != nil {
+		return err
+	}
+	b.say("%d nodes and %d volumes made (%.1f s)", len(b.stage.Nodes), len(b.stage.Volumes), time.Since(begin).Seconds())
+	return nil
+}
+
+// rawCount is how many objects of each kind are written for the raw rates.
+const rawCount = 2000
+
+func (b *bench) raw(ctx context.Context) error {
+	for _, kind := range []struct {
+		rates   *raw.Rates
+		measure func(context.Context, client.Client, int) (raw.Rates, error)
+	}{{&b.report.Raw.VolumeAttachments, raw.VolumeAttachments}, {&b.report.Raw.NodeVolumeStates, raw.NodeVolumeStates}} {
+		var err error
+		if *kind.rates, err = kind.measure(ctx, b.load, rawCount); err != nil {
+			return err
+		}
+	}
+	r := b.report.Raw
+	b.say("raw writes a second (creates, status patches, deletes): VolumeAttachments %.0f, %.0f, %.0f; NodeVolumeStates %.0f, %.0f, %.0f",
+		r.VolumeAttachments.Creates, r.VolumeAttachments.StatusPatches, r.VolumeAttachments.Deletes,
+		r.NodeVolumeStates.Creates, r.NodeVolumeStates.StatusPatches, r.NodeVolumeStates.Deletes)
+	return nil
+}
+
+// install everything of Hawser but its programs.
+func (b *bench) install(ctx context.Context) error {
+	for _, part := range []struct{ flag, path string }{
+		{"-f", "default/namespace.yaml"}, {"-k", "rbac"}, {"-k", "admission"}, {"-f", "default/flowcontrol.yaml"},
+	} {
+		if err := b.cluster.Apply(ctx, part.flag, part.path); err != nil {
+			return err
+		}
+	}
+	if err := b.awaitPolicies(ctx); err != nil {
+		return err
+	}
+	b.say("Hawser's roles, admission policies and flow control installed")
+	return b.stage.SetStates(ctx)
+}
+
+// awaitPolicies returns once the admission policies are in force, of which nothing tells.
+func (b *bench) awaitPolicies(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		probe := b.stage.Volumes[0].Intent()
+		err := b.load.Create(ctx, probe, client.DryRunAll)
+		return len(probe.Finalizers) > 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the admission policies: %w", err)
+	}
+	return nil
+}
+
+// stubs answer as long as ctx lasts.
+func (b *bench) stubs(ctx context.Context, a *arena) error {
+	attacher := &stub.Attacher{Finalizer: b.finalizer, Failed: b.fail}
+	agents := &stub.Agents{Failed: b.fail}
+	for _, user := range []struct {
+		name string
+		c    *client.Client
+	}{{attacherUser, &attacher.Client}, {agentUser, &agents.Client}} {
+		config, err := b.cluster.Administrator(user.name)
+		if err != nil {
+			return err
+		}
+		if *user.c, err = cluster.Client(config); err != nil {
+			return err
+		}
+	}
+	if err := attacher.Listen(ctx, a.feed); err != nil {
+		return err
+	}
+	if !a.hawser {
+		return nil
+	}
+	return agents.Listen(ctx, a.feed)
+}
+
+// start runs a program as a contender.
+func (b *bench) start(ctx context.Context, log, program string, args ...string) (*process.Process, error) {
+	return process.Start(ctx, filepath.Join(b.cluster.Dir(), log+".log"), program, args, b.fail)
+}

@@ -1,0 +1,84 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package bare
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+)
+
+// attachIntent is the way in, in mode Coexist.
+func (c *Client) attachIntent(ctx context.Context, v *volume) error {
+	if err := c.protectClaim(ctx, v, true); err != nil {
+		return err
+	}
+	if err := c.claim(ctx, v); err != nil {
+		return err
+	}
+	va, err := c.attach(ctx, v)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm(ctx, v, va); err != nil {
+		return err
+	}
+	i, err := v.intent.await(ctx, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i != nil })
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, v, i.DeepCopy())
+}
+
+// detachIntent is the way out, in mode Coexist.
+func (c *Client) detachIntent(ctx context.Context, v *volume) error {
+	va, err := v.attachment.await(ctx, func(va *storagev1.VolumeAttachment) bool { return va != nil })
+	if err != nil {
+		return err
+	}
+	if err := c.markDetaching(ctx, v, va); err != nil {
+		return err
+	}
+	if err := c.release(ctx, v); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.unprotectClaim(ctx, v) })
+	group.Go(func() error {
+		if err := c.lookForPods(ctx, v); err != nil {
+			return err
+		}
+		if err := c.delete(ctx, v, va); err != nil {
+			return err
+		}
+		return c.forget(ctx, v)
+	})
+	return group.Wait()
+}
+
+// unprotectClaim follows once the intent is gone.
+func (c *Client) unprotectClaim(ctx context.Context, v *volume) error {
+	if _, err := v.intent.await(ctx, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil }); err != nil {
+		return err
+	}
+	return c.protectClaim(ctx, v, false)
+}
+
+// lookForPods reads what says whether upstream needs the attachment.
+func (c *Client) lookForPods(ctx context.Context, v *volume) error {
+	if err := c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: v.Node}, &corev1.Node{}) }); err != nil {
+		return err
+	}
+	return c.request(func() error {
+		return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": v.Node})
+	})
+}

@@ -1,0 +1,170 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package bare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	names "github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+)
+
+// protectClaim sets the finalizer that keeps the claim while an intent uses it, or takes it off.
+func (c *Client) protectClaim(ctx context.Context, v *volume, protect bool) error {
+	finalizers := v.Claim.Finalizers
+	if protect {
+		finalizers = append(finalizers[:len(finalizers):len(finalizers)], volumesv1alpha1.ClaimFinalizer)
+	}
+	v.mu.Lock()
+	version := v.claimVersion
+	v.mu.Unlock()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: v.Name}}
+	return c.request(func() error {
+		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": version, "finalizers": finalizers}}))
+	})
+}
+
+func leaseKey(v *volume) client.ObjectKey {
+	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: names.ClaimName(v.Unique)}
+}
+
+// claim makes the exclusive volume the node's. A volume that was attached before has its claim.
+func (c *Client) claim(ctx context.Context, v *volume) error {
+	key, now := leaseKey(v), metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name,
+			Labels:      map[string]string{volumesv1alpha1.ExclusiveClaimLabel: "true"},
+			Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: v.Unique},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &v.Node, AcquireTime: &now},
+	}
+	err := c.request(func() error { return c.api.Create(ctx, lease) })
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// attach creates the attachment, held, and waits until the driver carried it out.
+func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttachment, error) {
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        v.Attachment,
+			Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: time.Now().UTC().Format(time.RFC3339)},
+		},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: stage.DriverName, NodeName: v.Node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.PersistentVolume.Name},
+		},
+	}
+	if err := c.request(func() error { return c.api.Create(ctx, va) }); err != nil {
+		return nil, fmt.Errorf("creating the attachment: %w", err)
+	}
+	return v.attachment.await(ctx, func(seen *storagev1.VolumeAttachment) bool {
+		return seen != nil && seen.UID == va.UID && seen.Status.Attached
+	})
+}
+
+// confirm writes Attached, having read the node's state, the claim and the attachment, in this order.
+func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
+	return c.change(ctx, v, change{
+		read: func(ctx context.Context) error {
+			if err := c.request(func() error { return c.api.Get(ctx, leaseKey(v), &coordinationv1.Lease{}) }); err != nil {
+				return fmt.Errorf("reading the claim: %w", err)
+			}
+			return c.request(func() error {
+				return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
+			})
+		},
+		apply: func(nvs *volumesv1alpha1.NodeVolumeState) {
+			put(nvs, v.entry(volumesv1alpha1.AttachmentAttached, va.UID))
+		},
+	})
+}
+
+// tell writes what the intent's status says once the volume is attached.
+func (c *Client) tell(ctx context.Context, v *volume, i *volumesv1alpha1.VolumeAttachmentIntent) error {
+	now := metav1.NowMicro()
+	s := &i.Status
+	s.ObservedGeneration, s.ClaimUID, s.VolumeName, s.VolumeUID = i.Generation, v.Claim.UID, v.PersistentVolume.Name, v.PersistentVolume.UID
+	s.UniqueVolumeName, s.VolumeMode = v.Unique, corev1.PersistentVolumeFilesystem
+	s.Timeline = &volumesv1alpha1.Timeline{Requested: &now, Attached: &now}
+	for _, condition := range []metav1.Condition{
+		{Type: volumesv1alpha1.ConditionResolved, Reason: volumesv1alpha1.ReasonResolved, Message: "the claim is bound to volume " + v.PersistentVolume.Name},
+		{Type: volumesv1alpha1.ConditionAttached, Reason: volumesv1alpha1.ReasonAttached, Message: "attached to node " + v.Node + " by VolumeAttachment " + v.Attachment},
+		{Type: volumesv1alpha1.ConditionReady, Reason: volumesv1alpha1.ReasonReady, Message: "the volume is Attached"},
+	} {
+		condition.Status, condition.ObservedGeneration = metav1.ConditionTrue, i.Generation
+		meta.SetStatusCondition(&s.Conditions, condition)
+	}
+	return c.request(func() error { return c.api.Status().Update(ctx, i) })
+}
+
+// markDetaching writes Detaching, at a version at which the volume is not in use.
+func (c *Client) markDetaching(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
+	return c.change(ctx, v, change{apply: func(nvs *volumesv1alpha1.NodeVolumeState) {
+		e := v.entry(volumesv1alpha1.AttachmentDetaching, va.UID)
+		e.Evidence = &volumesv1alpha1.DetachEvidence{
+			Type: volumesv1alpha1.EvidenceAgentReleased, Time: metav1.Now(), BootID: nvs.Status.BootID,
+			Message: "the agent of node " + v.Node + " reports the volume not in use",
+		}
+		put(nvs, e)
+	}})
+}
+
+// release lets the intent go.
+func (c *Client) release(ctx context.Context, v *volume) error {
+	i, err := v.intent.await(ctx, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil || i.DeletionTimestamp != nil })
+	if i == nil || err != nil {
+		return err
+	}
+	object := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: i.Name}}
+	err = c.request(func() error {
+		return c.api.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"resourceVersion": i.ResourceVersion, "finalizers": nil}}))
+	})
+	if err != nil {
+		return fmt.Errorf("releasing the intent: %w", err)
+	}
+	return nil
+}
+
+// delete deletes the attachment and waits until it is gone.
+func (c *Client) delete(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
+	err := c.request(func() error {
+		return c.api.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: va.Name}},
+			client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)})
+	})
+	if err != nil {
+		return fmt.Errorf("deleting the attachment: %w", err)
+	}
+	_, err = v.attachment.await(ctx, func(seen *storagev1.VolumeAttachment) bool { return seen == nil || seen.UID != va.UID })
+	return err
+}
+
+// forget removes the entry, having read the node's state and then that the attachment is gone.
+func (c *Client) forget(ctx context.Context, v *volume) error {
+	return c.change(ctx, v, change{
+		read: func(ctx context.Context) error {
+			err := c.request(func() error {
+				return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
+			})
+			return client.IgnoreNotFound(err)
+		},
+		apply: func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, v.Unique) },
+	})
+}

@@ -1,0 +1,167 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package cluster runs the control plane that all contenders are measured on: etcd and kube-apiserver with
+// their defaults, and an audit log that says who asked for what.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// auditPolicy keeps one line for each request, and one more for each watch when it began.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+// Administrators are not held back by the API server's priority and fairness.
+const administrators = "system:masters"
+
+// Cluster is a running control plane.
+type Cluster struct {
+	dir    string
+	env    *envtest.Environment
+	admin  string
+	system *system.System
+}
+
+// Start starts a control plane in dir, which must not exist, with Hawser's kinds but nothing else of it.
+func Start(dir string) (*Cluster, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("resolving %s: %w", dir, err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+	}
+	c := &Cluster{dir: dir, system: system.Open(system.Options{Dir: dir})}
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the audit policy: %w", err)
+	}
+	c.env = &envtest.Environment{
+		CRDDirectoryPaths:        []string{filepath.Join(apiserver.Root(), "config", "crd", "bases")},
+		ErrorIfCRDPathMissing:    true,
+		Scheme:                   apiserver.Scheme(),
+		BinaryAssetsDirectory:    Program(""),
+		ControlPlaneStartTimeout: time.Minute,
+	}
+	c.env.ControlPlane.GetAPIServer().Configure().
+		Append("audit-policy-file", policy).
+		Append("audit-log-path", c.system.AuditLog()).
+		Append("audit-log-maxsize", "100000") // MiB: a rotated log would lose requests
+	c.env.ControlPlane.Etcd = &envtest.Etcd{}
+	c.env.ControlPlane.Etcd.Configure().
+		Append("unsafe-no-fsync", "true"). // the disk is not what is measured
+		Append("quota-backend-bytes", "8589934592")
+	if _, err := c.env.Start(); err != nil {
+		return nil, fmt.Errorf("starting the control plane: %w", err)
+	}
+	c.admin, err = c.Kubeconfig("admin", "bench:admin", administrators)
+	return c, err
+}
+
+// Stop stops the control plane. The folder with the logs stays.
+func (c *Cluster) Stop() error {
+	if err := c.env.Stop(); err != nil {
+		return fmt.Errorf("stopping the control plane: %w", err)
+	}
+	return nil
+}
+
+// Dir of the cluster.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Program is the path of one of the control plane's programs.
+func Program(name string) string { return filepath.Join(apiserver.Root(), ".cache", "bin", name) }
+
+// Administrator makes a user of that name who may do everything and who is not held back.
+func (c *Cluster) Administrator(name string) (*rest.Config, error) {
+	user, err := c.user(name, administrators)
+	if err != nil {
+		return nil, err
+	}
+	return user.Config(), nil
+}
+
+// User makes a user who may do what the roles in the cluster say.
+func (c *Cluster) User(name string) (*rest.Config, error) {
+	user, err := c.user(name)
+	if err != nil {
+		return nil, err
+	}
+	return user.Config(), nil
+}
+
+// Kubeconfig writes one, under the name of file, for such a user.
+func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error) {
+	user, err := c.user(name, groups...)
+	if err != nil {
+		return "", err
+	}
+	kubeconfig, err := user.KubeConfig()
+	if err != nil {
+		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
+	}
+	path := filepath.Join(c.dir, file+".kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return "", fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// user without client-side rate limits.
+func (c *Cluster) user(name string, groups ...string) (*envtest.AuthenticatedUser, error) {
+	user, err := c.env.ControlPlane.AddUser(envtest.User{Name: name, Groups: groups}, &rest.Config{QPS: -1, Burst: -1})
+	if err != nil {
+		return nil, fmt.Errorf("making user %s: %w", name, err)
+	}
+	return user, nil
+}
+
+// Client of a user, which reads and writes live.
+func Client(config *rest.Config) (client.WithWatch, error) {
+	c, err := client.NewWithWatch(config, client.Options{Scheme: apiserver.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
+}
+
+// Apply applies manifests of the repository's config folder.
+func (c *Cluster) Apply(ctx context.Context, flag, path string) error {
+	cmd := exec.CommandContext(ctx, Program("kubectl"), "--kubeconfig", c.admin,
+		"apply", "--server-side", flag, filepath.Join(apiserver.Root(), "config", path))
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("applying %s: %w: %s", path, err, output.String())
+	}
+	return nil
+}
+
+// Mark returns the present end of the audit log.
+func (c *Cluster) Mark() (system.AuditMark, error) { return c.system.Mark() }
+
+// Requests since mark: each once, a watch when it began.
+func (c *Cluster) Requests(mark system.AuditMark) ([]system.Request, error) {
+	return c.system.Requests(mark)
+}

@@ -1,0 +1,104 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attach
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/hawser-io/hawser/test/bench/attach/bare"
+	"github.com/hawser-io/hawser/test/bench/attach/cluster"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// Users of the parts, as the API server names them.
+const (
+	attacherUser = "bench:attacher"
+	agentUser    = "bench:agents"
+	upstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
+)
+
+// contender is somebody who attaches and detaches what is wished.
+type contender struct {
+	name string
+	// user as whom it asks.
+	user string
+	// hawser: it works with Hawser's kinds, under its admission policies.
+	hawser bool
+	wish   wish
+	// enter starts it; what it returns stops it again. The PID is that of the process that does the work.
+	enter func(ctx context.Context, a *arena) (pid int, leave func(), err error)
+}
+
+// all in the order in which they are measured.
+func (b *bench) all() []contender {
+	return []contender{
+		{"upstream", upstreamUser, false, podWish, b.upstream("upstream")},
+		{"upstream-lifted", upstreamUser, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
+		{"bare-intents", system.ManagerUser, true, intentWish, b.bare((*bare.Client).Intents)},
+		{"hawser-intents", system.ManagerUser, true, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
+		{"bare-pods", system.ManagerUser, true, podWish, b.bare((*bare.Client).Pods)},
+		{"hawser-pods", system.ManagerUser, true, podWish, b.hawser("hawser-pods", "--attach-mode=Replace")},
+	}
+}
+
+// upstream's controller, alone in the real kube-controller-manager.
+func (b *bench) upstream(log string, args ...string) func(context.Context, *arena) (int, func(), error) {
+	return func(ctx context.Context, _ *arena) (int, func(), error) {
+		kubeconfig, err := b.cluster.Kubeconfig("kube-controller-manager", "system:kube-controller-manager")
+		if err != nil {
+			return 0, nil, err
+		}
+		p, err := b.start(ctx, log, cluster.Program("kube-controller-manager"), append([]string{
+			"--kubeconfig=" + kubeconfig, "--controllers=persistentvolume-attach-detach-controller",
+			"--use-service-account-credentials=true", "--leader-elect=false", "--secure-port=0",
+		}, args...)...)
+		if err != nil {
+			return 0, nil, err
+		}
+		return p.PID, p.Stop, nil
+	}
+}
+
+// hawser's manager.
+func (b *bench) hawser(log string, args ...string) func(context.Context, *arena) (int, func(), error) {
+	return func(ctx context.Context, _ *arena) (int, func(), error) {
+		kubeconfig, err := b.cluster.Kubeconfig("manager", system.ManagerUser)
+		if err != nil {
+			return 0, nil, err
+		}
+		args := append([]string{
+			"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		}, args...)
+		if b.profile > 0 {
+			args = append(args, "--pprof-bind-address="+pprofAddress)
+		}
+		p, err := b.start(ctx, log, b.managerProgram, append(args, strings.Fields(b.managerArgs)...)...)
+		if err != nil {
+			return 0, nil, err
+		}
+		return p.PID, p.Stop, nil
+	}
+}
+
+// bare is the bare client, as Hawser's manager but in this process.
+func (b *bench) bare(serve func(*bare.Client, context.Context, feeder) error) func(context.Context, *arena) (int, func(), error) {
+	return func(ctx context.Context, a *arena) (int, func(), error) {
+		config, err := b.cluster.User(system.ManagerUser)
+		if err != nil {
+			return 0, nil, err
+		}
+		api, err := cluster.Client(config)
+		if err != nil {
+			return 0, nil, err
+		}
+		c := bare.New(api, b.stage, b.fail)
+		ctx, cancel := context.WithCancel(ctx)
+		leave := func() { cancel(); c.Wait() }
+		return os.Getpid(), leave, serve(c, ctx, a.feed)
+	}
+}

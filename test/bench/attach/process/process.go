@@ -1,0 +1,139 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package process runs the contenders' programs and tells what processes cost.
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// grace is how long a program may take to end in good order.
+const grace = 20 * time.Second
+
+// Process is a running program.
+type Process struct {
+	// PID of the program.
+	PID int
+
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// Start runs a program with its output in log. It ends with ctx at the latest; failed is told when it ends by itself.
+func Start(ctx context.Context, log, program string, args []string, failed func(error)) (*Process, error) {
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, fmt.Errorf("making the log of %s: %w", program, err)
+	}
+	defer func() { _ = file.Close() }() // the program has its own descriptor
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr = file, file
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("starting %s: %w", program, err)
+	}
+	p := &Process{PID: cmd.Process.Pid, cancel: cancel, ended: make(chan error, 1)}
+	go func() {
+		err := cmd.Wait()
+		if ctx.Err() == nil {
+			failed(fmt.Errorf("%s ended by itself (see %s): %w", filepath.Base(program), log, errors.Join(err, errors.New("unexpected end"))))
+		}
+		p.ended <- err
+	}()
+	return p, nil
+}
+
+// Stop ends the program and waits for that.
+func (p *Process) Stop() {
+	p.cancel()
+	<-p.ended //nolint:errcheck // how it ended does not matter any more
+}
+
+// Memory of a process, in bytes.
+type Memory struct {
+	// Peak is the most that it ever had resident, Resident what it has now.
+	Peak     int64 `json:"peakBytes"`
+	Resident int64 `json:"residentBytes"`
+}
+
+// MemoryOf a process.
+func MemoryOf(pid int) (Memory, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Memory{}, fmt.Errorf("reading the memory of process %d: %w", pid, err)
+	}
+	var m Memory
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kibibytes, _ := strconv.ParseInt(fields[1], 10, 64) // other lines hold other things
+		switch fields[0] {
+		case "VmHWM:":
+			m.Peak = kibibytes << 10
+		case "VmRSS:":
+			m.Resident = kibibytes << 10
+		}
+	}
+	return m, nil
+}
+
+// tick of the times in /proc.
+const tick = 10 * time.Millisecond
+
+// CPU time that a process has used.
+func CPU(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the times of process %d: %w", pid, err)
+	}
+	// The program's name stands in parentheses and may hold anything; the fields follow the last one.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	var sum time.Duration
+	for _, field := range fields[11:13] { // utime, stime
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("parsing the times of process %d: %w", pid, err)
+		}
+		sum += time.Duration(ticks) * tick
+	}
+	return sum, nil
+}
+
+// Child finds the child of this process that runs the program of that name.
+func Child(name string) (int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, fmt.Errorf("listing processes: %w", err)
+	}
+	for _, path := range stats {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		pid, rest, _ := strings.Cut(string(data), " (")
+		comm, rest, _ := strings.Cut(rest, ") ")
+		fields := strings.Fields(rest)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) && strings.HasPrefix(name, comm) {
+			return strconv.Atoi(pid)
+		}
+	}
+	return 0, fmt.Errorf("no process %s was started here", name)
+}

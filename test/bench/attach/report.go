@@ -1,0 +1,186 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attach
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bench/attach/judge"
+	"github.com/hawser-io/hawser/test/bench/attach/process"
+	"github.com/hawser-io/hawser/test/bench/attach/raw"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+type request = system.Request
+
+// Report is all that was measured.
+type Report struct {
+	Time time.Time `json:"time"`
+	// CPUs of the machine, which everything ran on.
+	CPUs    int    `json:"cpus"`
+	Kernel  string `json:"kernel"`
+	Volumes int    `json:"volumes"`
+	Nodes   int    `json:"nodes"`
+	// Repetitions of what is measured one at a time.
+	Repetitions int `json:"repetitions"`
+	// AttacherFinalizer: the stub attacher set a finalizer, as the real one does.
+	AttacherFinalizer bool   `json:"attacherFinalizer"`
+	Raw               Raw    `json:"raw"`
+	Turns             []Turn `json:"turns"`
+}
+
+// Raw rates of the API server.
+type Raw struct {
+	VolumeAttachments raw.Rates `json:"volumeAttachments"`
+	NodeVolumeStates  raw.Rates `json:"nodeVolumeStates"`
+}
+
+// Turn of one contender.
+type Turn struct {
+	Name     string  `json:"name"`
+	OneByOne []Point `json:"oneByOne"`
+	Attach   Phase   `json:"attach"`
+	Detach   Phase   `json:"detach"`
+	// Idle requests, a minute, with everything attached.
+	Idle []Count `json:"idlePerMinute"`
+	// Memory of the contender's process; none for a bare client.
+	Memory process.Memory `json:"memory"`
+	// Swept are the attachments that were left at the end.
+	Swept int `json:"swept"`
+}
+
+// Point is what one volume costs beside others.
+type Point struct {
+	// Existing volumes that are attached meanwhile.
+	Existing int           `json:"existing"`
+	Attach   judge.Latency `json:"attach"`
+	Detach   judge.Latency `json:"detach"`
+	// CPU of one attach or detach with the pause after it.
+	CPU CPU `json:"cpu"`
+}
+
+func (p Point) String() string {
+	return fmt.Sprintf("attach p50 %s, p90 %s; detach p50 %s, p90 %s; CPU of the contender %.1f ms, of the API server %.1f ms",
+		show(p.Attach.P50), show(p.Attach.P90), show(p.Detach.P50), show(p.Detach.P90), milliseconds(p.CPU.Contender), milliseconds(p.CPU.APIServer))
+}
+
+// Phase is many volumes on the same way.
+type Phase struct {
+	judge.Result
+	// WritesPerVolume and ReadsPerVolume are the contender's, without Events.
+	WritesPerVolume float64 `json:"writesPerVolume"`
+	ReadsPerVolume  float64 `json:"readsPerVolume"`
+	EventsPerVolume float64 `json:"eventsPerVolume"`
+	// Requests for each volume of all who took part.
+	Requests []Count `json:"requestsPerVolume"`
+	CPU      CPU     `json:"cpu"`
+}
+
+func (p Phase) String() string {
+	left := ""
+	if p.LeftBehind > 0 {
+		left = fmt.Sprintf(", %d LEFT BEHIND", p.LeftBehind)
+	}
+	return fmt.Sprintf("%.0f/s (%d in %.2f s%s); p50 %s, p90 %s, p99 %s; %.2f writes, %.2f reads, %.2f Events each; CPU contender %.1f s, API server %.1f s, etcd %.1f s, bench %.1f s",
+		p.PerSecond, p.Through, p.Seconds, left, show(p.Latency.P50), show(p.Latency.P90), show(p.Latency.P99),
+		p.WritesPerVolume, p.ReadsPerVolume, p.EventsPerVolume,
+		p.CPU.Contender.Seconds(), p.CPU.APIServer.Seconds(), p.CPU.Etcd.Seconds(), p.CPU.Bench.Seconds())
+}
+
+// Count of requests of one sort.
+type Count struct {
+	User     string  `json:"user"`
+	Verb     string  `json:"verb"`
+	Resource string  `json:"resource"`
+	Failed   bool    `json:"failed,omitempty"`
+	Count    float64 `json:"count"`
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// show a time so that it can be compared at a glance.
+func show(d time.Duration) string {
+	if d >= 10*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f ms", milliseconds(d))
+}
+
+// count takes down who asked what for each volume.
+func (p *Phase) count(requests []request, user string, volumes int) {
+	p.Requests = counts(requests, []string{user, attacherUser, agentUser}, float64(volumes))
+	for _, c := range p.Requests {
+		switch {
+		case c.User != user || c.Verb == "watch":
+		case c.Resource == "events":
+			p.EventsPerVolume += c.Count
+		case c.isWrite():
+			p.WritesPerVolume += c.Count
+		default:
+			p.ReadsPerVolume += c.Count
+		}
+	}
+}
+
+func (c Count) isWrite() bool { return request{Verb: c.Verb}.IsWrite() }
+
+// counts requests of some users by sort, for each of divisor.
+func counts(requests []request, users []string, divisor float64) []Count {
+	sorts := map[Count]int{}
+	for _, r := range requests {
+		if slices.Contains(users, r.User.Username) {
+			sorts[Count{User: r.User.Username, Verb: r.Verb, Resource: resource(r), Failed: r.ResponseStatus.Code >= 400}]++
+		}
+	}
+	var all []Count
+	for c, n := range sorts {
+		c.Count = float64(n) / divisor
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(x, y Count) int {
+		return cmp.Or(cmp.Compare(x.User, y.User), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Resource+x.Verb, y.Resource+y.Verb))
+	})
+	return all
+}
+
+// resource names what is asked for; the claims of exclusive volumes apart from other Leases.
+func resource(r request) string {
+	if r.ObjectRef.Resource == "leases" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveClaimPrefix) {
+		return "leases (claims)"
+	}
+	return r.What()
+}
+
+// publish prints the report and writes it to its file.
+func (b *bench) publish() error {
+	r := &b.report
+	r.Time, r.CPUs, r.Volumes, r.Nodes, r.Repetitions, r.AttacherFinalizer = time.Now().UTC(), runtime.NumCPU(), b.volumes, b.nodes, b.repetitions, b.finalizer
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil { // what is not known is left out
+		r.Kernel = strings.TrimSpace(string(release))
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	path := b.json
+	if path == "" {
+		path = b.cluster.Dir() + "-report.json"
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	r.print(b.Out)
+	_, err = fmt.Fprintf(b.Out, "\nthe same, machine-readable: %s\n", path)
+	return err
+}

@@ -1,0 +1,74 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attach
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hawser-io/hawser/test/bench/attach/judge"
+)
+
+func asked(user, verb, resource string, code int) request {
+	var r request
+	r.User.Username, r.Verb, r.ObjectRef.Resource, r.ResponseStatus.Code = user, verb, resource, code
+	return r
+}
+
+func TestWritesOfTheStubsAndEventsAreCountedApart(t *testing.T) {
+	var p Phase
+	p.count([]request{
+		asked("me", "create", "volumeattachments", 201),
+		asked("me", "delete", "volumeattachments", 409),
+		asked("me", "get", "nodes", 200),
+		asked("me", "watch", "nodes", 200),
+		asked("me", "create", "events", 201),
+		asked(attacherUser, "patch", "volumeattachments", 200),
+		asked("somebody", "create", "pods", 201),
+	}, "me", 2)
+	if p.WritesPerVolume != 1 || p.ReadsPerVolume != 0.5 || p.EventsPerVolume != 0.5 {
+		t.Errorf("%.1f writes, %.1f reads, %.1f Events", p.WritesPerVolume, p.ReadsPerVolume, p.EventsPerVolume)
+	}
+	if len(p.Requests) != 6 {
+		t.Errorf("sorts of requests: %+v", p.Requests)
+	}
+	for _, c := range p.Requests {
+		if c.User == "somebody" || c.Failed != (c.Verb == "delete") {
+			t.Errorf("counted %+v", c)
+		}
+	}
+}
+
+func TestGoalsCompareWithThoseWhoTookPart(t *testing.T) {
+	turn := func(name string, rate float64, alone time.Duration) Turn {
+		return Turn{
+			Name:     name,
+			OneByOne: []Point{{Attach: judge.Latency{P50: alone}}, {Existing: 10, CPU: CPU{Contender: 30}}, {Existing: 5, CPU: CPU{Contender: 20}}},
+			Attach:   Phase{Result: judge.Result{PerSecond: rate}},
+		}
+	}
+	r := Report{Turns: []Turn{turn("upstream", 10, 700*time.Millisecond), turn("bare-intents", 200, 0), turn("hawser-intents", 100, 50*time.Millisecond)}}
+	measured := map[string]string{}
+	for _, g := range r.goals() {
+		measured[g.what] = g.measured
+	}
+	for what, want := range map[string]string{
+		"attach, intents, against the bare client's rate":             "0.50x",
+		"attach, intents, against upstream's with its default limits": "10.00x",
+		"attach, intents, against upstream's with its limits lifted":  "",
+		"one volume on an idle cluster, attach, intents":              "p50 50 ms, upstream's 700 ms",
+		"one change beside 10 volumes against 5, intents":             "attach 0.00x, detach 0.00x, CPU 1.50x",
+		"attach, pods, against upstream's with its default limits":    "",
+	} {
+		if measured[what] != want {
+			t.Errorf("%s: %q, not %q", what, measured[what], want)
+		}
+	}
+	if !slices.ContainsFunc(r.goals(), func(g goal) bool { return g.wanted == ">= 8x" }) {
+		t.Errorf("goals: %+v", r.goals())
+	}
+}

@@ -1,0 +1,201 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package stage makes what the contenders work on: nodes with a driver, volumes with their claims, and the
+// pods or intents that want them. Nothing is provisioned and no pod ever runs.
+package stage
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+const (
+	// DriverName of the stub driver.
+	DriverName = "stub.csi.hawser.io"
+	// Namespace of claims, pods and intents.
+	Namespace = "default"
+	// Writers make objects side by side.
+	Writers = 32
+)
+
+// Volume is one volume and the node that it is wanted on.
+type Volume struct {
+	// Name of its claim, its pod and its intent.
+	Name string
+	Node string
+	// Unique name, as nodes list it.
+	Unique string
+	// Attachment is the name of its VolumeAttachment.
+	Attachment string
+
+	PersistentVolume *corev1.PersistentVolume
+	Claim            *corev1.PersistentVolumeClaim
+}
+
+// Stage holds everything that was made.
+type Stage struct {
+	Nodes   []string
+	Volumes []*Volume
+
+	client client.Client
+}
+
+// New plans a stage: the volumes are spread over the nodes in turn.
+func New(c client.Client, volumes, nodes int) *Stage {
+	s := &Stage{client: c}
+	for i := range nodes {
+		s.Nodes = append(s.Nodes, fmt.Sprintf("node-%03d", i))
+	}
+	for i := range volumes {
+		name := fmt.Sprintf("volume-%05d", i)
+		node := s.Nodes[i%nodes]
+		s.Volumes = append(s.Volumes, &Volume{
+			Name: name, Node: node,
+			Unique:     volume.UniqueName(DriverName, handle(name)),
+			Attachment: volume.AttachmentName(DriverName, handle(name), node),
+		})
+	}
+	return s
+}
+
+func handle(name string) string { return "handle-" + name }
+
+// Set makes all objects.
+func (s *Stage) Set(ctx context.Context) error {
+	driver := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)},
+	}
+	if err := s.client.Create(ctx, driver); err != nil {
+		return fmt.Errorf("creating the driver: %w", err)
+	}
+	if err := Each(ctx, s.Nodes, s.node); err != nil {
+		return err
+	}
+	return Each(ctx, s.Volumes, s.volume)
+}
+
+// Each does something for many, Writers at once.
+func Each[T any](ctx context.Context, all []T, do func(context.Context, T) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(Writers)
+	for _, one := range all {
+		group.Go(func() error { return do(ctx, one) })
+	}
+	return group.Wait()
+}
+
+// node is Ready and leaves attaching to the cluster side.
+func (s *Stage) node(ctx context.Context, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        name,
+		Labels:      map[string]string{corev1.LabelHostname: name},
+		Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+	}}
+	if err := s.client.Create(ctx, node); err != nil {
+		return fmt.Errorf("creating node %s: %w", name, err)
+	}
+	now := metav1.Now()
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now, Reason: "Stub",
+	}}
+	if err := s.client.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("making node %s Ready: %w", name, err)
+	}
+	drivers := &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID,
+		}}},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: DriverName, NodeID: name, TopologyKeys: []string{}}}},
+	}
+	if err := s.client.Create(ctx, drivers); err != nil {
+		return fmt.Errorf("creating the drivers of node %s: %w", name, err)
+	}
+	return nil
+}
+
+// volume with its claim, bound to each other.
+func (s *Stage) volume(ctx context.Context, v *Volume) error {
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	v.Claim = &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v.Name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To(""), VolumeName: v.Name, AccessModes: modes,
+			Resources: corev1.VolumeResourceRequirements{Requests: size},
+		},
+	}
+	if err := s.client.Create(ctx, v.Claim); err != nil {
+		return fmt.Errorf("creating claim %s: %w", v.Name, err)
+	}
+	v.PersistentVolume = &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: v.Name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: DriverName, VolumeHandle: handle(v.Name), FSType: "ext4",
+			}},
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Namespace, Name: v.Name, UID: v.Claim.UID},
+		},
+	}
+	if err := s.client.Create(ctx, v.PersistentVolume); err != nil {
+		return fmt.Errorf("creating volume %s: %w", v.Name, err)
+	}
+	v.Claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: modes, Capacity: size}
+	if err := s.client.Status().Update(ctx, v.Claim); err != nil {
+		return fmt.Errorf("binding claim %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// Intent that wants the volume attached.
+func (v *Volume) Intent() *volumesv1alpha1.VolumeAttachmentIntent {
+	return &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v.Name},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName:     v.Node,
+			Volume:       volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.Name}},
+			DesiredState: volumesv1alpha1.DesiredAttached,
+			Publisher:    volumesv1alpha1.PublisherAgent,
+		},
+	}
+}
+
+// Pod on the node that names the claim.
+func (v *Volume) Pod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v.Name},
+		Spec: corev1.PodSpec{
+			NodeName:                      v.Node,
+			EnableServiceLinks:            ptr.To(false),
+			AutomountServiceAccountToken:  ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Containers: []corev1.Container{{
+				Name: "main", Image: "none",
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Name},
+			}}},
+		},
+	}
+}
+
+// Key of the volume's claim, pod and intent.
+func (v *Volume) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: Namespace, Name: v.Name}
+}

@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package stub
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bench/attach/feed"
+)
+
+// Agents of all nodes: each reports an empty state once, and acknowledges that it looked when it was fenced. As with
+// the real one, a node has one write at a time, and what comes meanwhile goes out with the next.
+type Agents struct {
+	Client client.Client
+	// Failed is told of what must not happen.
+	Failed func(error)
+
+	mu    sync.Mutex
+	nodes map[string]*agent
+}
+
+type agent struct {
+	// latest state that a watch showed.
+	latest *volumesv1alpha1.NodeVolumeState
+	busy   bool
+	// uid of the state that was reported on, and the fences that were acknowledged.
+	uid    types.UID
+	fences int64
+}
+
+// Listen reports from now on, until ctx ends.
+func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
+	a.nodes = map[string]*agent{}
+	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{},
+		func(nvs *volumesv1alpha1.NodeVolumeState) { a.consider(ctx, nvs) }, nil)
+}
+
+func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.nodes[nvs.Name]
+	if n == nil {
+		n = &agent{}
+		if nvs.Status.ObservedGeneration >= nvs.Generation {
+			n.uid, n.fences = nvs.Status.ObservedUID, nvs.Spec.Fences
+		}
+		a.nodes[nvs.Name] = n
+	}
+	n.latest = nvs
+	if !n.busy && n.due() {
+		n.busy = true
+		go a.work(ctx, n)
+	}
+}
+
+// due says whether there is something to say: who was fenced looks again.
+func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Fences > n.fences }
+
+// work writes until nothing is due.
+func (a *Agents) work(ctx context.Context, n *agent) {
+	for {
+		a.mu.Lock()
+		nvs := n.latest.DeepCopy()
+		if n.busy = n.due() && ctx.Err() == nil; !n.busy {
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		err := a.report(ctx, nvs)
+		if err != nil && ctx.Err() == nil {
+			a.Failed(fmt.Errorf("reporting the state of node %s: %w", nvs.Name, err))
+			return
+		}
+		a.mu.Lock()
+		n.uid, n.fences = nvs.UID, nvs.Spec.Fences
+		a.mu.Unlock()
+	}
+}
+
+// report writes what an agent without mounts has to say at the generation of nvs, read again where somebody else was first.
+func (a *Agents) report(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	for {
+		s := &nvs.Status
+		s.ObservedUID, s.ObservedGeneration, s.BootID, s.AgentVersion = nvs.UID, nvs.Generation, "stub", "stub"
+		s.Reports++
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady, ObservedGeneration: nvs.Generation,
+		})
+		err := a.Client.Status().Update(ctx, nvs)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if err := a.Client.Get(ctx, client.ObjectKeyFromObject(nvs), nvs); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,120 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package stub plays what the contenders wait for: the driver's external-attacher and the nodes' agents. Both answer at
+// once, so that what is measured is the contender's.
+package stub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/bench/attach/feed"
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+)
+
+// finalizer that the external-attacher sets.
+const finalizer = "external-attacher/" + stage.DriverName
+
+// concurrency of the attacher: enough that it is never the one that is waited for.
+const concurrency = 32
+
+// Attacher says of every VolumeAttachment at once that it is attached.
+type Attacher struct {
+	Client client.Client
+	// Finalizer: before that it sets its finalizer, as the real one does, and takes it off when the attachment is deleted.
+	Finalizer bool
+	// Failed is told of what must not happen.
+	Failed func(error)
+
+	slots chan struct{}
+	// answered are the steps that were done, by UID: a watch may show the same thing twice.
+	answered sync.Map
+}
+
+// Listen answers from now on, until ctx ends.
+func (a *Attacher) Listen(ctx context.Context, f *feed.Feed) error {
+	a.slots = make(chan struct{}, concurrency)
+	return feed.On(ctx, f, &storagev1.VolumeAttachment{},
+		func(va *storagev1.VolumeAttachment) { a.consider(ctx, va) },
+		func(va *storagev1.VolumeAttachment) {
+			for _, s := range []step{protect, attach, release} {
+				a.answered.Delete(answer{va.UID, s})
+			}
+		})
+}
+
+type step int
+
+const (
+	nothing step = iota
+	protect
+	attach
+	release
+)
+
+type answer struct {
+	uid  types.UID
+	step step
+}
+
+func (a *Attacher) consider(ctx context.Context, va *storagev1.VolumeAttachment) {
+	s := a.next(va)
+	if s == nothing {
+		return
+	}
+	if _, known := a.answered.LoadOrStore(answer{va.UID, s}, true); known {
+		return
+	}
+	go func() {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		if err := a.answer(ctx, va, s); client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) && ctx.Err() == nil {
+			a.Failed(fmt.Errorf("answering attachment %s: %w", va.Name, err))
+		}
+	}()
+}
+
+func (a *Attacher) next(va *storagev1.VolumeAttachment) step {
+	protected := slices.Contains(va.Finalizers, finalizer)
+	switch {
+	case va.DeletionTimestamp != nil && protected:
+		return release
+	case va.DeletionTimestamp != nil || va.Status.Attached:
+		return nothing
+	case a.Finalizer && !protected:
+		return protect
+	}
+	return attach
+}
+
+func (a *Attacher) answer(ctx context.Context, va *storagev1.VolumeAttachment, s step) error {
+	object := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: va.Name}}
+	switch s {
+	case protect:
+		return a.Client.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"uid": va.UID, "finalizers": append(slices.Clone(va.Finalizers), finalizer)}}))
+	case release:
+		left := slices.DeleteFunc(slices.Clone(va.Finalizers), func(f string) bool { return f == finalizer })
+		return a.Client.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"uid": va.UID, "finalizers": left}}))
+	}
+	return a.Client.Status().Patch(ctx, object, merge(map[string]any{"status": map[string]any{"attached": true}}))
+}
+
+func merge(body map[string]any) client.Patch {
+	data, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // it is made of strings
+	}
+	return client.RawPatch(types.MergePatchType, data)
+}
