@@ -12,8 +12,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +53,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	for _, found := range raced() {
+	for _, found := range sys.Raced() {
 		fmt.Println("FAIL: a program raced or panicked:", found)
 		code = 1
 	}
@@ -92,27 +90,6 @@ func start(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// raced says what the race detector found, or who panicked: it stands in the logs of the programs.
-func raced() []string {
-	logs, err := filepath.Glob(filepath.Join(sys.Dir, "logs", "*.log"))
-	if err != nil || len(logs) == 0 {
-		return []string{fmt.Sprintf("no logs of the programs: %v", err)}
-	}
-	var found []string
-	for _, log := range logs {
-		content, err := os.ReadFile(log)
-		if err != nil {
-			found = append(found, err.Error())
-		}
-		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "Observed a panic"} {
-			if i := strings.Index(string(content), bad); i >= 0 {
-				found = append(found, log+": "+string(content[i:min(len(content), i+4000)]))
-			}
-		}
-	}
-	return found
 }
 
 // volume is one claim of a test.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -24,11 +25,23 @@ func BuildRace(ctx context.Context) (string, error) {
 	)
 }
 
+// BuildStatic builds a program that needs no libraries, for a container that has nothing else, and returns its path.
+func BuildStatic(ctx context.Context, pkg string) (string, error) {
+	program := filepath.Join(apiserver.Root(), ".cache", "static", filepath.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, pkg)
+	cmd.Dir, cmd.Env = apiserver.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	return program, runBuild(cmd)
+}
+
 func goBuild(ctx context.Context, dir, bin string, packages ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-race", "-o", bin + "/"}, packages...)...)
 	cmd.Dir = dir
+	return runBuild(cmd)
+}
+
+func runBuild(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %v: %w: %s", packages, err, out)
+		return fmt.Errorf("running %v: %w: %s", cmd.Args, err, out)
 	}
 	return nil
 }

@@ -25,6 +25,18 @@ const (
 // Agent is the name of a node's agent process.
 func Agent(node string) string { return "agent-" + node }
 
+// Image is what the containers of nodes with real kubelets run: ContainerProgram, with its arguments.
+const Image = "localcluster.local/program:latest"
+
+// Kubelet is the name of a node's kubelet process, if it has a real one.
+func Kubelet(node string) string { return "kubelet-" + node }
+
+// Containerd is the name of the container runtime of a node with a real kubelet.
+func Containerd(node string) string { return "containerd-" + node }
+
+// Machine is the name of the process that holds a node with a real kubelet: all others of the node end with it.
+func Machine(node string) string { return "machine-" + node }
+
 // NodeDriver is the name of a node's loop driver process.
 func NodeDriver(node string) string { return "csi-loop-" + node }
 
@@ -42,17 +54,17 @@ func (s *System) startDrivers(ctx context.Context) error {
 
 // StartControllerDriver starts the driver's controller service.
 func (s *System) StartControllerDriver(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(s.controllerSocket()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.ControllerSocket()), 0o755); err != nil {
 		return fmt.Errorf("making the driver's folder: %w", err)
 	}
 	return s.start(ctx, ControllerDriver, s.program("csi-loop"), append([]string{
-		"--mode=controller", "--backing-dir", s.BackingDir(), "--endpoint", s.controllerSocket(), "--node-id=controller"},
+		"--mode=controller", "--backing-dir", s.BackingDir(), "--endpoint", s.ControllerSocket(), "--node-id=controller"},
 		s.DriverArgs...)...)
 }
 
 // StartNodeDriver starts a node's part of the driver, registered in the node's kubelet folder.
 func (s *System) StartNodeDriver(ctx context.Context, node string) error {
-	return s.start(ctx, NodeDriver(node), s.program("csi-loop"), append([]string{
+	return s.startOn(ctx, node, NodeDriver(node), s.program("csi-loop"), append([]string{
 		"--mode=node", "--backing-dir", s.BackingDir(), "--kubelet-dir", s.KubeletDir(node), "--node-id", node},
 		s.DriverArgs...)...)
 }
@@ -72,7 +84,7 @@ func (s *System) BackingFile(handle string) string {
 
 // StartAttacher starts the external-attacher on the driver's controller service.
 func (s *System) StartAttacher(ctx context.Context) error {
-	return s.localcluster(ctx, "attacher", "--dir", s.Dir, "--bin", assets(), "--socket", s.controllerSocket())
+	return s.localcluster(ctx, "attacher", "--dir", s.Dir, "--bin", assets(), "--socket", s.ControllerSocket())
 }
 
 // StartManager starts the cluster controller.
@@ -93,7 +105,7 @@ func (s *System) startAgents(ctx context.Context) error {
 
 // StartAgent starts a node's agent.
 func (s *System) StartAgent(ctx context.Context, node string) error {
-	return s.start(ctx, Agent(node), s.program("agent"), append([]string{
+	return s.startOn(ctx, node, Agent(node), s.program("agent"), append([]string{
 		"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
 		"--kubeconfig=" + filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig"),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, s.AgentArgs...)...)
@@ -104,6 +116,20 @@ func (s *System) program(name string) string { return filepath.Join(s.Bin, name)
 // start runs a program that outlives this process and that Down stops.
 func (s *System) start(ctx context.Context, name, program string, args ...string) error {
 	return s.localcluster(ctx, append([]string{"run", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
+}
+
+// startOn starts a program on a node, inside its machine if it has one.
+func (s *System) startOn(ctx context.Context, node, name, program string, args ...string) error {
+	run := []string{"run", "--dir", s.Dir, "--name", name}
+	if s.ContainerProgram != "" {
+		run = append(run, "--node", node)
+	}
+	return s.localcluster(ctx, append(append(run, "--", program), args...)...)
+}
+
+// StartAgain starts a process that was stopped or killed as it was before.
+func (s *System) StartAgain(ctx context.Context, name string) error {
+	return s.localcluster(ctx, "start", "--dir", s.Dir, name)
 }
 
 // StopProcess ends one process in good order.
@@ -153,4 +179,25 @@ func (s *System) Down(ctx context.Context) error {
 		return fmt.Errorf("still mounted below %s, which is left as it is: %v", s.Dir, mounts)
 	}
 	return s.localcluster(ctx, "down", "--dir", s.Dir, "--purge")
+}
+
+// ControllerManager is the name of kube-controller-manager's process.
+const ControllerManager = "kube-controller-manager"
+
+// SetAttachDetach restarts kube-controller-manager with or without upstream's attach/detach controller.
+func (s *System) SetAttachDetach(ctx context.Context, on bool) error {
+	if err := s.StopProcess(ctx, ControllerManager); err != nil {
+		return err
+	}
+	s.AttachDetach = on
+	return s.cluster(ctx)
+}
+
+// SetManagerArgs restarts the cluster controller with these arguments besides its own.
+func (s *System) SetManagerArgs(ctx context.Context, args ...string) error {
+	if err := s.StopProcess(ctx, Manager); err != nil {
+		return err
+	}
+	s.ManagerArgs = args
+	return s.StartManager(ctx)
 }

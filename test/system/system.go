@@ -42,6 +42,14 @@ type Options struct {
 	Out io.Writer
 	// AttachDetach runs upstream's attach/detach controller beside Hawser, as in mode Coexist.
 	AttachDetach bool
+	// ContainerProgram, if set, gives every node a real kubelet instead of a played one: in a machine of
+	// its own, with mounts, network and process IDs apart (see hack/localcluster). It is the path of a
+	// static program, the only one that the nodes' containers can run.
+	ContainerProgram string
+	// ControllerManagerArgs are added to kube-controller-manager's own.
+	ControllerManagerArgs []string
+	// OnlyUpstream leaves Hawser's own programs out, to compare with.
+	OnlyUpstream bool
 	// ManagerArgs and AgentArgs are added to the programs' own.
 	ManagerArgs, AgentArgs []string
 	// DriverArgs are added to the loop driver's.
@@ -69,6 +77,11 @@ func Up(ctx context.Context, options Options) (*System, error) {
 	return s, nil
 }
 
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
 func (s *System) up(ctx context.Context) error {
 	if err := s.cluster(ctx); err != nil {
 		return err
@@ -76,15 +89,13 @@ func (s *System) up(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	steps := []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"installing Hawser's kinds, roles and admission policies", s.install},
+	steps := []step{
 		{"starting the loop driver", s.startDrivers},
 		{"starting the external-attacher", s.StartAttacher},
-		{"starting the controller", s.StartManager},
-		{"starting the agents", s.startAgents},
+	}
+	if !s.OnlyUpstream {
+		steps = append([]step{{"installing Hawser's kinds, roles and admission policies", s.install}}, steps...)
+		steps = append(steps, step{"starting the controller", s.StartManager}, step{"starting the agents", s.startAgents})
 	}
 	for _, step := range steps {
 		begin := time.Now()
@@ -104,7 +115,13 @@ func (s *System) say(format string, args ...any) {
 
 func (s *System) cluster(ctx context.Context) error {
 	args := []string{"up", "--dir", s.Dir, "--bin", assets(), "--nodes", strings.Join(s.Nodes, ","), fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
-		"--controller-socket", DriverName + "=" + s.controllerSocket()}
+		"--controller-socket", DriverName + "=" + s.ControllerSocket()}
+	if s.ContainerProgram != "" {
+		args = append(args, "--real-kubelets", "--container-program", s.ContainerProgram)
+	}
+	for _, arg := range s.ControllerManagerArgs {
+		args = append(args, "--controller-manager-arg="+arg)
+	}
 	return s.localcluster(ctx, args...)
 }
 
@@ -173,7 +190,8 @@ func (s *System) PublishedPath(node, namespace, name string) string {
 // BackingDir is the loop driver's store.
 func (s *System) BackingDir() string { return filepath.Join(s.Dir, "backing") }
 
-func (s *System) controllerSocket() string { return filepath.Join(s.Dir, "driver", "controller.sock") }
+// ControllerSocket is where the driver serves its controller service.
+func (s *System) ControllerSocket() string { return filepath.Join(s.Dir, "driver", "controller.sock") }
 
 // Kubectl runs kubectl as an administrator and returns what it printed.
 func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {

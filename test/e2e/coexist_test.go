@@ -1,0 +1,212 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// The tests of this file run beside the real attach/detach controller of kube-controller-manager.
+
+func readWriteMany(pvc *corev1.PersistentVolumeClaim) {
+	pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	pvc.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+}
+
+// pod makes a pod that is bound to the node and names the claim. No kubelet runs it; upstream attaches its volume.
+func (v *volume) pod(node string) *corev1.Pod {
+	v.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: v.name + "-"},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}, AutomountServiceAccountToken: ptr.To(false),
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name},
+			}}},
+		},
+	}
+	if err := sys.Client.Create(limited(v.t), pod); err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { v.endPod(pod) })
+	return pod
+}
+
+// endPod removes the pod as a node does whose containers have ended.
+func (v *volume) endPod(pod *corev1.Pod) {
+	v.t.Helper()
+	err := sys.Client.Delete(limited(v.t), pod, client.GracePeriodSeconds(0))
+	if client.IgnoreNotFound(err) != nil {
+		v.t.Error(err)
+	}
+}
+
+// listed waits until the Node lists the volume as attached, or does not.
+func (v *volume) listed(node string, want bool) {
+	v.t.Helper()
+	_, err := system.Await(limited(v.t), sys, &corev1.NodeList{}, client.ObjectKey{Name: node}, func(n *corev1.Node) bool {
+		return n != nil && want == slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool {
+			return string(a.Name) == uniqueName(v.handle)
+		})
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// attachmentUID waits until the volume's attachment to the node is attached.
+func (v *volume) attachmentUID(name string) types.UID {
+	v.t.Helper()
+	va, err := system.Await(limited(v.t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: name}, func(a *storagev1.VolumeAttachment) bool {
+		return a != nil && a.Status.Attached && a.DeletionTimestamp == nil
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return va.UID
+}
+
+// restartUpstream stops kube-controller-manager, starts it again and waits until its attach/detach controller has been through
+// what it found: a volume that comes after the restart is attached.
+func restartUpstream(t *testing.T) {
+	t.Helper()
+	ctx := limited(t)
+	if err := sys.StopProcess(ctx, system.ControllerManager); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.StartAgain(ctx, system.ControllerManager); err != nil {
+		t.Fatal(err)
+	}
+	canary := newVolume(t)
+	pod := canary.pod(nodeB)
+	canary.listed(nodeB, true)
+	canary.endPod(pod)
+	canary.listed(nodeB, false)
+}
+
+func TestAPodAndAnIntentShareAVolumeInEveryOrder(t *testing.T) {
+	for _, order := range []struct {
+		name                       string
+		podComesFirst, podGoesLast bool
+	}{
+		{"the pod comes first and goes first", true, false},
+		{"the pod comes first and goes last", true, true},
+		{"the intent comes first and goes first", false, true},
+		{"the intent comes first and goes last", false, false},
+	} {
+		for name, kind := range map[string]func(*corev1.PersistentVolumeClaim){
+			"exclusive": func(*corev1.PersistentVolumeClaim) {}, "shared": readWriteMany,
+		} {
+			t.Run(order.name+", "+name, func(t *testing.T) { share(newVolume(t, kind), order.podComesFirst, order.podGoesLast) })
+		}
+	}
+	judge(t)
+}
+
+func share(v *volume, podComesFirst, podGoesLast bool) {
+	v.t.Helper()
+	var pod *corev1.Pod
+	var intent string
+	come := []func(){
+		func() { pod = v.pod(nodeA); v.listed(nodeA, true) },
+		func() { intent = v.intent(nodeA); v.ready(intent) },
+	}
+	if !podComesFirst {
+		slices.Reverse(come)
+	}
+	come[0]()
+	name := v.attachment()
+	uid := v.attachmentUID(name)
+	come[1]()
+	restartUpstream(v.t)
+	v.ready(intent)
+	if v.attachmentUID(name) != uid {
+		v.t.Error("the volume was attached anew although both counted on it")
+	}
+	go1, go2 := func() { v.endPod(pod) }, func() { v.release(intent) }
+	if podGoesLast {
+		go1, go2 = go2, go1
+	}
+	go1()
+	restartUpstream(v.t)
+	if v.attachmentUID(name) != uid {
+		v.t.Error("the volume was attached anew although one counted on it")
+	}
+	if !podGoesLast {
+		v.ready(intent)
+	}
+	go2()
+	v.isDetached(name)
+}
+
+// isDetached waits until nothing is left of the attachment, on the node's lists neither.
+func (v *volume) isDetached(name string) {
+	v.t.Helper()
+	if err := sys.AwaitAttachmentGone(limited(v.t), name); err != nil {
+		v.t.Fatal(err)
+	}
+	v.listed(nodeA, false)
+	_, err := sys.AwaitNode(limited(v.t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return !slices.ContainsFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == uniqueName(v.handle) })
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func TestAnIntentThatComesBackWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testing.T) {
+	v := newVolume(t)
+	pod := v.pod(nodeA)
+	v.listed(nodeA, true)
+	first := v.intent(nodeA)
+	v.ready(first)
+	uid := v.attachmentUID(v.attachment())
+	v.release(first)
+	v.ready(v.intent(nodeA))
+	if v.attachmentUID(v.attachment()) != uid {
+		t.Error("the volume was attached anew")
+	}
+	v.endPod(pod)
+	judge(t)
+}
+
+func TestAPodThatWantsAnIntentsExclusiveVolumeElsewhereGetsItAfterTheIntent(t *testing.T) {
+	v := newVolume(t)
+	intent := v.intent(nodeA)
+	v.ready(intent)
+	pod := v.pod(nodeB)
+	if err := sys.AwaitEvent(limited(t), namespace, pod.Name, "FailedAttachVolume"); err != nil {
+		t.Fatal(err)
+	}
+	v.ready(intent)
+	v.release(intent)
+	v.listed(nodeB, true)
+	judge(t)
+}
+
+func TestAnIntentThatWantsAPodsExclusiveVolumeElsewhereNamesThePodAndGetsItAfterIt(t *testing.T) {
+	v := newVolume(t)
+	pod := v.pod(nodeA)
+	v.listed(nodeA, true)
+	intent := v.intent(nodeB)
+	v.await(intent, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)(i) && tells(i, pod.Name)
+	})
+	v.endPod(pod)
+	v.ready(intent)
+	judge(t)
+}

@@ -1,0 +1,114 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/csiloop/store"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain: whoever marked it, the node goes on.
+func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *testing.T) {
+	v := newVolume(t)
+	name := v.intent(nodeA)
+	path := v.ready(name)
+	before, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := v.fault(faults.Fault{Method: "ControllerPublishVolume", Action: faults.Hang})
+	va := &storagev1.VolumeAttachment{}
+	if err := sys.Client.Get(limited(t), client.ObjectKey{Name: v.attachment()}, va); err != nil {
+		t.Fatal(err)
+	}
+	uid, marked := va.UID, va.DeepCopy()
+	marked.Status.Attached = false
+	if err := sys.Client.Status().Patch(limited(t), marked, client.MergeFrom(va)); err != nil {
+		t.Fatal(err)
+	}
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost))
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachmentLost))
+	if err := sys.AwaitEvent(limited(t), namespace, name, "FailedAttachVolume"); err != nil {
+		t.Error(err)
+	}
+	write(t, path)
+	v.mend(fault)
+	v.ready(name)
+	after, err := system.MountIDs(sys.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before[path] != after[path] {
+		t.Errorf("%s was mount %v and is %v: it was taken away meanwhile", path, before[path], after[path])
+	}
+	write(t, path)
+	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(va), va); err != nil || va.UID != uid || !va.Status.Attached {
+		t.Errorf("attachment %s, attached %v, %v; it was %s", va.UID, va.Status.Attached, err, uid)
+	}
+}
+
+// TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain, because the manager asks the driver what it has published.
+func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
+	args := sys.ManagerArgs
+	sys.ManagerArgs = append(slices.Clone(args), "--verify-period=1s", "--csi-endpoint="+system.DriverName+"=unix://"+sys.ControllerSocket())
+	manage := func() { restart(t, system.Manager, func() error { return sys.StartManager(limited(t)) }) }
+	t.Cleanup(func() {
+		sys.ManagerArgs = args
+		manage()
+	})
+	v := newVolume(t)
+	name := v.intent(nodeA, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+		intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	})
+	v.ready(name)
+	backend, err := store.Open(sys.BackingDir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The attacher looks too, each minute, and publishes again without a word; not before Hawser has seen it.
+	fault := v.fault(faults.Fault{Method: "ControllerPublishVolume", Action: faults.Hang})
+	if err := backend.Unpublish(limited(t), v.handle, nodeA); err != nil {
+		t.Fatal(err)
+	}
+	manage()
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttachmentLost))
+	if err := sys.AwaitEvent(limited(t), "default", nodeA, "AttachmentLost"); err != nil {
+		t.Error(err)
+	}
+	v.mend(fault)
+	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func(entries []ledger.Entry) bool {
+		published := 0
+		for _, e := range entries {
+			if e.Method == "ControllerPublishVolume" && e.Volume == v.handle && e.Phase == ledger.End && e.Code == "OK" {
+				published++
+			}
+		}
+		return published >= 2
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v.await(name, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonAttached))
+	if _, err := backend.Published(v.handle, nodeA); err != nil {
+		t.Error(err)
+	}
+	// And the node can use it.
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := sys.Client.Patch(limited(t), intent, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"desiredState":"Published"}}`))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, v.await(name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return system.Ready(i) && i.Status.Path != "" }).Status.Path)
+}

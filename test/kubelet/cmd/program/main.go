@@ -1,0 +1,116 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Command program is what the containers of the end-to-end tests run: the only program on their disk.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const usage = `program pause               wait to be ended
+program write  PATH TEXT    put the text at the beginning of a file or of a device, to the disk
+program append PATH TEXT    put the text behind what a file holds, to the disk
+program insist PATH TEXT    write again and again until it is ended, whatever becomes of it
+program read   PATH TEXT    fail unless a file holds that text alone, or a device begins with it`
+
+// pause between two attempts of insist.
+const pause = 20 * time.Millisecond
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "program:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "pause":
+		<-ended()
+		return nil
+	case len(args) == 3 && args[0] == "write":
+		return write(args[1], args[2], 0)
+	case len(args) == 3 && args[0] == "append":
+		return write(args[1], args[2], os.O_APPEND)
+	case len(args) == 3 && args[0] == "insist":
+		insist(args[1], args[2])
+		return nil
+	case len(args) == 3 && args[0] == "read":
+		return read(args[1], args[2])
+	}
+	return errors.New("usage:\n" + usage)
+}
+
+// ended yields once the container is to end.
+func ended() <-chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	return signals
+}
+
+func insist(path, text string) {
+	signals, again := ended(), time.NewTicker(pause)
+	defer again.Stop()
+	last := ""
+	for {
+		now := "written"
+		if err := write(path, text, 0); err != nil {
+			now = err.Error()
+		}
+		if now != last {
+			fmt.Println(now)
+		}
+		last = now
+		select {
+		case <-signals:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+func write(path, text string, flag int) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_SYNC|flag, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	_, err = file.WriteString(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
+
+func read(path, text string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("looking: %w", err)
+	}
+	var content io.Reader = file
+	if info.Mode()&os.ModeDevice != 0 {
+		content = io.LimitReader(file, int64(len(text)))
+	}
+	got, err := io.ReadAll(content)
+	if err != nil {
+		return fmt.Errorf("reading: %w", err)
+	}
+	if !bytes.Equal(got, []byte(text)) {
+		return fmt.Errorf("%s holds %q, not %q", path, got, text)
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package kubelet
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// None of these tests is parallel: each kills or stops what all volumes need.
+
+func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasLetGo(t *testing.T) {
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	first := v.pod(nodeA, v.write("kept"))
+	runs(t, first)
+	id := fault(t, faults.Fault{Method: "NodeUnpublishVolume", Volume: v.handle, Action: faults.Hang, IgnoreCancel: true})
+
+	if err := sys.Client.Delete(limited(t), first, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, first) // from the API, not from the node
+	second := v.pod(nodeB, v.read("kept"))
+	v.refused(second)
+	struck(t, id)
+	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
+		t.Errorf("attached to %v while the kubelet of %s lets go", nodes, nodeA)
+	}
+	mend(t, id)
+	runs(t, second)
+}
+
+// refused waits until a pod was told that its volume is held elsewhere.
+func (v *volume) refused(pod *corev1.Pod) {
+	v.t.Helper()
+	if err := sys.AwaitEvent(limited(v.t), namespace, pod.Name, "FailedAttachVolume"); err != nil {
+		tell(v.t)
+		v.t.Fatal(err)
+	}
+}
+
+// attachedTo lists the nodes for which the volume has a VolumeAttachment.
+func (v *volume) attachedTo() []string {
+	v.t.Helper()
+	var nodes []string
+	for _, a := range v.attachments() {
+		nodes = append(nodes, a.Spec.NodeName)
+	}
+	return nodes
+}
+
+func (v *volume) attachments() []storagev1.VolumeAttachment {
+	v.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := sys.Client.Get(limited(v.t), client.ObjectKey{Namespace: namespace, Name: v.claim}, claim); err != nil {
+		v.t.Fatal(err)
+	}
+	var list storagev1.VolumeAttachmentList
+	if err := sys.Client.List(limited(v.t), &list); err != nil {
+		v.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(a storagev1.VolumeAttachment) bool {
+		return ptr.Deref(a.Spec.Source.PersistentVolumeName, "") != claim.Spec.VolumeName
+	})
+}
+
+func TestAPodDeletedWithForceBesideAStoppedKubeletKeepsItsVolumeUntilTheKubeletIsBackAndHasLetGo(t *testing.T) {
+	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
+		t.Run(string(mode), func(t *testing.T) {
+			v := newVolume(t, mode)
+			first := v.pod(nodeA, v.write("kept"))
+			runs(t, first)
+			if err := sys.Kill(system.Kubelet(nodeA)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { startAgain(t, system.Kubelet(nodeA)) })
+			if err := sys.Client.Delete(limited(t), first, client.GracePeriodSeconds(0)); err != nil {
+				t.Fatal(err)
+			}
+			second := v.pod(nodeB, v.read("kept"))
+			v.refused(second)
+			if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
+				t.Errorf("attached to %v while the container on %s still runs", nodes, nodeA)
+			}
+			startAgain(t, system.Kubelet(nodeA))
+			runs(t, second)
+		})
+	}
+}
+
+// TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService leaves the container running. What it writes does
+// not reach the volume any more, once that is taken away.
+func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testing.T) {
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	byForce = append(byForce, v.handle)
+	v.meanwhile = []string{"insist", v.path(), "kept"}
+	runs(t, v.pod(nodeA, v.write("kept")))
+	v.meanwhile = []string{"pause"}
+	if err := sys.Kill(system.Kubelet(nodeA)); err != nil {
+		t.Fatal(err)
+	}
+	back := func() { startAgain(t, system.Kubelet(nodeA)) }
+	v.comesBack(back, v.goesOn())
+}
+
+// TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService loses everything on the node at once.
+func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *testing.T) {
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	runs(t, v.pod(nodeA, v.write("kept")))
+	if err := sys.Kill(system.Machine(nodeA)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
+		t.Fatal(err)
+	}
+	back := func() { startMachine(t, nodeA) }
+	v.comesBack(back, v.goesOn())
+}
+
+// goesOn waits until node A is not Ready, sees that this alone moves nothing, and takes the node out of service:
+// then a pod on node B has the volume.
+func (v *volume) goesOn() *corev1.Pod {
+	v.t.Helper()
+	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
+	v.refused(second)
+	if _, err := awaitNode(v.t, nodeA, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown }); err != nil {
+		v.t.Fatal(err)
+	}
+	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
+		v.t.Errorf("attached to %v before anybody said that %s is out of service", nodes, nodeA)
+	}
+	v.t.Cleanup(func() { taint(v.t, nodeA) })
+	taint(v.t, nodeA, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+	runs(v.t, second)
+	return second
+}
+
+// comesBack brings node A into service again, waits until nothing of the old attachment is left there, and lets a
+// pod there have the volume.
+func (v *volume) comesBack(start func(), holder *corev1.Pod) {
+	v.t.Helper()
+	start()
+	if _, err := awaitNode(v.t, nodeA, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue }); err != nil {
+		v.t.Fatal(err)
+	}
+	taint(v.t, nodeA)
+	for _, a := range v.attachments() {
+		if a.Spec.NodeName != nodeA {
+			continue
+		}
+		if err := sys.AwaitAttachmentGone(limited(v.t), a.Name); err != nil {
+			tell(v.t)
+			v.t.Fatal(err)
+		}
+	}
+	remove(v.t, holder)
+	runs(v.t, v.pod(nodeA, v.read("KEPT")))
+}
+
+// taint sets the out-of-service taint of a node or, if none is given, takes it away.
+func taint(t *testing.T, name string, taints ...corev1.Taint) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // with the kubelet, and with the node's lifecycle
+		node := &corev1.Node{}
+		if err := sys.Client.Get(limited(t), client.ObjectKey{Name: name}, node); err != nil {
+			return err
+		}
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		node.Spec.Taints = append(node.Spec.Taints, taints...)
+		return sys.Client.Update(limited(t), node)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nodeReady(node *corev1.Node) corev1.ConditionStatus {
+	if node == nil {
+		return ""
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// startMachine starts all of a node, as after a power cut.
+func startMachine(t *testing.T, node string) {
+	t.Helper()
+	for _, name := range []string{system.Machine(node), system.Containerd(node), system.Kubelet(node), system.NodeDriver(node)} {
+		startAgain(t, name)
+	}
+	if os.Getenv(attachVariable) == hawser {
+		startAgain(t, system.Agent(node))
+	}
+}
+
+// startAgain starts a process after making sure that the earlier one has ended.
+func startAgain(t *testing.T, name string) {
+	t.Helper()
+	if err := sys.StopProcess(limited(t), name); err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.StartAgain(limited(t), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAControllerKilledInTheMiddleAttachesAndDetachesInTheEnd(t *testing.T) {
+	if os.Getenv(attachVariable) != hawser {
+		t.Skip("only Hawser's controller is killed")
+	}
+	for _, method := range []string{"ControllerPublishVolume", "NodeUnpublishVolume", "ControllerUnpublishVolume"} {
+		t.Run(method, func(t *testing.T) {
+			filesystem, block := newVolume(t, corev1.PersistentVolumeFilesystem), newVolume(t, corev1.PersistentVolumeBlock)
+			volumes := map[string]*volume{nodeA: filesystem, nodeB: block}
+			id := fault(t, faults.Fault{Method: method, Action: faults.Hang, IgnoreCancel: true})
+			pods := map[*volume]*corev1.Pod{}
+			for node, v := range volumes {
+				pods[v] = v.pod(node, v.write("kept"))
+			}
+			if method != "ControllerPublishVolume" {
+				for _, pod := range pods {
+					runs(t, pod)
+					if err := sys.Client.Delete(limited(t), pod); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			struck(t, id)
+			if err := sys.Kill(system.Manager); err != nil {
+				t.Fatal(err)
+			}
+			mend(t, id)
+			startAgain(t, system.Manager)
+			if method == "ControllerPublishVolume" {
+				for v, pod := range pods {
+					runs(t, pod)
+					remove(v.t, pod)
+				}
+			}
+			runs(t, filesystem.pod(nodeB, filesystem.read("kept")))
+			runs(t, block.pod(nodeA, block.read("kept")))
+		})
+	}
+}
+
+// fault puts a fault on the driver until the test ends.
+func fault(t *testing.T, f faults.Fault) string {
+	t.Helper()
+	id, err := faults.Add(sys.BackingDir(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mend(t, id) })
+	return id
+}
+
+// mend takes a fault away.
+func mend(t *testing.T, id string) {
+	t.Helper()
+	if err := faults.Remove(sys.BackingDir(), id); err != nil {
+		t.Error(err)
+	}
+}
+
+// struck waits until a fault has struck.
+func struck(t *testing.T, id string) {
+	t.Helper()
+	if err := faults.WaitHits(limited(t), sys.BackingDir(), id, 1); err != nil {
+		tell(t)
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,137 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package kubelet holds the end-to-end tests with pods: two nodes, each a machine of its own with a real
+// containerd and an unchanged kubelet, and Hawser instead of upstream's attach/detach controller. They
+// need minutes and programs that nothing else needs; `make test-e2e` runs them.
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/test/system"
+)
+
+const (
+	nodeA, nodeB = "node-a", "node-b"
+	namespace    = "default"
+	class        = "loop"
+	// patience with anything that has to come about.
+	patience = 2 * time.Minute
+	// gracePeriod after which a node that says nothing is not Ready.
+	gracePeriod = 12 * time.Second
+
+	// attachVariable asks for this suite, and says who attaches: hawser or upstream, to compare with.
+	attachVariable = "HAWSER_TEST_E2E"
+	hawser         = "hawser"
+	upstream       = "upstream"
+	// dirVariable names the folder of the cluster; what an earlier run left there is taken down first.
+	dirVariable = "HAWSER_TEST_E2E_DIR"
+)
+
+// sys is shared by all tests of the package; each uses claims and pods of its own.
+var sys *system.System
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	attach := os.Getenv(attachVariable)
+	if attach == "" {
+		fmt.Println("not asked for: make test-e2e runs these tests")
+		return 0
+	}
+	ctrl.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	if err := start(ctx, attach); err != nil {
+		fmt.Println("FAIL: starting the system:", err)
+		return 1
+	}
+	code := m.Run()
+	for _, found := range sys.Raced() {
+		fmt.Println("FAIL: a program raced or panicked:", found)
+		code = 1
+	}
+	if err := sys.Down(context.Background()); err != nil {
+		fmt.Println("FAIL: stopping the system:", err)
+		code = 1
+	}
+	for _, left := range leftovers() {
+		fmt.Println("FAIL: left behind:", left)
+		code = 1
+	}
+	return code
+}
+
+func start(ctx context.Context, attach string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("this needs root")
+	}
+	if attach != hawser && attach != upstream {
+		return fmt.Errorf("%s is %q, neither %s nor %s", attachVariable, attach, hawser, upstream)
+	}
+	bin, err := system.BuildRace(ctx)
+	if err != nil {
+		return err
+	}
+	program, err := system.BuildStatic(ctx, "./test/kubelet/cmd/program")
+	if err != nil {
+		return err
+	}
+	options := system.Options{
+		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout,
+		ContainerProgram:      program,
+		AttachDetach:          attach == upstream,
+		OnlyUpstream:          attach == upstream,
+		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String()},
+		ManagerArgs:           []string{"--attach-mode=Replace"},
+	}
+	if options.Dir == "" {
+		options.Dir = "/tmp/hawser-test-e2e"
+	}
+	if err := system.Open(options).Down(ctx); err != nil {
+		return fmt.Errorf("taking down what an earlier run left: %w", err)
+	}
+	if sys, err = system.Up(ctx, options); err != nil {
+		return err
+	}
+	for _, object := range []client.Object{
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
+	} {
+		if err := sys.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// leftovers lists what the machines ought to have taken with them. Control groups that stay fail Down already.
+func leftovers() []string {
+	devices, err := system.LoopDevicesOn(sys.Dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	mounts, err := system.MountsBelow(sys.Dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if _, err := os.Stat(sys.Dir); err == nil {
+		mounts = append(mounts, sys.Dir)
+	}
+	return append(devices, mounts...)
+}

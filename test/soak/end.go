@@ -1,0 +1,218 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// end asks everything to go, in good order, and waits until nothing is left: of wishes, then of volumes.
+func (s *soak) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Drain)
+	defer cancel()
+	s.say("everything is to go")
+	for _, list := range []client.ObjectList{&corev1.PodList{}, &volumesv1alpha1.VolumeAttachmentIntentList{}} {
+		if err := s.deleteAll(ctx, list, func(o client.Object) bool { return ours(o) && metav1.GetControllerOf(o) == nil }); err != nil {
+			return err
+		}
+	}
+	for _, left := range []leftover{
+		{"pods", &corev1.PodList{}, ours},
+		{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, always},
+		{"attachments", &storagev1.VolumeAttachmentList{}, always},
+		{"entries or lines of nodes", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
+		{"lists of Nodes", &corev1.NodeList{}, busyNode},
+		{"protected claims", &corev1.PersistentVolumeClaimList{}, protectedClaim},
+		{"moves of exclusive claims", &coordinationv1.LeaseList{}, moving},
+	} {
+		if err := s.none(ctx, left); err != nil {
+			return err
+		}
+	}
+	s.say("everything is detached")
+	if err := s.deleteAll(ctx, &corev1.PersistentVolumeClaimList{}, always); err != nil {
+		return err
+	}
+	for _, left := range []leftover{
+		{"claims", &corev1.PersistentVolumeClaimList{}, always},
+		{"volumes", &corev1.PersistentVolumeList{}, always},
+	} {
+		if err := s.none(ctx, left); err != nil {
+			return err
+		}
+	}
+	return s.disk()
+}
+
+func (s *soak) deleteAll(ctx context.Context, list client.ObjectList, which func(client.Object) bool) error {
+	objects, err := s.list(ctx, list, which)
+	for _, o := range objects {
+		err = errors.Join(err, client.IgnoreNotFound(s.sys.Client.Delete(ctx, o)))
+	}
+	return err
+}
+
+func (s *soak) list(ctx context.Context, list client.ObjectList, which func(client.Object) bool) ([]client.Object, error) {
+	if err := s.sys.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing %T: %w", list, err)
+	}
+	var objects []client.Object
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		if object := o.(client.Object); which(object) {
+			objects = append(objects, object)
+		}
+		return nil
+	})
+	return objects, err
+}
+
+// leftover is what may not be left of a kind.
+type leftover struct {
+	what string
+	list client.ObjectList
+	is   func(client.Object) bool
+}
+
+func always(client.Object) bool { return true }
+
+// ours: the agents have pods too, which their tokens are bound to.
+func ours(o client.Object) bool { return o.GetNamespace() == namespace }
+
+func busyState(o client.Object) bool {
+	nvs := o.(*volumesv1alpha1.NodeVolumeState)
+	return len(nvs.Spec.Attachments)+len(nvs.Status.Volumes) > 0
+}
+
+func busyNode(o client.Object) bool {
+	node := o.(*corev1.Node)
+	return len(node.Status.VolumesAttached)+len(node.Status.VolumesInUse) > 0
+}
+
+func protectedClaim(o client.Object) bool {
+	for _, f := range o.GetFinalizers() {
+		if f == volumesv1alpha1.ClaimFinalizer {
+			return true
+		}
+	}
+	return false
+}
+
+func moving(o client.Object) bool {
+	return o.GetAnnotations()[volumesv1alpha1.MovedFromAnnotation] != ""
+}
+
+// none waits, by a watch, until nothing of a kind is left.
+func (s *soak) none(ctx context.Context, left leftover) error {
+	for ctx.Err() == nil {
+		watcher, err := s.sys.Client.Watch(ctx, left.list)
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", left.what, err)
+		}
+		for open := true; open; _, open = <-watcher.ResultChan() {
+			objects, err := s.list(ctx, left.list, left.is)
+			if err == nil && len(objects) == 0 {
+				watcher.Stop()
+				return nil
+			}
+		}
+		watcher.Stop()
+	}
+	objects, err := s.list(context.WithoutCancel(ctx), left.list, left.is)
+	found := fmt.Errorf("%d %s are left", len(objects), left.what)
+	for _, o := range objects {
+		found = errors.Join(found, fmt.Errorf("left: %s %s", o.GetName(), show(o)))
+	}
+	return errors.Join(found, err)
+}
+
+func show(o client.Object) string {
+	switch o := o.(type) {
+	case *volumesv1alpha1.VolumeAttachmentIntent:
+		return fmt.Sprintf("on %s, deleted %v: %+v", o.Spec.NodeName, o.DeletionTimestamp, o.Status.Conditions)
+	case *volumesv1alpha1.NodeVolumeState:
+		return fmt.Sprintf("%+v %+v", o.Spec, o.Status)
+	case *storagev1.VolumeAttachment:
+		return fmt.Sprintf("on %s, deleted %v: %+v, finalizers %v", o.Spec.NodeName, o.DeletionTimestamp, o.Status, o.Finalizers)
+	case *corev1.Node:
+		return fmt.Sprintf("attached %v, in use %v", o.Status.VolumesAttached, o.Status.VolumesInUse)
+	case *corev1.Pod:
+		return fmt.Sprintf("on %s, deleted %v", o.Spec.NodeName, o.DeletionTimestamp)
+	}
+	return ""
+}
+
+// disk says what is left on the machine: mounts, devices, records of agents and kubelets.
+func (s *soak) disk() error {
+	var wrong []error
+	mounts, err := system.MountsBelow(s.sys.Dir)
+	if len(mounts) > 0 {
+		wrong = append(wrong, fmt.Errorf("still mounted: %v", mounts))
+	}
+	devices, err2 := system.LoopDevicesOn(s.sys.Dir)
+	if len(devices) > 0 {
+		wrong = append(wrong, fmt.Errorf("devices are left: %v", devices))
+	}
+	for _, node := range s.sys.Nodes {
+		for _, pattern := range []string{
+			filepath.Join(s.sys.AgentRoot(node), "volumes", "*"),
+			filepath.Join(s.sys.KubeletDir(node), "pods", "*", "volumes", "kubernetes.io~csi", "*"),
+			filepath.Join(s.sys.KubeletDir(node), "plugins", "kubernetes.io", "csi", "*", "*", "vol_data.json"),
+		} {
+			paths, err := filepath.Glob(pattern)
+			if len(paths) > 0 || err != nil {
+				wrong = append(wrong, fmt.Errorf("left on disk: %v, %w", paths, err))
+			}
+		}
+	}
+	return errors.Join(append(wrong, err, err2)...)
+}
+
+// raced says what the race detector found, or who panicked: it stands in the logs of the programs.
+func raced(dir string) []string {
+	logs, err := filepath.Glob(filepath.Join(dir, "logs", "*.log"))
+	if err != nil || len(logs) == 0 {
+		return []string{fmt.Sprintf("no logs of the programs: %v", err)}
+	}
+	var found []string
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			found = append(found, err.Error())
+		}
+		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "Observed a panic"} {
+			if i := strings.Index(string(content), bad); i >= 0 {
+				found = append(found, log+": "+string(content[i:min(len(content), i+4000)]))
+			}
+		}
+	}
+	return found
+}
+
+// stopAll ends every process and leaves the folder.
+func stopAll(sys *system.System) error {
+	out, err := exec.Command(filepath.Join(sys.Bin, "localcluster"), "down", "--dir", sys.Dir).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("stopping: %w: %s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// place is a volume, by its handle, on a node.
+type place struct{ volume, node string }
+
+// spell is for how long a forced detach was not over: from its evidence until its entry was gone.
+type spell struct{ from, to time.Time }
+
+// judge reads the driver's ledger, and watches every NodeVolumeState. What was done by force is not held against anybody.
+type judge struct {
+	sys *system.System
+
+	mu     sync.Mutex
+	claims map[string]*claim // by unique name
+	states map[string]*volumesv1alpha1.NodeVolumeState
+	forced map[place]map[types.UID]spell
+	// told are the violations that were told of.
+	told    map[string]bool
+	changes int
+	entries int
+}
+
+func newJudge(sys *system.System) *judge {
+	return &judge{
+		sys: sys, claims: map[string]*claim{}, states: map[string]*volumesv1alpha1.NodeVolumeState{},
+		forced: map[place]map[types.UID]spell{}, told: map[string]bool{},
+	}
+}
+
+// know takes the volumes in that it is about.
+func (j *judge) know(claims []*claim) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range claims {
+		j.claims[c.volume] = c
+	}
+}
+
+// start watches until the context ends.
+func (j *judge) start(ctx context.Context, fail func(error)) error {
+	watcher, err := j.sys.Client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{})
+	if err != nil {
+		return fmt.Errorf("watching the nodes' states: %w", err)
+	}
+	go func() {
+		for {
+			for e := range watcher.ResultChan() {
+				j.see(e, fail)
+			}
+			watcher.Stop()
+			for {
+				if ctx.Err() != nil {
+					return
+				}
+				if watcher, err = j.sys.Client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{}); err == nil {
+					break
+				}
+				wait(ctx, time.Second)
+			}
+		}
+	}()
+	return nil
+}
+
+func (j *judge) see(e watch.Event, fail func(error)) {
+	nvs, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
+	if !ok {
+		return
+	}
+	j.mu.Lock()
+	j.changes++
+	if e.Type == watch.Deleted {
+		nvs = &volumesv1alpha1.NodeVolumeState{ObjectMeta: nvs.ObjectMeta}
+	}
+	j.states[nvs.Name] = nvs
+	j.noteForced(nvs)
+	wrong := j.usableTwice()
+	j.mu.Unlock()
+	for _, w := range wrong {
+		fail(w)
+	}
+}
+
+// noteForced takes down which detaches were forced, and which are over.
+func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
+	stands := map[types.UID]bool{}
+	for i := range nvs.Spec.Attachments {
+		e := &nvs.Spec.Attachments[i]
+		if e.Evidence == nil || e.Evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
+			continue
+		}
+		stands[e.AttachmentUID] = true
+		p := place{e.VolumeHandle, nvs.Name}
+		if _, known := j.forced[p][e.AttachmentUID]; !known {
+			if j.forced[p] == nil {
+				j.forced[p] = map[types.UID]spell{}
+			}
+			// The time stands there in whole seconds.
+			j.forced[p][e.AttachmentUID] = spell{from: e.Evidence.Time.Add(-time.Second)}
+		}
+	}
+	for p, spells := range j.forced {
+		for uid, s := range spells {
+			if p.node == nvs.Name && s.to.IsZero() && !stands[uid] {
+				spells[uid] = spell{s.from, time.Now()}
+			}
+		}
+	}
+}
+
+// usableTwice: the entry is Attached and the agent uses it, on two nodes.
+func (j *judge) usableTwice() []error {
+	usable := map[string][]string{}
+	for _, node := range slices.Sorted(maps.Keys(j.states)) {
+		nvs := j.states[node]
+		for i := range nvs.Spec.Attachments {
+			e := &nvs.Spec.Attachments[i]
+			line := handshake.VolumeOf(nvs, e.VolumeName)
+			if c := j.claims[e.VolumeName]; c != nil && c.exclusive && e.State == volumesv1alpha1.AttachmentAttached && line != nil && line.InUse && line.AttachmentUID == e.AttachmentUID {
+				usable[e.VolumeName] = append(usable[e.VolumeName], node)
+			}
+		}
+	}
+	var wrong []error
+	for volume, nodes := range usable {
+		if len(nodes) > 1 {
+			wrong = append(wrong, fmt.Errorf("%s is usable on %q", volume, nodes))
+		}
+	}
+	return wrong
+}
+
+// look reads the ledger and tells of each violation once.
+func (j *judge) look(fail func(error)) {
+	entries, err := ledger.Read(j.sys.BackingDir())
+	if err != nil {
+		fail(err)
+		return
+	}
+	found := stagedTwice(entries)
+	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
+		found = append(found, rule(entries)...)
+	}
+	j.mu.Lock()
+	j.entries = len(entries)
+	var wrong []error
+	for _, v := range found {
+		if !j.told[v.String()] && !j.excused(v) {
+			j.told[v.String()] = true
+			wrong = append(wrong, fmt.Errorf("ledger, %s: %s", v.Time.Format("15:04:05.000"), v))
+		}
+	}
+	j.mu.Unlock()
+	for _, w := range wrong {
+		fail(w)
+	}
+}
+
+// excused: the volume was being forced away from that node, or from the one that still had it staged.
+func (j *judge) excused(v ledger.Violation) bool {
+	for p, spells := range j.forced {
+		if p.volume != v.Volume {
+			continue
+		}
+		for _, s := range spells {
+			if v.Time.After(s.from) && (s.to.IsZero() || v.Time.Before(s.to)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stagedTwice returns the stages of a volume for a single node that came about while it was staged on another one.
+func stagedTwice(entries []ledger.Entry) []ledger.Violation {
+	staged := map[place]bool{}
+	var found []ledger.Violation
+	for _, e := range entries {
+		p := place{e.Volume, e.Node}
+		done := e.Phase == ledger.Effect && e.Code == "OK"
+		switch {
+		case done && e.Method == "NodeStageVolume":
+			for other := range staged {
+				if other.volume == e.Volume && other.node != e.Node && e.AccessMode != "MULTI_NODE_MULTI_WRITER" {
+					found = append(found, ledger.Violation{Entry: e, Reason: "is staged on node " + other.node})
+				}
+			}
+			staged[p] = true
+		case done && e.Method == "NodeUnstageVolume":
+			delete(staged, p)
+		case e.Phase == ledger.Note && e.Method == ledger.Reboot:
+			maps.DeleteFunc(staged, func(p place, _ bool) bool { return p.node == e.Node })
+		}
+	}
+	return found
+}
+
+func (j *judge) summary() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	forced := 0
+	for _, spells := range j.forced {
+		forced += len(spells)
+	}
+	return fmt.Sprintf("%d changes of nodes' states and %d lines of the ledger were judged, %d detaches were forced", j.changes, j.entries, forced)
+}

@@ -1,0 +1,53 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/csiloop/loopdev"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// rebootNode takes every mount and every device from the node, as a reboot does. Its agent and its kubelet do not run.
+func (l *loss) rebootNode(ctx context.Context) error {
+	l.say("%s reboots", l.node)
+	if err := kill(l.sys.Dir, system.NodeDriver(l.node)); err != nil {
+		return err
+	}
+	mounts, err := system.MountsBelow(filepath.Join(l.sys.Dir, "nodes", l.node))
+	if err != nil {
+		return err
+	}
+	for _, path := range mounts {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmounting %s: %w", path, err)
+		}
+	}
+	devices, err := loopdev.List()
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(l.sys.BackingDir(), "nodes", l.node) + "/"
+	for _, d := range devices {
+		if strings.HasPrefix(d.Backing, own) {
+			if err := d.Detach(); err != nil {
+				return fmt.Errorf("detaching %s: %w", d.Path, err)
+			}
+		}
+	}
+	if err := ledger.NoteReboot(l.sys.BackingDir(), l.node); err != nil {
+		return err
+	}
+	return l.sys.StartAgain(ctx, system.NodeDriver(l.node))
+}

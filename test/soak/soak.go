@@ -1,0 +1,186 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// soak is a running one. What is done next is decided by one goroutine from the seed and from what it did before, never
+// from how the system fares, so that the same seed does the same again.
+type soak struct {
+	Options
+	sys    *system.System
+	out    io.Writer
+	random *rand.Rand
+	judge  *judge
+
+	claims []*claim
+	// wishes that stand, in order of creation.
+	wishes []client.Object
+	count  int
+	hosts  map[string]*host
+	// trouble that is under way, which ends by itself.
+	trouble sync.WaitGroup
+	// busy are the processes and nodes that are in trouble already.
+	busy []string
+
+	mu     sync.Mutex
+	failed []error
+}
+
+func newSoak(o Options, sys *system.System, out io.Writer) (*soak, error) {
+	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), judge: newJudge(sys), hosts: map[string]*host{}}
+	for i, node := range sys.Nodes {
+		h, err := newHost(s, node, uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		s.hosts[node] = h
+	}
+	return s, nil
+}
+
+func (s *soak) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.out, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...)) // progress only
+}
+
+// fail notes what must not have happened.
+func (s *soak) fail(err error) {
+	if err == nil {
+		return
+	}
+	s.say("WRONG: %v", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, err)
+}
+
+// action is one thing that can happen, as often as its weight says.
+type action struct {
+	weight int
+	name   string
+	do     func(context.Context) error
+}
+
+func (s *soak) actions() []action {
+	actions := []action{
+		{16, "create an intent", s.createIntent},
+		{12, "delete a wish", s.deleteWish},
+		{4, "change an intent", s.changeIntent},
+		{5, "let the driver fail", s.fault},
+		{2, "kill an agent", s.killAgent},
+		{2, "kill the controller", s.killManager},
+		{1, "run two controllers", s.twoManagers},
+		{1, "kill the attacher", s.killAttacher},
+		{1, "kill a driver", s.killDriver},
+		{1, "lose a node", s.loseNode},
+	}
+	if s.Mode == controller.Replace {
+		actions = append(actions, action{16, "create a pod", s.createPod}, action{2, "restart a kubelet", s.restartKubelet})
+	}
+	return actions
+}
+
+// run plays until the time is over, ends all trouble, lets everything go, and judges.
+func (s *soak) run(ctx context.Context) error {
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	if err := s.judge.start(watching, s.fail); err != nil {
+		return err
+	}
+	for _, h := range s.hosts {
+		h.startKubelet(ctx)
+	}
+	s.play(ctx)
+	s.say("no more trouble")
+	s.trouble.Wait()
+	s.fail(s.end(ctx))
+	stopWatching()
+	s.judge.look(s.fail)
+	for _, h := range s.hosts {
+		h.stopKubelet()
+	}
+	for _, found := range raced(s.sys.Dir) {
+		s.fail(errors.New(found))
+	}
+	if len(s.failed) > 0 {
+		return errors.Join(s.failed...)
+	}
+	s.say("all is well: %s", s.judge.summary())
+	return nil
+}
+
+// play does one thing after the other, for as long as there is to be trouble.
+func (s *soak) play(ctx context.Context) {
+	over := time.NewTimer(time.Duration(s.Minutes * float64(time.Minute)))
+	defer over.Stop()
+	judge := time.NewTicker(15 * time.Second)
+	defer judge.Stop()
+	actions := s.actions()
+	for {
+		pause := time.NewTimer(time.Duration(s.random.ExpFloat64() * float64(s.Pace)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case <-judge.C:
+			s.judge.look(s.fail)
+			<-pause.C
+		case <-pause.C:
+		}
+		a := s.choose(actions)
+		if err := a.do(ctx); err != nil && ctx.Err() == nil {
+			// The control plane is not what is tested; but whoever reads the log wants to know.
+			s.say("could not %s: %v", a.name, err)
+		}
+	}
+}
+
+func (s *soak) choose(actions []action) action {
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	n := s.random.IntN(total)
+	at := slices.IndexFunc(actions, func(a action) bool { n -= a.weight; return n < 0 })
+	return actions[at]
+}
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+
+// meanwhile does something that takes its time to what is not in trouble yet; where any of it is, nothing is done.
+func (s *soak) meanwhile(what []string, do func() error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(what, func(w string) bool { return slices.Contains(s.busy, w) }) {
+		return false
+	}
+	s.busy = append(s.busy, what...)
+	s.trouble.Go(func() {
+		s.fail(do())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy = slices.DeleteFunc(s.busy, func(w string) bool { return slices.Contains(what, w) })
+	})
+	return true
+}
