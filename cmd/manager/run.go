@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -16,22 +17,26 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
-	"github.com/hawser-io/hawser/internal/controller/attachment"
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/metrics"
+	"github.com/hawser-io/hawser/internal/controller/verify"
 )
-
-// coexist is the attach mode beside upstream's attach/detach controller.
-const coexist = "Coexist"
 
 type options struct {
 	leaderElect   bool
 	metricsAddr   string
 	healthAddr    string
+	pprofAddr     string
 	attachMode    string
+	podIntents    string
+	forceDetach   time.Duration
+	endpoints     verify.Endpoints
+	verifyPeriod  time.Duration
 	leaderElectNS string
 }
 
@@ -40,22 +45,35 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace, "namespace of that Lease")
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 for none")
 	flags.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
-	flags.StringVar(&o.attachMode, "attach-mode", coexist, "Coexist: beside upstream's attach/detach controller")
+	flags.StringVar(&o.pprofAddr, "pprof-bind-address", "", "address of Go's profiles, for measurements; empty for none")
+	flags.StringVar(&o.attachMode, "attach-mode", string(controller.Coexist),
+		"Coexist: beside upstream's attach/detach controller; Replace: in its place, which must then be switched off")
+	flags.StringVar(&o.podIntents, "pod-intents", "auto", "write intents for the volumes of pods: true, false, or auto, which is true in Replace")
+	flags.DurationVar(&o.forceDetach, "pod-force-detach-after", 0,
+		"detach a pod's volume by force from a node that has not been Ready for this long (1m to 720h); 0 for never. Beware: what the node had not written yet is lost")
+	o.endpoints = verify.Endpoints{}
+	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a driver's controller service that can be reached, to compare with what it "+
+		"says is published; may be repeated")
+	flags.DurationVar(&o.verifyPeriod, "verify-period", verify.DefaultPeriod, "how often to do that, more or less; 0 for never")
 }
 
 // run runs the manager until ctx ends.
 func run(ctx context.Context, o options) error {
-	if o.attachMode != coexist {
-		return fmt.Errorf("attach mode %q is not known; there is %s", o.attachMode, coexist)
+	options, err := o.controllers()
+	if err != nil {
+		return err
 	}
 	mgr, err := newManager(o)
 	if err != nil {
 		return err
 	}
-	if err := attachment.RegisterMetrics(); err != nil {
+	if err := metrics.Register(ctx, mgr, ctrlmetrics.Registry); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	if err := controller.Register(ctx, mgr, clock.RealClock{}); err != nil {
+	if err := verify.RegisterMetrics(); err != nil {
+		return fmt.Errorf("registering the verification's metrics: %w", err)
+	}
+	if err := controller.Register(ctx, mgr, options); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
@@ -68,6 +86,29 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// controllers are the options of the controllers that the flags ask for.
+func (o options) controllers() (controller.Options, error) {
+	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
+		Endpoints: o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
+	replace := options.AttachMode == controller.Replace
+	if !replace && options.AttachMode != controller.Coexist {
+		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s", o.attachMode, controller.Coexist, controller.Replace)
+	}
+	switch o.podIntents {
+	case "auto":
+		options.PodIntents = replace
+	case "true":
+		options.PodIntents = true
+	case "false":
+		if replace {
+			return options, fmt.Errorf("attach mode %s needs pod intents: without them pods get no volumes", controller.Replace)
+		}
+	default:
+		return options, fmt.Errorf("--pod-intents=%q: must be true, false or auto", o.podIntents)
+	}
+	return options, nil
 }
 
 func newManager(o options) (manager.Manager, error) {
@@ -88,6 +129,7 @@ func newManager(o options) (manager.Manager, error) {
 		Cache:                         cached.Options(),
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:        o.healthAddr,
+		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "hawser-manager",
 		LeaderElectionNamespace:       o.leaderElectNS,

@@ -9,6 +9,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,32 +22,68 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
+
+// AttachMode says who attaches for pods.
+type AttachMode string
+
+const (
+	// Coexist: upstream's attach/detach controller serves pods, Hawser serves its intents beside it.
+	Coexist AttachMode = "Coexist"
+	// Replace: upstream's attach/detach controller is off, Hawser serves pods through an unchanged kubelet too.
+	Replace AttachMode = "Replace"
+)
+
+// Options of the cluster side.
+type Options struct {
+	AttachMode AttachMode
+	// PodIntents: pods get intents. Needed in Replace.
+	PodIntents bool
+	// ForceDetachAfter goes into the detachPolicy of pod intents; 0 for none: time alone never forces a detach.
+	ForceDetachAfter time.Duration
+	// Endpoints of drivers' controller services, which are asked every VerifyPeriod what they have published; 0 is never.
+	Endpoints    verify.Endpoints
+	VerifyPeriod time.Duration
+	Clock        clock.PassiveClock
+}
 
 // Register adds every controller and the indexes that they need to the manager, whose cache must
 // have been made with cached.Options.
-func Register(ctx context.Context, mgr manager.Manager, c clock.PassiveClock) error {
+func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	events := mgr.GetEventRecorder("hawser")
-	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: c}
+	replace := o.AttachMode == Replace
+	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
 	writer := &nodestate.Writer{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}
-	tracker := liveness.NewTracker(c)
+	tracker := liveness.NewTracker(o.Clock)
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
 	}{
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reporter: reporter},
 		"claim":  &claim.Controller{Client: mgr.GetClient()},
-		"node":   &node.Controller{Client: mgr.GetClient(), Tracker: tracker, Writer: writer},
+		"node":   &node.Controller{Client: mgr.GetClient(), Tracker: tracker, Writer: writer, Replace: replace},
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
-			Tracker: tracker, Events: events, Clock: c,
+			Tracker: tracker, Events: events, Clock: o.Clock,
+			Lister: &volumesattached.Writer{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}, Replace: replace,
+		},
+		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
+		"pod": &pod.Controller{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
+			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
+		},
+		"verification": &verify.Verifier{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Endpoints: o.Endpoints, Period: o.VerifyPeriod,
 		},
 	} {
 		if err := controller.Register(mgr); err != nil {
-			return fmt.Errorf("registering the %s controller: %w", name, err)
+			return fmt.Errorf("registering %s: %w", name, err)
 		}
 	}
 	return nil

@@ -143,21 +143,21 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	until(t, w, timed, "the intent is Ready", isReady)
 	until(t, w, untimed, "the intent is Ready", isReady)
 	a.stop()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "timed"}}
-	w.changeStatus(t, node, func() {
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
-	})
+	since := time.Now()
+	w.turn(t, "timed", corev1.ConditionUnknown, since)
 	w.delete(t, timed)
 	w.delete(t, untimed)
-	c.advance(5 * time.Minute)
-	w.change(t, node, func() { node.Labels["poke"] = "1" })
+	w.watched(t, "timed", since, 0)
+	for m := time.Minute; m <= 5*time.Minute; m += time.Minute {
+		w.pass(t, c, "timed", time.Minute)
+		w.watched(t, "timed", since, m)
+	}
 	// It never comes to use the volume, so that it can go without the agent.
 	other := w.intent(t, "timed-other", "timed", "timed-absent")
 	w.delete(t, other)
 	gone(t, w, other)
 	until(t, w, attachmentOf("timed", "timed"), "nothing is forced early", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
-	c.advance(2 * time.Minute)
-	w.change(t, node, func() { node.Labels["poke"] = "2" })
+	w.pass(t, c, "timed", time.Minute)
 	state := until(t, w, stateOf("timed"), "the first volume is forced away", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return entryIn(s, "timed").DetachedTime != nil
 	})

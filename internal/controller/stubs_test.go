@@ -34,6 +34,8 @@ type attacher struct {
 	mu      sync.Mutex
 	failing map[string]string // persistent volume -> message
 	stuck   map[string]bool   // persistent volume whose attachments nobody carries out
+	// driver, if any, is told of each attachment just before it says that it is attached, or is not any more.
+	driver func(va *storagev1.VolumeAttachment, publish bool)
 }
 
 func startAttacher(t *testing.T, c client.WithWatch) *attacher {
@@ -77,7 +79,7 @@ func (a *attacher) run(ctx context.Context, t *testing.T, watching chan struct{}
 				continue
 			}
 			for i := range list.Items {
-				if *list.Items[i].Spec.Source.PersistentVolumeName == pv {
+				if va := &list.Items[i]; va.Spec.Attacher == driverName && *va.Spec.Source.PersistentVolumeName == pv {
 					a.handle(ctx, t, &list.Items[i])
 				}
 			}
@@ -93,15 +95,22 @@ func (a *attacher) run(ctx context.Context, t *testing.T, watching chan struct{}
 }
 
 func (a *attacher) handle(ctx context.Context, t *testing.T, va *storagev1.VolumeAttachment) {
+	if va.Spec.Attacher != driverName {
+		return
+	}
 	pv := *va.Spec.Source.PersistentVolumeName
 	a.mu.Lock()
-	failure, stuck := a.failing[pv], a.stuck[pv]
+	failure, stuck, driver := a.failing[pv], a.stuck[pv], a.driver
 	a.mu.Unlock()
+	if driver == nil {
+		driver = func(*storagev1.VolumeAttachment, bool) {}
+	}
 	var err error
 	switch {
-	case va.Spec.Attacher != driverName || stuck:
+	case stuck:
 	case va.DeletionTimestamp != nil:
 		if slices.Contains(va.Finalizers, attacherFinalizer) {
+			driver(va, false)
 			left := slices.DeleteFunc(slices.Clone(va.Finalizers), func(f string) bool { return f == attacherFinalizer })
 			err = a.patch(ctx, va, map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": va.ResourceVersion}}, false)
 		}
@@ -114,6 +123,7 @@ func (a *attacher) handle(ctx context.Context, t *testing.T, va *storagev1.Volum
 			"attached": false, "attachError": map[string]any{"time": metav1.Now(), "message": failure, "errorCode": 13},
 		}}, true)
 	case failure == "" && !va.Status.Attached:
+		driver(va, true)
 		err = a.patch(ctx, va, map[string]any{"status": map[string]any{
 			"attached": true, "attachError": nil, "attachmentMetadata": map[string]string{"device": "/dev/" + pv},
 		}}, true)
@@ -146,7 +156,11 @@ type agent struct {
 	mu sync.Mutex
 	// keeps: the volumes are not let go of, as if the driver hung.
 	keeps bool
-	poke  chan struct{}
+	// blind: the agent does not look at its node when it is asked to.
+	blind bool
+	// mounted: the kubelet's mounts that the agent sees, by unique volume name.
+	mounted map[string]bool
+	poke    chan struct{}
 }
 
 // agent runs until the test ends or it is stopped. It first waits for its NodeVolumeState.
@@ -219,6 +233,7 @@ func (a *agent) report(ctx context.Context) error {
 	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady})
 	a.use(nvs, intents.Items)
+	a.look(nvs)
 	if same(before.Status, nvs.Status) {
 		return a.speak(ctx, nvs, intents.Items)
 	}
@@ -227,6 +242,25 @@ func (a *agent) report(ctx context.Context) error {
 		return err
 	}
 	return a.speak(ctx, nvs, intents.Items)
+}
+
+// look adds what the kubelet has mounted, and acknowledges that it looked where somebody waits for that.
+func (a *agent) look(nvs *volumesv1alpha1.NodeVolumeState) {
+	for name := range a.mounted {
+		if v := handshake.VolumeOf(nvs, name); v != nil {
+			continue
+		}
+		line := volumesv1alpha1.NodeVolume{VolumeName: name, InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}
+		if e := handshake.AttachmentOf(nvs, name); e != nil {
+			line.AttachmentUID = e.AttachmentUID
+		}
+		nvs.Status.Volumes = append(nvs.Status.Volumes, line)
+	}
+	for _, e := range nvs.Spec.Attachments {
+		if e.UnlistedGeneration > nvs.Status.ObservedGeneration && !a.blind {
+			nvs.Status.ObservedGeneration = nvs.Generation
+		}
+	}
 }
 
 func same(x, y volumesv1alpha1.NodeVolumeStateStatus) bool {

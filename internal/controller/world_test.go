@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +37,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -137,6 +141,15 @@ func (c *counter) reset() {
 type managerOptions struct {
 	clock     clock.PassiveClock
 	newClient client.NewClientFunc
+	// transport is put between the manager and the API server.
+	transport func(http.RoundTripper) http.RoundTripper
+	// attachMode is Coexist unless it is set.
+	attachMode controller.AttachMode
+	podIntents bool
+	// forceDetachAfter of pod intents.
+	forceDetachAfter time.Duration
+	// metrics that the manager tells go here, if anywhere.
+	metrics prometheus.Registerer
 }
 
 // manage runs a manager until the test ends or stop is called, which waits for it.
@@ -148,6 +161,9 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *counter, stop 
 	requests = &counter{seen: map[string]int{}}
 	cfg := rest.CopyConfig(w.config)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		if o.transport != nil {
+			next = o.transport(next)
+		}
 		requests.next = next
 		return requests
 	})
@@ -160,8 +176,16 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *counter, stop 
 		t.Fatalf("creating a manager: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := controller.Register(ctx, mgr, o.clock); err != nil {
+	if err := controller.Register(ctx, mgr, controller.Options{
+		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
+		ForceDetachAfter: o.forceDetachAfter, Clock: o.clock,
+	}); err != nil {
 		t.Fatalf("registering: %v", err)
+	}
+	if o.metrics != nil {
+		if err := metrics.Register(ctx, mgr, o.metrics); err != nil {
+			t.Fatalf("registering metrics: %v", err)
+		}
 	}
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -374,6 +398,12 @@ func listFor(o client.Object) client.ObjectList {
 		return &storagev1.VolumeAttachmentList{}
 	case *corev1.PersistentVolumeClaim:
 		return &corev1.PersistentVolumeClaimList{}
+	case *coordinationv1.Lease:
+		return &coordinationv1.LeaseList{}
+	case *corev1.Pod:
+		return &corev1.PodList{}
+	case *corev1.Node:
+		return &corev1.NodeList{}
 	}
 	panic(fmt.Sprintf("no list for %T", o))
 }

@@ -24,8 +24,8 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;create;patch;delete
 
-// attach creates the attachment under upstream's name, held from the start. The driver's attacher carries it out.
-func (c *Controller) attach(ctx context.Context, f *Facts, n *Node) error {
+// create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
+func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 	taken, err := c.takeClaim(ctx, f, n)
 	if err != nil || !taken {
 		return err
@@ -42,7 +42,7 @@ func (c *Controller) attach(ctx context.Context, f *Facts, n *Node) error {
 		},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: f.Driver, NodeName: n.Name,
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+			Source: volume.AttachmentSource(pv),
 		},
 	}
 	err = c.Client.Create(ctx, va)

@@ -34,12 +34,12 @@ func (b *begun) attached(driver string, now time.Time) {
 	b.progress[driver] = now
 }
 
-// left is how long to go on saying nothing: until slow has passed, unless the volume had been attached and is not any more. While
+// left is how long to go on saying nothing of what is to be expected soon: until slow has passed, unless the volume had been attached and is not any more. While
 // the driver gets other volumes attached this one is in its queue, and the silence may take up to verySlow.
-func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, attaching bool, now time.Time) time.Duration {
+func (b *begun) left(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, soon bool, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !attaching || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+	if !soon || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
 		delete(b.since, intent.UID)
 		return 0
 	}

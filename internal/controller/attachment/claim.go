@@ -73,6 +73,10 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 	if lease, err = c.moveClaim(ctx, f, n, lease); lease == nil || err != nil {
 		return false, err
 	}
+	if f.Claim.MovedFrom == "" {
+		// Nobody held it.
+		return true, nil
+	}
 	lease, err = c.fence(ctx, f, n, lease)
 	return lease != nil, err
 }
@@ -113,32 +117,53 @@ func (c *Controller) createClaim(ctx context.Context, f *Facts, n *Node) (*coord
 	return lease, nil
 }
 
-// moveClaim is the first of the three writes of a move: the claim names n and remembers its holder.
+// moveClaim is the first of the three writes of a move: the claim names n and remembers its holder, if it had one.
 func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if free, err := c.leaveHolder(ctx, f, n, lease); err != nil || !free {
+		return nil, err
+	}
+	now := metav1.NewMicroTime(c.Clock.Now())
+	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &n.Name, &now
+	return c.updateClaim(ctx, f, n, lease)
+}
+
+// leaveHolder takes the holder out of lease where the claim may leave it, and says whether it may. It is n that waits for it.
+func (c *Controller) leaveHolder(ctx context.Context, f *Facts, n *Node, lease *coordinationv1.Lease) (bool, error) {
+	if f.Claim.Holder == "" {
+		return true, nil
+	}
 	holder := f.node(f.Claim.Holder)
 	nvs, err := c.readState(ctx, holder.Name)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	holder.observe(nvs, f.Volume)
 	va, err := c.readAttachments(ctx, f, holder)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	if guard := c.Protocol.MayMoveClaim(f.Claim, holder.State, va); guard != handshake.GuardNone {
 		n.waitFor(holder, guard)
-		return nil, nil
+		return false, nil
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.MovedFromAnnotation, holder.Name)
-	now := metav1.NewMicroTime(c.Clock.Now())
-	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &n.Name, &now
+	lease.Spec.HolderIdentity = nil
 	lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
-	return c.updateClaim(ctx, f, n, lease)
+	return true, nil
 }
 
 // fence does the other two: the node that the claim was moved from is fenced, and the claim forgets it. lease was read
 // live, with MovedFrom, before anything that is read here. It is n that waits for it.
 func (c *Controller) fence(ctx context.Context, f *Facts, n *Node, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if fenced, err := c.fenceHolder(ctx, f, n); err != nil || !fenced {
+		return nil, err
+	}
+	delete(lease.Annotations, volumesv1alpha1.MovedFromAnnotation)
+	return c.updateClaim(ctx, f, n, lease)
+}
+
+// fenceHolder fences the node that the claim was moved from, and says whether it did.
+func (c *Controller) fenceHolder(ctx context.Context, f *Facts, n *Node) (bool, error) {
 	from := f.node(f.Claim.MovedFrom)
 	guard := handshake.GuardNone
 	_, err := c.Writer.Apply(ctx, from.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
@@ -153,14 +178,13 @@ func (c *Controller) fence(ctx context.Context, f *Facts, n *Node, lease *coordi
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("fencing node %s: %w", from.Name, err)
+		return false, fmt.Errorf("fencing node %s: %w", from.Name, err)
 	}
 	if guard != handshake.GuardNone {
 		n.waitFor(from, guard)
-		return nil, nil
+		return false, nil
 	}
-	delete(lease.Annotations, volumesv1alpha1.MovedFromAnnotation)
-	return c.updateClaim(ctx, f, n, lease)
+	return true, nil
 }
 
 // updateClaim writes at the version that was read; nil where somebody else was first, which an event will tell.

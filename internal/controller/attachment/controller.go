@@ -21,13 +21,13 @@ import (
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -49,8 +49,12 @@ type Controller struct {
 	// Client reads from the cache and writes.
 	Client client.Client
 	// Reader reads live.
-	Reader   client.Reader
-	Writer   *nodestate.Writer
+	Reader client.Reader
+	Writer *nodestate.Writer
+	// Lister keeps the Nodes' volumesAttached in Replace.
+	Lister *volumesattached.Writer
+	// Replace: attach for pods too, in place of upstream's controller.
+	Replace  bool
 	Reporter *report.Reporter
 	Tracker  *liveness.Tracker
 	Events   events.EventRecorder
@@ -60,6 +64,9 @@ type Controller struct {
 	unready unready
 	begun   begun
 	answers answers
+	limits  limits
+	// farewells are for the metrics only.
+	farewells farewells
 	// released: the versions at which finalizers were taken off intents that the cache may still show.
 	released sync.Map
 }
@@ -88,6 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			}
 		}
 	}
+	failures = append(failures, c.collect(ctx, f))
 	wait, err := c.report(ctx, f)
 	if err := errors.Join(append(failures, err)...); err != nil {
 		return reconcile.Result{}, err
@@ -96,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
-	ctrl.LoggerFrom(ctx).V(1).Info("acting", "act", s.Act, "node", s.Node.Name)
+	logStep(ctx, f, s)
 	switch s.Act {
 	case Release:
 		return c.release(ctx, s.Node, s.Intents)
@@ -106,6 +114,8 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 		return c.markLost(ctx, f, s.Node)
 	case MarkDetaching:
 		return c.markDetaching(ctx, f, s)
+	case Unlist:
+		return c.unlist(ctx, f, s.Node)
 	case Delete:
 		return c.delete(ctx, f, s.Node, s.Attachment)
 	case Forget:
@@ -118,6 +128,8 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 		return c.hold(ctx, s.Node, s.Attachment)
 	case Confirm:
 		return c.confirm(ctx, f, s.Node, s.Attachment)
+	case List:
+		return c.list(ctx, f, s.Node)
 	}
 	return fmt.Errorf("unknown act %q", s.Act)
 }

@@ -24,7 +24,9 @@ const (
 	MarkLost Act = "MarkLost"
 	// MarkDetaching writes Detaching for an attachment that nobody wants.
 	MarkDetaching Act = "MarkDetaching"
-	// Delete takes the hold off and deletes the attachment for which Detaching stands.
+	// Unlist takes the volume, for which Detaching stands, out of the Node's volumesAttached.
+	Unlist Act = "Unlist"
+	// Delete deletes the attachment for which Detaching stands.
 	Delete Act = "Delete"
 	// Forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to report.
 	Forget Act = "Forget"
@@ -36,6 +38,8 @@ const (
 	Hold Act = "Hold"
 	// Confirm writes Attached.
 	Confirm Act = "Confirm"
+	// List puts the volume into the Node's volumesAttached, for the kubelet.
+	List Act = "List"
 )
 
 // Step is one thing to do on one node.
@@ -124,7 +128,8 @@ func before(f *Facts, n, m *Node) bool {
 // keeps says whether what is on the node is to stay there.
 func keeps(f *Facts, n, chosen *Node) bool {
 	if len(n.Wanted) == 0 {
-		return false
+		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
+		return n.Pods && n.Evidence == nil
 	}
 	return !f.Exclusive || n == chosen || n.State.Entry.State == handshake.Attached
 }
@@ -135,7 +140,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		return steps
 	}
 	for i := range n.Attachments {
-		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && p.MayFreeName(n.State) == handshake.GuardNone {
+		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && p.MayFreeName(n.State, a.Attachment) == handshake.GuardNone {
 			return []Step{{Act: FreeName, Node: n, Attachment: a}}
 		}
 	}
@@ -144,29 +149,58 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if lost(n) {
 			return []Step{{Act: MarkLost, Node: n}}
 		}
-		if !keeps(f, n, chosen) {
-			return markDetaching(p, n, n.State.Entry.UID)
+		if n.declared(n.State.Entry.UID) || !keeps(f, n, chosen) {
+			return markDetaching(f, p, n, n.State.Entry.UID)
+		}
+		if a := n.attachmentOf(n.State.Entry.UID); a != nil && !a.Held {
+			return []Step{{Act: Hold, Node: n, Attachment: a}}
 		}
 	case handshake.Detaching:
-		return goOnDetaching(n)
-	default:
-		if a := n.held(); a != nil && !keeps(f, n, chosen) {
-			return markDetaching(p, n, a.UID)
+		if steps := restOnEvidence(f, p, n); steps != nil {
+			return steps
 		}
+		return goOnDetaching(f, p, n)
+	default:
+		if steps := declaredAway(f, p, n); steps != nil {
+			return steps
+		}
+		if !keeps(f, n, chosen) {
+			return clearAway(f, p, n)
+		}
+	}
+	return nil
+}
+
+// clearAway detaches what nobody wants and no entry speaks of: in Replace everything under the shared name, and a volume
+// that the Node lists although it is not attached.
+func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
+	a := n.held()
+	if a == nil && f.Replace && (n.Managed || n.Missing) {
+		a = n.shared(f)
+	}
+	if a != nil {
+		return markDetaching(f, p, n, a.UID)
+	}
+	if f.Replace && n.Lists.Attached && len(n.Attachments) == 0 {
+		return markDetaching(f, p, n, "")
 	}
 	return nil
 }
 
 // release lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the node that the
 // agent could use, at a version that was read live. Where the volume stays for others, an agent that reports it not in use at
-// such a version has acknowledged as well: it publishes only after it has read the intent live once more.
+// such a version has acknowledged as well: it publishes only after it has read the intent live once more. A policy is needed for as
+// long as the node may have to be forced.
 func release(p handshake.Protocol, n *Node, kept bool) []Step {
-	idle := kept && n.State.Reported && !n.State.Use.InUse
+	idle := kept && n.State.Reported && (!n.State.InUse() || n.KubeletUses)
 	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
 	free := p.MayReleaseIntent(n.State, idle, evidence) == handshake.GuardNone &&
 		(n.State.Entry.State != handshake.Absent || n.held() == nil)
 	var intents []*Intent
 	for _, i := range n.Leaving {
+		if i.Object.Spec.DetachPolicy != nil && awaitsLook(p.Kubelet, p, n) {
+			continue
+		}
 		if acknowledged(i.Object) || free && n.Live {
 			intents = append(intents, i)
 		}
@@ -189,10 +223,14 @@ func lost(n *Node) bool {
 	return a == nil || a.Terminating
 }
 
-// markDetaching on the agent's release or, failing that, on evidence; otherwise it is waited for.
-func markDetaching(p handshake.Protocol, n *Node, uid types.UID) []Step {
-	for _, evidence := range []bool{false, true} {
-		if (!evidence || n.Evidence != nil) && p.MayMarkDetaching(n.State, uid, evidence) == handshake.GuardNone {
+// markDetaching on the agent's release or, failing that, on evidence; otherwise it is waited for. What the kubelet lists as in
+// use is not marked: it could not be unlisted, and Detaching is final.
+func markDetaching(f *Facts, p handshake.Protocol, n *Node, uid types.UID) []Step {
+	if f.Replace && n.Lists.InUse && !n.evident(uid) {
+		return nil
+	}
+	for _, evidence := range []bool{n.declared(uid), true} {
+		if (!evidence || n.evident(uid)) && p.MayMarkDetaching(n.State, uid, evidence) == handshake.GuardNone {
 			return []Step{{Act: MarkDetaching, Node: n, Attachment: n.attachmentOf(uid), Evidence: evidence}}
 		}
 	}
@@ -200,16 +238,24 @@ func markDetaching(p handshake.Protocol, n *Node, uid types.UID) []Step {
 }
 
 // goOnDetaching: Detaching stands; the attachment is deleted, and its entry goes once it is gone.
-func goOnDetaching(n *Node) []Step {
+func goOnDetaching(f *Facts, p handshake.Protocol, n *Node) []Step {
 	a := n.attachmentOf(n.State.Entry.UID)
 	switch {
+	case toUnlist(f, p, n):
+		if p.MayUnlistAttached(n.State, n.Lists) == handshake.GuardNone {
+			return []Step{{Act: Unlist, Node: n}}
+		}
 	case a == nil || a.Gone():
-		if !n.State.Entry.Detached || handshake.ForcedAwayReported(n.State) {
+		if !n.State.Entry.Detached || p.MayForget(n.State, handshake.Attachment{}) == handshake.GuardNone {
 			return []Step{{Act: Forget, Node: n, Attachment: a}}
 		}
 	case a.Terminating:
 	case n.State.Entry.Forced:
 		return []Step{{Act: Delete, Node: n, Attachment: a}}
+	case f.Replace:
+		if p.MayDeleteUnderKubelet(n.State, a.Attachment) == handshake.GuardNone {
+			return []Step{{Act: Delete, Node: n, Attachment: a}}
+		}
 	case n.Pods && a.Held:
 		// Pods go on using it; upstream owns it once they are gone and the hold is off.
 	case n.Pods:
@@ -228,11 +274,11 @@ func bringIn(f *Facts, n *Node) []Step {
 	case i == nil:
 		return nil
 	case n.State.Entry.State == handshake.Attached:
-		switch a := n.attachmentOf(n.State.Entry.UID); {
-		case a != nil && !a.Held:
-			return []Step{{Act: Hold, Node: n, Attachment: a}}
+		switch {
 		case stale(f, n, i):
-			return []Step{{Act: Confirm, Node: n, Attachment: a}}
+			return []Step{{Act: Confirm, Node: n, Attachment: n.attachmentOf(n.State.Entry.UID)}}
+		case f.Replace && n.Entry.AttachmentName != "" && !n.Lists.Attached && n.forKubelet():
+			return []Step{{Act: List, Node: n}}
 		}
 		return nil
 	case !ready(f, n):
@@ -257,8 +303,10 @@ func bringIn(f *Facts, n *Node) []Step {
 
 // ready: nothing stands in the way of an attachment to the node.
 func ready(f *Facts, n *Node) bool {
-	return n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && !n.State.Use.InUse &&
-		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0
+	// What the kubelet mounted of an attachment that upstream made goes over to us with it.
+	inherited := n.KubeletUses && n.State.Use.UID == ""
+	return n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.InUse() || inherited) &&
+		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.reached()
 }
 
 // blockers are the other nodes on which an exclusive volume is, or may be.
@@ -282,5 +330,5 @@ func occupied(m *Node) bool {
 			return true
 		}
 	}
-	return m.State.Entry.State == handshake.Attached || m.State.Use.InUse && !m.State.Entry.Forced
+	return m.State.Entry.State == handshake.Attached || m.State.InUse() && !m.State.Entry.Forced
 }

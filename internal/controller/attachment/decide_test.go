@@ -219,15 +219,6 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	}
 }
 
-func TestHoldersOfOtherNamespacesAreCountedNotNamed(t *testing.T) {
-	f := Facts{Volume: "v", Exclusive: true, Nodes: []*Node{on("a", wanted("mine", "theirs"), entry(handshake.Attached, "1"))}}
-	f.Nodes[0].Wanted[1].Object.Namespace = "secret"
-	message := holder(f.Nodes[0], "default")
-	if !strings.Contains(message, "default/mine") || strings.Contains(message, "theirs") || !strings.Contains(message, "1 intents of other namespaces") {
-		t.Errorf("message: %s", message)
-	}
-}
-
 func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
 	f := Facts{Volume: "v", Exclusive: true, AttachRequired: true, Nodes: []*Node{on("a", leaving("theirs*")), on("b", wanted("i", "mine"))}}
 	f.Nodes[0].Leaving[0].Object.Namespace = "secret"
@@ -237,7 +228,7 @@ func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
 	if found := finding(&f, n, theirs); !strings.Contains(found.Message, "secret/theirs") {
 		t.Errorf("message in the same namespace: %s", found.Message)
 	}
-	if found := finding(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") || !strings.Contains(found.Message, "1 intents of other namespaces") {
+	if found := finding(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") || !strings.Contains(found.Message, "1 in other namespaces") {
 		t.Errorf("message in another namespace: %s", found.Message)
 	}
 }

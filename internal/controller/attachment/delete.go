@@ -30,13 +30,13 @@ import (
 // freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
 const freshness = time.Second
 
-// delete takes the hold off and deletes the attachment, unless upstream's pods need it: then it is theirs. The DELETE carries
-// the UID and the resourceVersion of the patch that took the hold off.
+// delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE carries
+// the UID and the resourceVersion that it was decided on.
 func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
 	if !n.Live {
 		return c.look(ctx, f, n)
 	}
-	if handshake.ForcedAwayReported(n.State) || a.NameHeld {
+	if c.Protocol.ForcedAwayReported(n.State) || a.NameHeld {
 		return c.deleteReleased(ctx, f, n, a)
 	}
 	return c.patchAttachment(ctx, n, a, map[string]any{
@@ -45,20 +45,22 @@ func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachmen
 }
 
 func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
+	if f.Replace {
+		return c.deleteUnderKubelet(ctx, n, a)
+	}
 	if guard := c.Protocol.MayDelete(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.wait("", "")
 		return nil
-	}
-	if a.Held {
-		return c.patchAttachment(ctx, n, a, map[string]any{
-			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
-		})
 	}
 	start := c.Clock.Now()
 	free, err := c.freeOfPods(ctx, f, n)
 	switch {
 	case err != nil:
 		return err
+	case !free && a.Held:
+		return c.patchAttachment(ctx, n, a, map[string]any{
+			"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: nil},
+		})
 	case !free:
 		n.wait("", "")
 		return nil
@@ -66,7 +68,21 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 		// Too slow: decide and read again.
 		return nil
 	}
-	err = c.Client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
+	return c.sendDelete(ctx, n, a)
+}
+
+// deleteUnderKubelet: the volume is unlisted, so no kubelet can take it up any more.
+func (c *Controller) deleteUnderKubelet(ctx context.Context, n *Node, a *Attachment) error {
+	if guard := c.Protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone || !n.unlisted() && !n.State.Entry.Forced {
+		n.wait("", "")
+		return nil
+	}
+	return c.sendDelete(ctx, n, a)
+}
+
+// sendDelete deletes the attachment as it was decided on. Where somebody else was first the node waits for the event.
+func (c *Controller) sendDelete(ctx context.Context, n *Node, a *Attachment) error {
+	err := c.Client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
 		client.Preconditions{UID: ptr.To(a.UID), ResourceVersion: ptr.To(a.ResourceVersion)})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting attachment %s: %w", a.Name, err)
@@ -144,7 +160,10 @@ func (c *Controller) forget(ctx context.Context, f *Facts, n *Node) error {
 		state, a := handshake.NodeOf(nvs, f.Volume), handshake.AttachmentFrom(va)
 		switch {
 		case c.Protocol.MayForget(state, a) == handshake.GuardNone:
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, f.Volume) }, nil
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				remove(nvs, f.Volume)
+				settle(nvs, state.Entry.UID)
+			}, nil
 		case !state.Entry.Detached && c.Protocol.MayMarkDetached(state, a) == handshake.GuardNone:
 			now := metav1.NewTime(c.Clock.Now())
 			return func(nvs *volumesv1alpha1.NodeVolumeState) { handshake.AttachmentOf(nvs, f.Volume).DetachedTime = &now }, nil

@@ -11,12 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -47,11 +49,21 @@ func (c *Controller) look(ctx context.Context, f *Facts, n *Node) error {
 // markDetaching writes Detaching, with the evidence that it rests on, at a version of the node's state at which it may.
 func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error {
 	uid, name := s.Node.State.Entry.UID, ""
+	if uid == "" {
+		// The Node lists a volume that is not attached: the entry that it is unlisted under needs a UID of its own.
+		uid = uuid.NewUUID()
+	}
 	if s.Attachment != nil {
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
 	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
-		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if stands(state, uid) && (state.Entry.Forced || !s.Evidence) {
+			return nil, nil
+		}
+		if declared := declaration(state, uid); declared != nil && s.Evidence {
+			return declared, nil
+		}
+		if !stands(state, uid) && c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			return &volumesv1alpha1.DetachEvidence{
 				Type:    volumesv1alpha1.EvidenceAgentReleased,
 				Message: fmt.Sprintf("the agent of node %s reports the volume not in use", s.Node.Name),
@@ -73,6 +85,9 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 func (c *Controller) markLost(ctx context.Context, f *Facts, n *Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
 	return c.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+		if stands(state, uid) {
+			return nil, nil
+		}
 		va, err := c.readAttachment(ctx, name)
 		if err != nil {
 			return nil, err
@@ -91,6 +106,11 @@ func (c *Controller) markLost(ctx context.Context, f *Facts, n *Node) error {
 	})
 }
 
+// stands says whether Detaching stands for the attachment.
+func stands(state handshake.Node, uid types.UID) bool {
+	return state.Entry.State == handshake.Detaching && state.Entry.UID == uid
+}
+
 // justify returns the evidence for a detach, given the node's state as it was just read; nil where there is none.
 type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
 
@@ -99,7 +119,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
 		evidence = nil
-		if nvs == nil || state.Entry.State == handshake.Detaching && state.Entry.UID == uid {
+		if nvs == nil {
 			return nil, nil
 		}
 		why, err := why(ctx, state)
@@ -132,7 +152,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 
 // tellDetach puts the evidence into an event and the metric.
 func (c *Controller) tellDetach(f *Facts, nvs *volumesv1alpha1.NodeVolumeState, evidence *volumesv1alpha1.DetachEvidence) {
-	detaches.WithLabelValues(f.Driver, string(evidence.Type)).Inc()
+	metrics.Detached(f.Driver, evidence.Type)
 	kind := corev1.EventTypeWarning
 	if evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
 		kind = corev1.EventTypeNormal

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,14 +49,29 @@ func withAttachment(e volumesv1alpha1.NodeAttachment, va *storagev1.VolumeAttach
 	return e
 }
 
-// stale says whether the Attached entry differs from what the volume says now, as its capacity does after an expansion.
+// stale says whether the Attached entry differs from what the volume says now, as its capacity does after an expansion. An entry for
+// another PersistentVolume with the same handle stays as long as there is an intent for that one.
 func stale(f *Facts, n *Node, i *Intent) bool {
-	if i.Volume == nil || n.Entry.PersistentVolumeName != i.Volume.Name {
+	if i.Volume == nil || n.Entry.PersistentVolumeName != i.Volume.Name && n.has(n.Entry.PersistentVolumeName) {
 		return false
 	}
 	e := entryOf(f, i.Volume)
 	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName, n.Entry.PublishContext
+	if a := n.attachmentOf(n.Entry.AttachmentUID); a != nil && a.Attached {
+		// A volume that was attached again may be another device.
+		e.PublishContext = a.PublishContext
+	}
 	return !equality.Semantic.DeepEqual(e, *n.Entry)
+}
+
+// has says whether an intent on the node is for the PersistentVolume of that name.
+func (n *Node) has(persistentVolume string) bool {
+	return slices.ContainsFunc(append(slices.Clone(n.Wanted), n.Leaving...), func(i *Intent) bool {
+		if i.Result.OK {
+			return i.Result.Pins.VolumeName == persistentVolume
+		}
+		return i.Object.Status.VolumeName == persistentVolume
+	})
 }
 
 // put replaces the volume's entry in nvs, or adds it.
@@ -72,6 +89,6 @@ func detachingEntry(f *Facts, old *volumesv1alpha1.NodeAttachment, uid types.UID
 	if old != nil && old.AttachmentUID == uid {
 		e = *old.DeepCopy()
 	}
-	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
+	e.State, e.Evidence, e.DetachedTime, e.UnlistedGeneration = volumesv1alpha1.AttachmentDetaching, &evidence, nil, 0
 	return e
 }

@@ -9,61 +9,25 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
 )
 
 // goneAfter is how long the agent of a Node that does not exist must have been silent before that is evidence.
 const goneAfter = 5 * time.Minute
 
-// unready remembers since when, on this process' monotonic clock, nodes have not been Ready. A restart begins
-// anew: it may take longer, never shorter.
-type unready struct {
-	mu    sync.Mutex
-	since map[string]time.Time
-}
-
-func (u *unready) observe(node string, ready bool, now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.since == nil {
-		u.since = map[string]time.Time{}
-	}
-	if _, known := u.since[node]; ready {
-		delete(u.since, node)
-	} else if !known {
-		u.since[node] = now
-	}
-}
-
-// duration for which the node has not been Ready; false while it is.
-func (u *unready) duration(node string, now time.Time) (time.Duration, bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	since, ok := u.since[node]
-	return now.Sub(since), ok
-}
-
-// restart counts anew for a node that is not Ready: while it cannot be read it counts as Ready.
-func (u *unready) restart(node string, now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if _, known := u.since[node]; known {
-		u.since[node] = now
-	}
-}
-
-func isReady(node *corev1.Node) bool {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
-}
+// goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because the API
+// server was away has had the time to do so.
+const goneWatched = liveness.DefaultDuration
 
 func outOfService(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
@@ -97,22 +61,44 @@ func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// confirmEvidence looks again at the Node itself, and where there is none at its agent's Lease, read live. What cannot be
-// read is no evidence.
+// confirmEvidence looks at the node once more. What cannot be read is no evidence.
 func (c *Controller) confirmEvidence(ctx context.Context, n *Node) (*volumesv1alpha1.DetachEvidence, error) {
-	node := &corev1.Node{}
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node)
-	switch {
-	case apierrors.IsNotFound(err):
-		node = nil
-		if err := c.hear(ctx, n.Name); err != nil {
-			return nil, err
-		}
-	case err != nil:
-		return nil, fmt.Errorf("reading node %s: %w", n.Name, err)
+	node, err := c.lookAt(ctx, n.Name, nil, lookPeriod(n.patience()))
+	if err != nil {
+		return nil, err
 	}
 	n.Evidence, n.EvidenceDue = c.evidence(n, node)
 	return n.Evidence, nil
+}
+
+// lookAt reads the Node itself, and where there is none its agent's Lease, live, and takes note of what it found. It
+// returns nil for a Node that does not exist.
+func (c *Controller) lookAt(ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		node = nil
+		if err := c.hear(ctx, name); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	s := c.spellOf(name, node)
+	c.unready.looked(name, s, carried(checkpoint, s), plan, c.Clock.Now())
+	return node, nil
+}
+
+// spellOf says what the node is in, given the Node; nil where there is none.
+func (c *Controller) spellOf(name string, node *corev1.Node) spell {
+	if node == nil {
+		return spell{absent: true, heard: c.Tracker.LastWord(name)}
+	}
+	if ready, since := readiness(node); !ready {
+		return spell{unready: true, transition: since}
+	}
+	return spell{}
 }
 
 // hear reads the agent's Lease: an agent is not silent because a watch lags.
@@ -130,18 +116,19 @@ func (c *Controller) hear(ctx context.Context, node string) error {
 	return nil
 }
 
-// doubt begins every wait for evidence anew after the API server could not be asked: who could not be heard
+// doubt drops what was not watched, because the API server could not be asked: who could not be heard
 // meanwhile has not been silent.
 func (c *Controller) doubt(n *Node) {
-	c.unready.restart(n.Name, c.Clock.Now())
+	c.unready.missed(n.Name)
 	c.Tracker.Forget(n.Name)
 }
 
+// evidence that there is now, given the Node; or how long there will be none yet.
 func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+	watched := c.unready.total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
 	switch {
 	case node == nil:
-		wait := goneAfter - c.Tracker.Silence(n.Name)
-		if wait > 0 {
+		if wait := max(goneAfter-c.Tracker.Silence(n.Name), goneWatched-watched); wait > 0 {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
@@ -154,20 +141,88 @@ func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.Deta
 			Message: fmt.Sprintf("node %s carries the taint %s", n.Name, corev1.TaintNodeOutOfService),
 		}, 0
 	}
-	return c.evidenceOfTime(n, node)
-}
-
-func (c *Controller) evidenceOfTime(n *Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {
 	after, allowed := forceAfter(n.Leaving)
-	unready, known := c.unready.duration(n.Name, c.Clock.Now())
-	if !allowed || !known || isReady(node) {
+	switch {
+	case !allowed || isReady(node):
 		return nil, 0
-	}
-	if unready < after {
-		return nil, after - unready
+	case watched < after:
+		return nil, after - watched
 	}
 	return &volumesv1alpha1.DetachEvidence{
 		Type:    volumesv1alpha1.EvidenceForcedAfterTimeout,
-		Message: fmt.Sprintf("node %s has not been Ready for more than %s, after which the intents' policy forces the detach", n.Name, after),
+		Message: fmt.Sprintf("node %s was watched not being Ready for more than %s, after which the intents' policy forces the detach", n.Name, after),
 	}, 0
+}
+
+// patience is for how long the node has to be out of reach before that is evidence; zero when that takes more than time.
+func (n *Node) patience() time.Duration {
+	if n.Missing {
+		return goneAfter
+	}
+	after, _ := forceAfter(n.Leaving)
+	return after
+}
+
+// await says when to look again at a node that is waited for, and looks at it when it is time to.
+func (c *Controller) await(ctx context.Context, n *Node) (time.Duration, error) {
+	due := c.evidenceDue(n)
+	if due == 0 {
+		return 0, c.clear(ctx, n)
+	}
+	period := lookPeriod(n.patience())
+	if c.unready.due(n.Name, period, c.Clock.Now()) == 0 {
+		if err := c.watch(ctx, n.Name, period); err != nil {
+			c.doubt(n)
+			return 0, err
+		}
+	}
+	if next := c.unready.due(n.Name, period, c.Clock.Now()); next > 0 {
+		return min(due, next), nil
+	}
+	return min(due, period), nil
+}
+
+// watch looks at a node and writes down for how long it has been watched. Of many volumes that come at once one looks.
+func (c *Controller) watch(ctx context.Context, name string, period time.Duration) error {
+	_, err := c.Writer.Apply(ctx, name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		if nvs == nil {
+			return nil, nil
+		}
+		if c.unready.due(name, period, c.Clock.Now()) == 0 {
+			if _, err := c.lookAt(ctx, name, nvs.Spec.Unready, period); err != nil {
+				return nil, err
+			}
+		}
+		checkpoint := c.unready.checkpoint(name)
+		if equality.Semantic.DeepEqual(checkpoint, nvs.Spec.Unready) {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = checkpoint }, nil
+	})
+	if err != nil {
+		return fmt.Errorf("watching node %s: %w", name, err)
+	}
+	return nil
+}
+
+// clear drops the checkpoint of a node that is Ready again.
+func (c *Controller) clear(ctx context.Context, n *Node) error {
+	nvs, node := &volumesv1alpha1.NodeVolumeState{}, &corev1.Node{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	if err != nil || nvs.Spec.Unready == nil {
+		return client.IgnoreNotFound(err)
+	}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !isReady(node) {
+		return client.IgnoreNotFound(err)
+	}
+	_, err = c.Writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		if nvs == nil || nvs.Spec.Unready == nil {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = nil }, nil
+	})
+	if err != nil {
+		return fmt.Errorf("clearing how long node %s was not Ready: %w", n.Name, err)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ package attachment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,12 +16,15 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Facts are all that is known of one volume: gathered from the cache, and kept up with what the API
 // server answered while a pass goes on.
 type Facts struct {
+	// Replace: Hawser attaches for pods too, in place of upstream's controller.
+	Replace bool
 	// Volume is the unique name.
 	Volume       string
 	Driver       string
@@ -59,10 +63,20 @@ type Node struct {
 	Refused []*Intent
 	// DriverMissing: the driver is not registered on the node.
 	DriverMissing bool
+	// Limit of the driver's volumes on the node, where the volume is to be attached to it.
+	Limit Limit
 	// Pods bound to the node name the volume's claim.
 	Pods bool
+	// Holders are the pods on the node that use the volume through the kubelet; gathered where somebody waits for it.
+	Holders []types.NamespacedName
 	// Missing: there is no such Node.
 	Missing bool
+	// Managed: the Node's kubelet leaves attaching to a controller.
+	Managed bool
+	// Lists is what the Node object says of the volume, in the cache or as we last wrote it.
+	Lists handshake.KubeletLists
+	// KubeletUses: it is the kubelet, not the agent, that uses the volume.
+	KubeletUses bool
 	// Evidence stands in for the agent's release where there is any.
 	Evidence *volumesv1alpha1.DetachEvidence
 	// EvidenceDue is when there may be evidence; zero when time alone brings none.
@@ -88,6 +102,8 @@ type Attachment struct {
 	handshake.Attachment
 	// AttachError and DetachError are what the driver's attacher last said.
 	AttachError, DetachError *storagev1.VolumeError
+	// PublishContext is what the driver answered when it attached.
+	PublishContext map[string]string
 }
 
 // Intent is one intent for the volume.
@@ -141,6 +157,16 @@ func (n *Node) attachmentOf(uid types.UID) *Attachment {
 	return nil
 }
 
+// named returns the attachment with this name, or nil.
+func (n *Node) named(name string) *Attachment {
+	for i := range n.Attachments {
+		if n.Attachments[i].Name == name {
+			return &n.Attachments[i]
+		}
+	}
+	return nil
+}
+
 // held returns an attachment that Hawser counts on and that is not going away; nil when there is none.
 func (n *Node) held() *Attachment {
 	for i := range n.Attachments {
@@ -164,6 +190,27 @@ func (n *Node) usable() *Attachment {
 	return nil
 }
 
+// shared returns the attachment under the name that upstream uses too, unless it is going away; nil when there is none.
+func (n *Node) shared(f *Facts) *Attachment {
+	name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name)
+	for i := range n.Attachments {
+		if a := &n.Attachments[i]; a.Name == name && !a.Terminating {
+			return a
+		}
+	}
+	return nil
+}
+
+// forKubelet says whether an intent wants the volume here for the kubelet to mount.
+func (n *Node) forKubelet() bool {
+	return slices.ContainsFunc(n.Wanted, func(i *Intent) bool {
+		return i.mayAttach() && i.Object.Spec.Publisher == volumesv1alpha1.PublisherKubelet
+	})
+}
+
+// unlisted: Detaching stands, and the Node has not listed the volume since.
+func (n *Node) unlisted() bool { return n.Entry != nil && n.Entry.UnlistedGeneration > 0 }
+
 // detaching is the UID that Detaching stands for; empty when it does not.
 func (n *Node) detaching() types.UID {
 	if n.State.Entry.State == handshake.Detaching {
@@ -185,10 +232,20 @@ func (n *Node) candidate() *Intent {
 
 // observe takes over a state of the node that was read live; nil where there is none.
 func (n *Node) observe(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
-	n.State, n.Entry, n.Live = handshake.NodeOf(nvs, volumeName), nil, true
-	if nvs != nil {
-		n.Entry = handshake.AttachmentOf(nvs, volumeName).DeepCopy()
+	n.Live = true
+	n.takeOver(nvs, volumeName)
+	n.Entry = n.Entry.DeepCopy()
+}
+
+// takeOver reads the volume's part of nvs, which may be nil.
+func (n *Node) takeOver(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
+	n.State, n.Entry, n.KubeletUses = handshake.NodeOf(nvs, volumeName), nil, false
+	if nvs == nil {
+		return
 	}
+	n.Entry = handshake.AttachmentOf(nvs, volumeName)
+	line := handshake.VolumeOf(nvs, volumeName)
+	n.KubeletUses = line != nil && line.InUse && line.PublishedBy == volumesv1alpha1.PublisherKubelet
 }
 
 // wait keeps the node out of the rest of this pass.

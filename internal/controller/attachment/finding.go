@@ -7,8 +7,8 @@ package attachment
 
 import (
 	"fmt"
-	"strings"
 
+	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,7 +37,7 @@ func finding(f *Facts, n *Node, i *Intent) *Finding {
 		return findAttached(f, n, i)
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
-		findRefusal, findAgent, findEarlier, findObstacle, findHolder,
+		findRefusal, findAgent, findEarlier, findObstacle, findHolder, findLimit,
 	} {
 		if found := find(f, n, i); found != nil {
 			return found
@@ -62,6 +62,9 @@ func findAttached(f *Facts, n *Node, i *Intent) *Finding {
 		return &Finding{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAttachNotRequired,
 			Message: fmt.Sprintf("driver %s needs no attach", f.Driver)}
 	}
+	if undone := findUndone(n); undone != nil {
+		return undone
+	}
 	return &Finding{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAttached,
 		Message: fmt.Sprintf("attached to node %s by VolumeAttachment %s", n.Name, n.Entry.AttachmentName)}
 }
@@ -72,7 +75,7 @@ func findRefusal(_ *Facts, n *Node, i *Intent) *Finding {
 	case n.Wait == nil || n.Wait.Reason == "":
 		return nil
 	case n.Wait.Holder != nil:
-		return not(n.Wait.Reason, "%s", holder(n.Wait.Holder, i.Object.Namespace))
+		return not(n.Wait.Reason, "%s", heldBy([]*Node{n.Wait.Holder}, i.Object.Namespace))
 	}
 	return not(n.Wait.Reason, "%s", n.Wait.Message)
 }
@@ -88,21 +91,21 @@ func findAgent(_ *Facts, n *Node, _ *Intent) *Finding {
 }
 
 // findEarlier: an earlier attachment to the same node is not over yet.
-func findEarlier(_ *Facts, n *Node, _ *Intent) *Finding {
+func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 	switch a := n.attachmentOf(n.State.Entry.UID); {
-	case n.State.Entry.State == handshake.Detaching && !handshake.ForcedAwayReported(n.State):
+	case n.State.Entry.State == handshake.Detaching && !handshake.Protocol{Kubelet: f.Replace}.ForcedAwayReported(n.State):
 		if n.Entry.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost {
 			return not(volumesv1alpha1.ReasonAttachmentLost, "%s; it is attached again once the agent of node %s has let go of it", n.Entry.Evidence.Message, n.Name)
 		}
-		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of it is left",
-			n.Name, n.Entry.Evidence.Type)
+		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of it is left, or attachment %s is declared released",
+			n.Name, n.Entry.Evidence.Type, n.State.Entry.UID)
 	case n.State.Entry.State == handshake.Detaching && a != nil && a.DetachError != nil:
 		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name, a.DetachError.Message)
 		found.Error = a.DetachError
 		return found
 	case n.State.Entry.State == handshake.Detaching:
 		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
-	case n.State.Use.InUse:
+	case n.State.InUse():
 		return not(volumesv1alpha1.ReasonDetaching, "node %s still uses the volume under an earlier attachment", n.Name)
 	}
 	return nil
@@ -118,10 +121,18 @@ func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
 // findHolder: an exclusive volume is somewhere else, or somebody else comes first.
 func findHolder(f *Facts, n *Node, i *Intent) *Finding {
 	if blocking := blockers(f, n); len(blocking) > 0 {
-		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(blocking[0], i.Object.Namespace))
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", heldBy(blocking, i.Object.Namespace))
 	}
 	if first := choose(f); f.Exclusive && first != nil && first != n {
-		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", holder(first, i.Object.Namespace))
+		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", heldBy([]*Node{first}, i.Object.Namespace))
+	}
+	return nil
+}
+
+// findLimit: the node is full.
+func findLimit(f *Facts, n *Node, _ *Intent) *Finding {
+	if n.Limit.reached() {
+		return not(volumesv1alpha1.ReasonNodeLimitReached, "%s", n.Limit.message(n.Name, f.Driver))
 	}
 	return nil
 }
@@ -134,6 +145,9 @@ func findProgress(n *Node) *Finding {
 		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
 	case a != nil && !a.Attached && a.AttachError != nil:
 		found := not(volumesv1alpha1.ReasonAttachFailed, "attaching to node %s failed: %s", n.Name, a.AttachError.Message)
+		if exhausted(a.AttachError) {
+			found = not(volumesv1alpha1.ReasonNodeLimitReached, "the driver has no room for the volume on node %s: %s", n.Name, a.AttachError.Message)
+		}
 		found.Error = a.AttachError
 		return found
 	case a != nil:
@@ -142,50 +156,7 @@ func findProgress(n *Node) *Finding {
 	return not(volumesv1alpha1.ReasonAttaching, "the attachment to node %s is being created", n.Name)
 }
 
-// holder names who has, or comes first for, an exclusive volume. Intents of other namespaces are counted, not named.
-func holder(m *Node, namespace string) string {
-	var names []string
-	foreign := 0
-	count := func(intents []*Intent, suffix string) {
-		for _, i := range intents {
-			if i.Object.Namespace != namespace {
-				foreign++
-				continue
-			}
-			names = append(names, "intent "+i.name()+suffix)
-		}
-	}
-	count(m.Wanted, "")
-	count(m.Leaving, " (being released)")
-	if foreign > 0 {
-		names = append(names, fmt.Sprintf("%d intents of other namespaces", foreign))
-	}
-	if len(names) == 0 && len(m.Attachments) > 0 {
-		names = append(names, "VolumeAttachment "+m.Attachments[0].Name)
-	}
-	message := fmt.Sprintf("the volume may be used on one node only and is held by node %s", m.Name)
-	if len(names) > 0 {
-		message += ": " + strings.Join(names, ", ")
-	}
-	for i := range m.Attachments {
-		if e := m.Attachments[i].DetachError; e != nil {
-			message += "; its detach fails: " + e.Message
-		}
-	}
-	return message
-}
-
-// refusal of an intent that another one keeps out.
-func refusal(f *Facts, i *Intent) *Finding {
-	for _, n := range f.Nodes {
-		if users := append(append([]*Intent{}, n.Wanted...), n.Leaving...); len(users) > 0 {
-			first := users[0]
-			who := "an intent of another namespace"
-			if first.Object.Namespace == i.Object.Namespace {
-				who = "intent " + first.name()
-			}
-			return not(volumesv1alpha1.ReasonReadWriteOncePod, "the volume's access mode ReadWriteOncePod allows a single user, which is %s on node %s", who, n.Name)
-		}
-	}
-	return nil
+// exhausted: the driver says that the node cannot take more of its volumes.
+func exhausted(e *storagev1.VolumeError) bool {
+	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;csinodes;volumeattachments,verbs=get;list;watch
@@ -30,28 +31,29 @@ import (
 
 // gather collects everything about one volume from the cache.
 func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
-	f := &Facts{Volume: name, Exclusive: true, AttachRequired: true}
-	volumes := &corev1.PersistentVolumeList{}
-	if err := c.Client.List(ctx, volumes, client.MatchingFields{index.Volume: name}); err != nil {
-		return nil, fmt.Errorf("listing the PersistentVolumes of %s: %w", name, err)
+	f := &Facts{Replace: c.Replace, Volume: name, Exclusive: true, AttachRequired: true}
+	volumes, err := resolve.Volumes(ctx, c.Client, name)
+	if err != nil {
+		return nil, err
 	}
 	for _, gather := range []func(context.Context, *Facts, []corev1.PersistentVolume) error{
-		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherClaim,
+		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherClaim, c.gatherListed,
 	} {
-		if err := gather(ctx, f, volumes.Items); err != nil {
+		if err := gather(ctx, f, volumes); err != nil {
 			return nil, err
 		}
 	}
-	describe(f, volumes.Items)
+	describe(f, volumes)
 	if err := c.gatherDriver(ctx, f); err != nil {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
 		c.addAnswers(f, n)
-		if err := c.gatherNode(ctx, f, n, volumes.Items); err != nil {
+		if err := c.gatherNode(ctx, f, n, volumes); err != nil {
 			return nil, err
 		}
 	}
+	c.doubtSilence(ctx, f)
 	return f, nil
 }
 
@@ -104,7 +106,7 @@ func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1a
 	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
 	}
-	i.Protected = controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) &&
+	i.Protected = (!status.AwaitsRelease(object) || controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer)) &&
 		(object.Spec.Publisher == volumesv1alpha1.PublisherKubelet || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
 	n := f.node(object.Spec.NodeName)
 	n.Wanted = append(n.Wanted, i)
@@ -145,6 +147,36 @@ func (c *Controller) gatherAttachments(ctx context.Context, f *Facts, volumes []
 			f.node(list.Items[i].Spec.NodeName).addAttachment(&list.Items[i])
 		}
 	}
+	return c.gatherInline(ctx, f)
+}
+
+// addListed adds the attachment that the node's entry speaks of, where nothing else tells any more that it is one of the volume.
+func (c *Controller) addListed(ctx context.Context, n *Node) error {
+	if n.Entry == nil || n.Entry.AttachmentName == "" || n.named(n.Entry.AttachmentName) != nil {
+		return nil
+	}
+	va := &storagev1.VolumeAttachment{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Entry.AttachmentName}, va)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading attachment %s: %w", n.Entry.AttachmentName, err)
+	}
+	if err == nil && va.UID == n.Entry.AttachmentUID {
+		n.addAttachment(va)
+	}
+	return nil
+}
+
+// gatherInline finds the attachments that say themselves which volume they are of.
+func (c *Controller) gatherInline(ctx context.Context, f *Facts) error {
+	list := &storagev1.VolumeAttachmentList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+		return fmt.Errorf("listing the inline attachments of %s: %w", f.Volume, err)
+	}
+	for i := range list.Items {
+		va := &list.Items[i]
+		f.Driver, f.VolumeHandle = va.Spec.Attacher, va.Spec.Source.InlineVolumeSpec.CSI.VolumeHandle
+		f.node(va.Spec.NodeName).addAttachment(va)
+	}
 	return nil
 }
 
@@ -167,6 +199,7 @@ func (n *Node) addAttachment(va *storagev1.VolumeAttachment) {
 		Name: va.Name, ResourceVersion: va.ResourceVersion, Finalizers: va.Finalizers,
 		Attachment:  handshake.AttachmentFrom(va),
 		AttachError: va.Status.AttachError, DetachError: va.Status.DetachError,
+		PublishContext: va.Status.AttachmentMetadata,
 	}
 	a.Held = isHeld(va)
 	if i := slices.IndexFunc(n.Attachments, func(b Attachment) bool { return b.Name == a.Name }); i >= 0 {
@@ -245,12 +278,21 @@ func (c *Controller) gatherNode(ctx context.Context, f *Facts, n *Node, volumes 
 		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
 	}
 	if err == nil {
-		n.State, n.Entry = handshake.NodeOf(nvs, f.Volume), handshake.AttachmentOf(nvs, f.Volume)
+		n.takeOver(nvs, f.Volume)
+	}
+	if err := c.addListed(ctx, n); err != nil {
+		return err
 	}
 	if n.DriverMissing, err = c.driverMissing(ctx, f.Driver, n.Name); err != nil {
 		return err
 	}
 	if n.Pods, err = c.podsUse(ctx, n.Name, volumes); err != nil {
+		return err
+	}
+	if err := c.gatherLimit(ctx, f, n); err != nil {
+		return err
+	}
+	if err := c.gatherLists(ctx, f, n); err != nil {
 		return err
 	}
 	return c.gatherEvidence(ctx, n)

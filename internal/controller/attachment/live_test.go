@@ -95,6 +95,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
 	})
 	n := on("a")
+	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
 	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
@@ -111,8 +112,7 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 }
 
 func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	c, now := over(t, reported("a"), node)
+	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	down := true
 	c.Writer.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -124,7 +124,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	})
 	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)
 	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
-	c.unready.observe("a", false, now.Now())
+	c.unready.looked("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
 	step := Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
 	if err := c.markDetaching(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, step); err == nil {
@@ -134,7 +134,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
-	if n.EvidenceDue != 6*time.Minute {
+	if n.EvidenceDue != time.Minute {
 		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
 	}
 }

@@ -17,14 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
 // acknowledged says whether the agent has answered on the intent that it no longer publishes it. No agent acts
-// for an intent that the kubelet publishes.
+// for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed.
 func acknowledged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	if intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
+	if !status.AwaitsRelease(intent) {
 		return true
 	}
 	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished)
@@ -37,13 +38,16 @@ func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) er
 	for _, i := range intents {
 		intent := i.Object.DeepCopy()
 		controllerutil.RemoveFinalizer(intent, volumesv1alpha1.ReleaseFinalizer)
+		// Noted before, because the event of its end may be here before the answer.
+		c.released.Store(i.Object.UID, i.Object.ResourceVersion)
 		err := c.Client.Patch(ctx, intent, client.MergeFromWithOptions(i.Object, client.MergeFromWithOptimisticLock{}))
 		// A conflict means that a newer intent is on its way here.
+		if err != nil && !apierrors.IsConflict(err) {
+			c.released.Delete(i.Object.UID)
+		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			failures = append(failures, fmt.Errorf("releasing intent %s: %w", i.name(), err))
-			continue
 		}
-		c.released.Store(i.Object.UID, i.Object.ResourceVersion)
 	}
 	n.drop(intents)
 	return errors.Join(failures...)

@@ -22,10 +22,13 @@ import (
 
 // report writes each intent's findings and returns when to look again by the clock.
 func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error) {
+	defer c.limits.settle(f)
+	c.farewells.observe(f, c.Clock.Now())
 	var wait time.Duration
-	var failures []error
+	failures := []error{c.gatherHolders(ctx, f)}
 	for _, n := range f.Nodes {
-		wait = sooner(wait, evidenceDue(n))
+		due, err := c.await(ctx, n)
+		wait, failures = sooner(wait, due), append(failures, err, c.noteDetachError(ctx, f, n))
 		for _, i := range n.Wanted {
 			again, err := c.reportWanted(ctx, f, n, i)
 			wait, failures = sooner(wait, again), append(failures, err)
@@ -39,27 +42,30 @@ func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error
 				report.Resolved(intent, i.Result)
 				c.apply(intent, i.Result.OK, found)
 			}))
+			wait = sooner(wait, c.Reporter.Remind(i.Object, found.Reason, found.Message))
 		}
 	}
 	return wait, errors.Join(failures...)
 }
 
-// reportWanted leaves an attachment that has only just begun unsaid for a moment.
+// reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a moment.
 func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Intent) (time.Duration, error) {
 	found := finding(f, n, i)
 	if found == nil {
 		return 0, nil
 	}
-	if left := c.begun.left(i.Object, f.Driver, found.Reason == volumesv1alpha1.ReasonAttaching, c.Clock.Now()); left > 0 {
+	soon := found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonWaitingForAgent
+	if left := c.begun.left(i.Object, f.Driver, soon, c.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	return 0, c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	err := c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		if i.Result.OK {
 			report.Pin(intent, i.Result.Pins)
 		}
 		report.Resolved(intent, i.Result)
 		c.apply(intent, i.Result.OK, found)
 	})
+	return c.Reporter.Remind(i.Object, found.Reason, found.Message), err
 }
 
 // apply puts a finding into the intent's status. While the intent does not resolve, lastError is about that.
@@ -110,11 +116,18 @@ func codeOf(e *storagev1.VolumeError) string {
 }
 
 // evidenceDue is when evidence may come to stand in for a node that does not let go; zero when it is not waited for.
-func evidenceDue(n *Node) time.Duration {
-	if len(n.Wanted) > 0 || n.Evidence != nil || n.State.Entry.State == handshake.Detaching {
+func (c *Controller) evidenceDue(n *Node) time.Duration {
+	if n.State.Entry.State == handshake.Detaching {
+		if n.Evidence == nil && awaitsLook(c.Replace, c.Protocol, n) {
+			return n.EvidenceDue
+		}
 		return 0
 	}
-	if n.State.Entry.State == handshake.Absent && n.held() == nil {
+	if len(n.Wanted) > 0 || n.Evidence != nil {
+		return 0
+	}
+	foreign := c.Replace && n.Missing && len(n.Attachments) > 0
+	if n.State.Entry.State == handshake.Absent && n.held() == nil && !foreign {
 		return 0
 	}
 	return n.EvidenceDue

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
@@ -35,6 +36,7 @@ type wake func(ctx context.Context, before, after client.Object, q queue)
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
 	c.answers.clock = c.Clock
+	c.Protocol.Kubelet = c.Replace
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
@@ -53,7 +55,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	} {
 		b = b.Watches(w.object, w.wake.handler())
 	}
-	return b.WithOptions(controller.Options{
+	return b.WatchesRawSource(source.Func(c.limits.start)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		RateLimiter:             backoff.Limiter(),
 	}).Complete(c)
@@ -123,11 +125,17 @@ func (c *Controller) volumeChanged(_ context.Context, before, after client.Objec
 }
 
 func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
+	c.limits.changed(before, after)
 	va := either[*storagev1.VolumeAttachment](before, after)
 	if after == nil {
 		c.answers.forget(va.Name)
 	}
+	c.addAttachmentVolume(ctx, va, q)
+}
+
+func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeAttachment, q queue) {
 	if va.Spec.Source.PersistentVolumeName == nil {
+		add(q, volume.InlineUniqueName(va))
 		return
 	}
 	name := *va.Spec.Source.PersistentVolumeName
@@ -157,7 +165,9 @@ func (c *Controller) leaseChanged(_ context.Context, before, after client.Object
 }
 
 func (c *Controller) driversChanged(ctx context.Context, before, after client.Object, q queue) {
-	c.addIntents(ctx, index.Node, either[*storagev1.CSINode](before, after).Name, q)
+	name := either[*storagev1.CSINode](before, after).Name
+	c.limits.nodeChanged(name)
+	c.addIntents(ctx, index.Node, name, q)
 }
 
 // driverChanged looks at every volume of the driver. Drivers hardly ever change.
@@ -179,9 +189,19 @@ func (c *Controller) podChanged(ctx context.Context, before, after client.Object
 	pod := either[*corev1.Pod](before, after)
 	if before != nil && after != nil {
 		old := before.(*corev1.Pod)
-		if old.Spec.NodeName == pod.Spec.NodeName && old.Status.Phase == pod.Status.Phase {
+		switch {
+		case old.UID != pod.UID:
+			c.addPodVolumes(ctx, old, q)
+		case index.UsesVolumes(old) == index.UsesVolumes(pod):
 			return
 		}
+	}
+	c.addPodVolumes(ctx, pod, q)
+}
+
+func (c *Controller) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
+	for _, pv := range volume.InlineOf(pod) {
+		add(q, volume.UniqueNameOf(pv))
 	}
 	for _, name := range index.PodClaims(pod) {
 		claim := &corev1.PersistentVolumeClaim{}

@@ -11,12 +11,15 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -30,6 +33,9 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	if after != nil {
 		is = after.(*volumesv1alpha1.NodeVolumeState)
 	}
+	if after == nil {
+		c.unready.forget(was.Name)
+	}
 	if before == nil || after == nil || nodeDiffers(was, is) {
 		c.addNode(ctx, is, q)
 		c.addNode(ctx, was, q)
@@ -38,7 +44,8 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 	wasAttached, isAttached := entries(was), entries(is)
 	for name, entry := range isAttached {
-		if old := wasAttached[name]; old == nil || !equality.Semantic.DeepEqual(old, entry) {
+		looked := entry.UnlistedGeneration > was.Status.ObservedGeneration && entry.UnlistedGeneration <= is.Status.ObservedGeneration
+		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
 			add(q, name)
 		}
 	}
@@ -48,8 +55,8 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 		}
 	}
 	wasUsed, isUsed := uses(was), uses(is)
-	for name, use := range isUsed {
-		if wasUsed[name] != use {
+	for name := range isUsed {
+		if wasUsed[name] != isUsed[name] {
 			add(q, name)
 		}
 	}
@@ -58,6 +65,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 			add(q, name)
 		}
 	}
+	c.addDeclared(ctx, was, is, q)
 	if len(isAttached) < len(wasAttached) {
 		c.addRefused(ctx, is.Name, q)
 	}
@@ -76,11 +84,18 @@ func entries(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1.N
 	return m
 }
 
-func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]handshake.Use {
-	m := make(map[string]handshake.Use, len(nvs.Status.Volumes))
+// use is what of a line in status.volumes matters here.
+type use struct {
+	uid   types.UID
+	inUse bool
+	by    volumesv1alpha1.Publisher
+}
+
+func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
+	m := make(map[string]use, len(nvs.Status.Volumes))
 	for i := range nvs.Status.Volumes {
 		v := &nvs.Status.Volumes[i]
-		m[v.VolumeName] = handshake.Use{UID: v.AttachmentUID, InUse: v.InUse}
+		m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, by: v.PublishedBy}
 	}
 	return m
 }
@@ -95,6 +110,27 @@ func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	}
 	if nvs.Name != "" {
 		c.addIntents(ctx, index.Node, nvs.Name, q)
+	}
+	if nvs.Name != "" && c.Replace {
+		c.addForeign(ctx, nvs.Name, q)
+	}
+}
+
+// addForeign adds what somebody else attached to the node, or lists there: in Replace it is ours to detach.
+func (c *Controller) addForeign(ctx context.Context, name string, q queue) {
+	attachments := &storagev1.VolumeAttachmentList{}
+	if err := c.Client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the attachments of a node", "node", name)
+	}
+	for i := range attachments.Items {
+		c.addAttachmentVolume(ctx, &attachments.Items[i], q)
+	}
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
+	}
+	for volumeName := range listed(node) {
+		add(q, string(volumeName))
 	}
 }
 
@@ -129,7 +165,9 @@ func (c *Controller) addRefused(ctx context.Context, node string, q queue) {
 // nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the node's.
 func (c *Controller) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
 	node := either[*corev1.Node](before, after)
-	c.unready.observe(node.Name, after == nil || isReady(node), c.Clock.Now())
+	if after == nil || isReady(node) {
+		c.unready.forget(node.Name)
+	}
 	if before == nil || after == nil || nodeConditionsDiffer(before.(*corev1.Node), node) {
 		nvs := &volumesv1alpha1.NodeVolumeState{}
 		if err := c.Client.Get(ctx, client.ObjectKey{Name: node.Name}, nvs); client.IgnoreNotFound(err) != nil {
@@ -154,9 +192,12 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 }
 
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
-	return isReady(was) != isReady(is) || outOfService(was) != outOfService(is) ||
+	return isReady(was) != isReady(is) || managed(was) != managed(is) || outOfService(was) != outOfService(is) ||
 		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
+
+// managed: the Node's kubelet leaves attaching to a controller.
+func managed(node *corev1.Node) bool { return node.Annotations[cached.ManagedNodeAnnotation] == "true" }
 
 // listed says for each volume in which of the Node's two lists it stands.
 func listed(node *corev1.Node) map[corev1.UniqueVolumeName]handshake.KubeletLists {

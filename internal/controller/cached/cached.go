@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // Options of the manager's cache. Objects are shared, not copied, when they are read: whoever
@@ -40,7 +42,7 @@ func Options() cache.Options {
 	}
 }
 
-// trimPod keeps where a pod runs, whether it has ended, and which claims it names.
+// trimPod keeps where a pod runs, whether it has ended or any container still runs, and which volumes it has that may have to be attached.
 func trimPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -48,22 +50,27 @@ func trimPod(o any) (any, error) {
 	}
 	var volumes []corev1.Volume
 	for _, v := range pod.Spec.Volumes {
-		source := corev1.VolumeSource{PersistentVolumeClaim: v.PersistentVolumeClaim}
-		if v.Ephemeral != nil {
-			source.Ephemeral = &corev1.EphemeralVolumeSource{}
+		switch {
+		case v.Ephemeral != nil:
+			v.VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+		case v.PersistentVolumeClaim == nil && !volume.MigratedInline(&v):
+			continue
 		}
-		if source.PersistentVolumeClaim != nil || source.Ephemeral != nil {
-			volumes = append(volumes, corev1.Volume{Name: v.Name, VolumeSource: source})
-		}
+		volumes = append(volumes, v)
 	}
-	return &corev1.Pod{
+	trimmed := &corev1.Pod{
 		ObjectMeta: identity(pod.ObjectMeta),
 		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: volumes},
 		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
-	}, nil
+	}
+	if index.Running(&pod.Status) {
+		// One stands for all that run.
+		trimmed.Status.ContainerStatuses = []corev1.ContainerStatus{{}}
+	}
+	return trimmed, nil
 }
 
-// trimNode keeps labels, taints, readiness and what the kubelet says of volumes.
+// trimNode keeps labels, taints, readiness, who attaches for the node, and what the kubelet says of volumes.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -71,6 +78,9 @@ func trimNode(o any) (any, error) {
 	}
 	trimmed := &corev1.Node{ObjectMeta: identity(node.ObjectMeta)}
 	trimmed.Labels = node.Labels
+	if managed, ok := node.Annotations[ManagedNodeAnnotation]; ok {
+		trimmed.Annotations = map[string]string{ManagedNodeAnnotation: managed}
+	}
 	trimmed.Spec.Taints = node.Spec.Taints
 	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
 	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
@@ -83,12 +93,19 @@ func trimNode(o any) (any, error) {
 	return trimmed, nil
 }
 
+// trimPersistentVolume keeps the spec, with the CSI source that a source of old translates to. Labels and annotations are kept
+// only where that fails because of them: whoever looks at the volume again has to come to the same end.
 func trimPersistentVolume(o any) (any, error) {
 	pv, ok := o.(*corev1.PersistentVolume)
 	if !ok {
 		return o, nil
 	}
-	return &corev1.PersistentVolume{ObjectMeta: identity(pv.ObjectMeta), Spec: pv.Spec}, nil
+	translated, err := volume.Translated(pv)
+	trimmed := &corev1.PersistentVolume{ObjectMeta: identity(pv.ObjectMeta), Spec: translated.Spec}
+	if err != nil {
+		trimmed.Labels, trimmed.Annotations = pv.Labels, pv.Annotations
+	}
+	return trimmed, nil
 }
 
 func trimClaim(o any) (any, error) {
@@ -98,6 +115,9 @@ func trimClaim(o any) (any, error) {
 	}
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status}
 	trimmed.Finalizers = claim.Finalizers
+	if owner := metav1.GetControllerOf(claim); owner != nil {
+		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
 	if node, ok := claim.Annotations[SelectedNodeAnnotation]; ok {
 		trimmed.Annotations = map[string]string{SelectedNodeAnnotation: node}
 	}
@@ -113,8 +133,12 @@ func trimStorageClass(o any) (any, error) {
 	return &storagev1.StorageClass{ObjectMeta: identity(class.ObjectMeta), VolumeBindingMode: class.VolumeBindingMode}, nil
 }
 
-// SelectedNodeAnnotation on a claim that waits for its first consumer names the node.
-const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+const (
+	// SelectedNodeAnnotation on a claim that waits for its first consumer names the node.
+	SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+	// ManagedNodeAnnotation on a Node, with the value "true", says that its kubelet leaves attaching to a controller.
+	ManagedNodeAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+)
 
 func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

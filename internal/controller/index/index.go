@@ -22,16 +22,19 @@ import (
 )
 
 const (
-	// Claim finds intents by "namespace/claimName".
+	// Claim finds intents, and pods that use volumes, by "namespace/claimName"; a volume in a pod itself is one of its claims.
 	Claim = "hawser.claim"
-	// Volume finds intents, PersistentVolumes and NodeVolumeStates by unique volume name.
+	// Volume finds intents, PersistentVolumes, NodeVolumeStates and Nodes, which list what is attached, by unique volume name; also pods
+	// that have the volume in themselves, and VolumeAttachments that do.
 	Volume = "hawser.volume"
-	// Node finds intents, VolumeAttachments and the claims of exclusive volumes by node name.
+	// Node finds intents, pods that use volumes, VolumeAttachments and the claims of exclusive volumes by node name.
 	Node = "hawser.node"
 	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
 	// NodeClaim finds pods by "node/namespace/claimName".
 	NodeClaim = "hawser.nodeClaim"
+	// Pod finds pod intents by "namespace/podName".
+	Pod = "hawser.pod"
 )
 
 // Register adds every index to the cache.
@@ -44,13 +47,19 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Claim, intentClaim},
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Volume, intentVolume},
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Node, intentNode},
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, Pod, intentPod},
 		{&volumesv1alpha1.NodeVolumeState{}, Volume, stateVolumes},
+		{&corev1.Node{}, Volume, nodeVolumes},
 		{&volumesv1alpha1.NodeVolumeState{}, PersistentVolume, statePersistentVolumes},
 		{&corev1.PersistentVolume{}, Volume, persistentVolumeVolume},
 		{&storagev1.VolumeAttachment{}, PersistentVolume, attachmentPersistentVolume},
+		{&storagev1.VolumeAttachment{}, Volume, attachmentVolume},
 		{&storagev1.VolumeAttachment{}, Node, attachmentNode},
 		{&coordinationv1.Lease{}, Node, claimNodes},
-		{&corev1.Pod{}, NodeClaim, podClaims},
+		{&corev1.Pod{}, NodeClaim, podNodeClaims},
+		{&corev1.Pod{}, Claim, podClaims},
+		{&corev1.Pod{}, Volume, podVolumes},
+		{&corev1.Pod{}, Node, podNode},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.field, i.keys); err != nil {
 			return fmt.Errorf("indexing %T by %s: %w", i.object, i.field, err)
@@ -77,6 +86,9 @@ func intentClaim(o client.Object) []string {
 	if claim := intent.Spec.Volume.PersistentVolumeClaim; claim != nil {
 		return []string{ClaimKey(intent.Namespace, claim.ClaimName)}
 	}
+	if v := intent.Spec.Volume.PodVolume; v != nil {
+		return []string{ClaimKey(intent.Namespace, volume.InlineClaim(v.PodName, v.VolumeName))}
+	}
 	return nil
 }
 
@@ -96,6 +108,15 @@ func stateVolumes(o client.Object) []string {
 	}
 	for i := range nvs.Status.Volumes {
 		keys = append(keys, nvs.Status.Volumes[i].VolumeName)
+	}
+	return keys
+}
+
+func nodeVolumes(o client.Object) []string {
+	attached := o.(*corev1.Node).Status.VolumesAttached
+	keys := make([]string, len(attached))
+	for i := range attached {
+		keys[i] = string(attached[i].Name)
 	}
 	return keys
 }
@@ -121,6 +142,10 @@ func attachmentPersistentVolume(o client.Object) []string {
 	return []string{*va.Spec.Source.PersistentVolumeName}
 }
 
+func attachmentVolume(o client.Object) []string {
+	return nonEmpty(volume.InlineUniqueName(o.(*storagev1.VolumeAttachment)))
+}
+
 func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
@@ -132,32 +157,4 @@ func claimNodes(o client.Object) []string {
 		return nil
 	}
 	return append(nonEmpty(ptr.Deref(lease.Spec.HolderIdentity, "")), nonEmpty(lease.Annotations[volumesv1alpha1.MovedFromAnnotation])...)
-}
-
-func podClaims(o client.Object) []string { return PodNodeClaims(o.(*corev1.Pod)) }
-
-// PodNodeClaims are the keys of pod in index NodeClaim; none for one that has terminated, which uses nothing any more.
-func PodNodeClaims(pod *corev1.Pod) []string {
-	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return nil
-	}
-	var keys []string
-	for _, claim := range PodClaims(pod) {
-		keys = append(keys, NodeClaimKey(pod.Spec.NodeName, pod.Namespace, claim))
-	}
-	return keys
-}
-
-// PodClaims names the claims that pod uses, those of generic ephemeral volumes included.
-func PodClaims(pod *corev1.Pod) []string {
-	var claims []string
-	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			claims = append(claims, pod.Name+"-"+v.Name)
-		}
-	}
-	return claims
 }

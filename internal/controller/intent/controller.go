@@ -47,6 +47,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.ofPod), builder.WithPredicates(podChanged)).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(reachabilityChanged)).
@@ -63,7 +64,10 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	c.Reporter.Saw(intent)
 	if !intent.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, c.abandon(ctx, intent)
+		if err := c.abandon(ctx, intent); err != nil {
+			return reconcile.Result{}, err
+		}
+		return reconcile.Result{}, c.reportLeaving(ctx, intent)
 	}
 	if done, err := c.ensureFinalizer(ctx, intent); done || err != nil {
 		return reconcile.Result{}, err

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
@@ -21,6 +22,9 @@ import (
 // ensureFinalizer sets the release finalizer where the admission policy has not: nothing is attached for
 // an intent that could vanish without being released. It says whether it wrote.
 func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) (bool, error) {
+	if !status.AwaitsRelease(cached) {
+		return false, nil
+	}
 	intent := cached.DeepCopy()
 	if !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
 		return false, nil

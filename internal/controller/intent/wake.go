@@ -19,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
@@ -32,6 +33,18 @@ func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.
 		return nil
 	}
 	return c.intents(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
+}
+
+// ofPod wakes the intents for volumes that stand in the pod itself.
+func (c *Controller) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+	pod := o.(*corev1.Pod)
+	var requests []reconcile.Request
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; volume.MigratedInline(v) {
+			requests = append(requests, c.intents(ctx, index.Claim, index.ClaimKey(pod.Namespace, volume.InlineClaim(pod.Name, v.Name)))...)
+		}
+	}
+	return requests
 }
 
 // ofClass wakes the intents whose claims wait in a storage class. Classes hardly ever change.
@@ -67,6 +80,14 @@ func (c *Controller) intents(ctx context.Context, field, key string) []reconcile
 		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
 	}
 	return requests
+}
+
+// podChanged lets through that a pod is bound to a node, or is another one.
+var podChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName
+	},
 }
 
 // nodeChanged lets through what resolving looks at.

@@ -87,6 +87,16 @@ func (t *Tracker) Silence(node string) time.Duration {
 	return now.Sub(known.at) - known.duration
 }
 
+// LastWord identifies the last renewal that was seen of the node's agent; empty for one that was never heard.
+func (t *Tracker) LastWord(node string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.nodes[node]; known != nil {
+		return known.renewal
+	}
+	return ""
+}
+
 // Forget drops what is known of a node that is gone.
 func (t *Tracker) Forget(node string) {
 	t.mu.Lock()

@@ -31,6 +31,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Workers reconcile so many nodes at once.
@@ -41,6 +42,8 @@ type Controller struct {
 	Client  client.Client
 	Tracker *liveness.Tracker
 	Writer  *nodestate.Writer
+	// Replace: every attachment is Hawser's to detach, held or not.
+	Replace bool
 }
 
 // Register adds the controller to the manager.
@@ -61,7 +64,7 @@ var stateChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			markedUnreachable(before) != markedUnreachable(after) || idle(before) != idle(after)
+			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after)
 	},
 }
 
@@ -83,12 +86,16 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the state of node %s: %w", req.Name, err)
 	}
+	silent := never
 	if !node {
-		if err := c.remove(ctx, nvs); err != nil {
+		if silent, err = c.remove(ctx, nvs); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	wait, err := c.watchOver(ctx, nvs)
+	if wait == never {
+		wait = silent
+	}
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
@@ -100,20 +107,41 @@ func (c *Controller) nodeExists(ctx context.Context, name string) (bool, error) 
 	return err == nil, nil
 }
 
-// idle: nothing is attached to the node or in use on it.
-func idle(nvs *volumesv1alpha1.NodeVolumeState) bool {
-	if len(nvs.Spec.Attachments) > 0 {
-		return false
-	}
-	for i := range nvs.Status.Volumes {
-		if nvs.Status.Volumes[i].InUse {
-			return false
+// remains is what is attached to a node or in use on it, except for what an administrator has declared released.
+type remains int
+
+const (
+	nothing remains = iota
+	// unnamed: uses by the kubelet of attachments that were not ours. Nobody can declare them released.
+	unnamed
+	something
+)
+
+func left(nvs *volumesv1alpha1.NodeVolumeState) remains {
+	for i := range nvs.Spec.Attachments {
+		n := handshake.NodeOf(nvs, nvs.Spec.Attachments[i].VolumeName)
+		if !n.Entry.Detached || !handshake.OnlyMemory(n) || n.InUse() {
+			return something
 		}
 	}
-	return true
+	most := nothing
+	for i := range nvs.Status.Volumes {
+		switch v := &nvs.Status.Volumes[i]; {
+		case !handshake.NodeOf(nvs, v.VolumeName).InUse():
+		case v.AttachmentUID == "":
+			most = unnamed
+		default:
+			return something
+		}
+	}
+	return most
 }
 
 var errNotIdle = errors.New("the node has volumes again")
 
 // never is no timer at all.
 const never time.Duration = 0
+
+// goneAfter is how long the agent of a Node that does not exist must have been silent before what it said of attachments
+// that were not ours counts no more.
+const goneAfter = 5 * time.Minute

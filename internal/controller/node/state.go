@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,51 +50,59 @@ func (c *Controller) create(ctx context.Context, name string, node bool) error {
 	return fmt.Errorf("creating the state of node %s: %w", name, err)
 }
 
-// held says whether an attachment that Hawser counts on is left on the node.
+// held says whether an attachment that Hawser counts on, or has to detach, is left on the node.
 func (c *Controller) held(ctx context.Context, node string) (bool, error) {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: node}); err != nil {
 		return false, fmt.Errorf("listing the attachments of node %s: %w", node, err)
 	}
 	for i := range list.Items {
-		if _, ok := list.Items[i].Annotations[volumesv1alpha1.HoldAnnotation]; ok {
+		if _, ok := list.Items[i].Annotations[volumesv1alpha1.HoldAnnotation]; ok || c.Replace {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// remove lets the state of a Node that is gone go too, once nothing is attached or in use there.
-func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+// remove lets the state of a Node that is gone go too, once nothing is attached or in use there. It returns when to look
+// again for whether the agent is still silent.
+func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	held, err := c.held(ctx, nvs.Name)
-	if err != nil {
-		return err
+	if err != nil || held || left(nvs) == something {
+		return never, err
 	}
-	if held || !idle(nvs) {
-		return nil
+	most := nothing
+	if left(nvs) == unnamed {
+		if wait := goneAfter - c.Tracker.Silence(nvs.Name); wait > 0 {
+			return wait, nil
+		}
+		most = unnamed
 	}
 	if nvs.DeletionTimestamp.IsZero() {
 		err := c.Client.Delete(ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)
+			return never, fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)
 		}
-		return nil
+		return never, nil
 	}
-	_, err = c.Writer.Apply(ctx, nvs.Name, dropFinalizer)
+	_, err = c.Writer.Apply(ctx, nvs.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		return dropFinalizer(nvs, most)
+	})
 	if errors.Is(err, errNotIdle) || apierrors.IsNotFound(err) {
-		return nil
+		return never, nil
 	}
 	if err != nil {
-		return fmt.Errorf("releasing the state of node %s: %w", nvs.Name, err)
+		return never, fmt.Errorf("releasing the state of node %s: %w", nvs.Name, err)
 	}
-	return nil
+	return never, nil
 }
 
-func dropFinalizer(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+// dropFinalizer lets the state go when no more than most is left on the node.
+func dropFinalizer(nvs *volumesv1alpha1.NodeVolumeState, most remains) (nodestate.Change, error) {
 	switch {
 	case nvs == nil || !controllerutil.ContainsFinalizer(nvs, volumesv1alpha1.ReleaseFinalizer):
 		return nil, nil
-	case !idle(nvs):
+	case left(nvs) > most:
 		return nil, errNotIdle
 	}
 	return func(nvs *volumesv1alpha1.NodeVolumeState) {

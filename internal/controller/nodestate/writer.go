@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/batch"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;update
@@ -42,9 +43,7 @@ type Writer struct {
 	// Reader reads live.
 	Reader client.Reader
 
-	mu      sync.Mutex
-	waiting map[string][]*request
-	busy    map[string]bool
+	batches batch.Batches[*request]
 }
 
 type request struct {
@@ -59,17 +58,7 @@ type request struct {
 // Apply runs the mutation on the node's state and returns the state as it was written. The caller must not change it.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
 	r := &request{ctx: ctx, mutate: mutate, done: make(chan struct{})}
-	w.mu.Lock()
-	if w.waiting == nil {
-		w.waiting, w.busy = map[string][]*request{}, map[string]bool{}
-	}
-	w.waiting[node] = append(w.waiting[node], r)
-	idle := !w.busy[node]
-	w.busy[node] = true
-	w.mu.Unlock()
-	if idle {
-		go w.drain(node)
-	}
+	w.batches.Add(node, r, w.commitInTime)
 	select {
 	case <-r.done:
 		return r.nvs, r.err
@@ -78,22 +67,10 @@ func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volu
 	}
 }
 
-// drain commits group after group until nobody waits.
-func (w *Writer) drain(node string) {
-	for {
-		w.mu.Lock()
-		group := w.waiting[node]
-		delete(w.waiting, node)
-		if len(group) == 0 {
-			delete(w.busy, node)
-			w.mu.Unlock()
-			return
-		}
-		w.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
-		w.commit(ctx, node, group)
-		cancel()
-	}
+func (w *Writer) commitInTime(node string, group []*request) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	w.commit(ctx, node, group)
 }
 
 // commit writes one group, running every check again on a fresh read after a conflict.

@@ -85,9 +85,7 @@ func TestChangesThatWaitGoOutTogether(t *testing.T) {
 		apply(i)
 	}
 	for waiting := 0; waiting < many-1; goruntime.Gosched() {
-		w.mu.Lock()
-		waiting = len(w.waiting[node])
-		w.mu.Unlock()
+		waiting = w.batches.Waiting(node)
 	}
 	close(first)
 	wg.Wait()

@@ -10,11 +10,9 @@ package report
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,17 +23,12 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/status,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-// Reasons of events, as upstream has them.
-const (
-	EventFailedAttach     = "FailedAttachVolume"
-	EventSuccessfulAttach = "SuccessfulAttachVolume"
-)
 
 // Reporter writes intents' status and events.
 type Reporter struct {
@@ -45,6 +38,7 @@ type Reporter struct {
 
 	seen    sync.Map // namespace and name of an intent -> time.Time
 	written sync.Map // namespace and name of an intent -> resourceVersion that was last written upon
+	told    sync.Map // namespace and name of an intent that waits -> told
 }
 
 // Saw remembers when an intent was first seen, for its timeline, until something is written of it.
@@ -58,6 +52,7 @@ func (r *Reporter) Saw(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 func (r *Reporter) Forget(key client.ObjectKey) {
 	r.seen.Delete(key)
 	r.written.Delete(key)
+	r.told.Delete(key)
 }
 
 // Timeline of the intent, which is made where there is none.
@@ -93,47 +88,21 @@ func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAtt
 	}
 	r.seen.Delete(key)
 	r.written.Store(key, cached.ResourceVersion)
+	r.measure(ctx, cached, intent)
 	r.tell(cached, intent)
 	return nil
 }
 
-// tell records events for what changed.
-func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
-	if c := turned(before, after, volumesv1alpha1.ConditionResolved); c != nil && (c.Status == metav1.ConditionFalse || c.Reason != volumesv1alpha1.ReasonResolved) {
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, c.Reason, "Resolve", "%s", c.Message)
+// measure counts how long it took until the volume was attached for the first time.
+func (r *Reporter) measure(ctx context.Context, before, after *volumesv1alpha1.VolumeAttachmentIntent) {
+	was, is := before.Status.Timeline, after.Status.Timeline
+	if is == nil || is.Requested == nil || is.Attached == nil || was != nil && was.Attached != nil {
+		return
 	}
-	c := turned(before, after, volumesv1alpha1.ConditionAttached)
-	switch {
-	case c != nil && c.Status == metav1.ConditionTrue:
-		r.Events.Eventf(after, nil, corev1.EventTypeNormal, EventSuccessfulAttach, "Attach", "volume %s: %s", after.Status.VolumeName, c.Message)
-	case c != nil && c.Reason != volumesv1alpha1.ReasonAttaching:
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, EventFailedAttach, "Attach", "%s: %s", c.Reason, c.Message)
-	case c == nil && attemptsDoubled(before, after):
-		e := after.Status.LastError
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, EventFailedAttach, "Attach", "attempt %d: %s", e.Attempts, e.Message)
+	volumes, err := resolve.Volumes(ctx, r.Client, after.Status.UniqueVolumeName)
+	if err == nil && len(volumes) > 0 && volumes[0].Spec.CSI != nil {
+		metrics.ObservePhase(volumes[0].Spec.CSI.Driver, metrics.Attach, is.Attached.Sub(is.Requested.Time))
 	}
-}
-
-// turned returns the condition of that type if its status, reason or message changed.
-func turned(before, after *volumesv1alpha1.VolumeAttachmentIntent, conditionType string) *metav1.Condition {
-	is := meta.FindStatusCondition(after.Status.Conditions, conditionType)
-	was := meta.FindStatusCondition(before.Status.Conditions, conditionType)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
-		return nil
-	}
-	return is
-}
-
-// attemptsDoubled keeps a failure that goes on and on from flooding: it is told at attempts 1, 2, 4, 8 ...
-func attemptsDoubled(before, after *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	e := after.Status.LastError
-	if e == nil || e.Operation != "attach" && e.Operation != "detach" {
-		return false
-	}
-	if was := before.Status.LastError; was != nil && was.Operation == e.Operation && was.Attempts == e.Attempts {
-		return false
-	}
-	return bits.OnesCount32(uint32(max(e.Attempts, 0))) == 1
 }
 
 // Resolved sets what resolving came to: the condition, the pins, and Stalled.
@@ -171,7 +140,8 @@ func unstall(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		return
 	}
 	switch c.Reason {
-	case volumesv1alpha1.ReasonClaimReplaced, volumesv1alpha1.ReasonVolumeReplaced, volumesv1alpha1.ReasonVolumeNotSupported,
+	case volumesv1alpha1.ReasonClaimReplaced, volumesv1alpha1.ReasonPodReplaced, volumesv1alpha1.ReasonVolumeReplaced,
+		volumesv1alpha1.ReasonVolumeNotSupported, volumesv1alpha1.ReasonVolumeSourceInvalid,
 		volumesv1alpha1.ReasonVolumeModeMismatch, volumesv1alpha1.ReasonAccessModeMismatch:
 		meta.RemoveStatusCondition(&intent.Status.Conditions, volumesv1alpha1.ConditionStalled)
 	}

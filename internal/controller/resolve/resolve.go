@@ -9,6 +9,7 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -16,6 +17,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -23,9 +25,14 @@ import (
 type Facts struct {
 	Intent *volumesv1alpha1.VolumeAttachmentIntent
 	Node   *corev1.Node
-	Claim  *corev1.PersistentVolumeClaim
-	Class  *storagev1.StorageClass
+	// Pod in which a podVolume stands.
+	Pod   *corev1.Pod
+	Claim *corev1.PersistentVolumeClaim
+	Class *storagev1.StorageClass
+	// Volume that the claim is bound to, or what the podVolume translates to.
 	Volume *corev1.PersistentVolume
+	// VolumeErr says why the volume's source, of a plugin that was once built into Kubernetes, translates to no CSI volume.
+	VolumeErr error
 }
 
 // Pins are what an intent is held to from the moment it first resolved.
@@ -56,14 +63,20 @@ type check func(Facts) *Result
 
 // Intent resolves one intent. The first thing that is wrong is the answer.
 func Intent(f Facts) Result {
-	for _, c := range []check{
-		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkMode, checkAccess, checkAffinity,
-	} {
+	checks := []check{checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity}
+	if f.Intent.Spec.Volume.PodVolume != nil {
+		checks = []check{checkNode, checkPod, checkPodVolume, checkSource}
+	}
+	for _, c := range checks {
 		if r := c(f); r != nil {
 			return *r
 		}
 	}
 	r := Result{OK: true, Reason: volumesv1alpha1.ReasonResolved, Pins: pins(f)}
+	if f.Claim == nil {
+		r.Message = fmt.Sprintf("%s is volume %s", sourceName(f), r.Pins.UniqueVolumeName)
+		return r
+	}
 	if !f.Claim.DeletionTimestamp.IsZero() {
 		// It goes on being used: the claim's finalizer makes the deletion wait for this intent.
 		r.Reason = volumesv1alpha1.ReasonClaimDeleting
@@ -74,7 +87,7 @@ func Intent(f Facts) Result {
 
 func pins(f Facts) Pins {
 	return Pins{
-		ClaimUID:         f.Claim.UID,
+		ClaimUID:         f.Volume.Spec.ClaimRef.UID,
 		VolumeName:       f.Volume.Name,
 		VolumeUID:        f.Volume.UID,
 		UniqueVolumeName: volume.UniqueNameOf(f.Volume),
@@ -98,6 +111,14 @@ func claimName(f Facts) string {
 	return f.Intent.Namespace + "/" + f.Intent.Spec.Volume.PersistentVolumeClaim.ClaimName
 }
 
+// sourceName names the volume as the intent does.
+func sourceName(f Facts) string {
+	if v := f.Intent.Spec.Volume.PodVolume; v != nil {
+		return fmt.Sprintf("volume %s of pod %s/%s", v.VolumeName, f.Intent.Namespace, v.PodName)
+	}
+	return fmt.Sprintf("volume %s of claim %s", f.Volume.Name, claimName(f))
+}
+
 func checkNode(f Facts) *Result {
 	switch {
 	case f.Node == nil:
@@ -117,10 +138,25 @@ func checkClaimIdentity(f Facts) *Result {
 		return stalled(volumesv1alpha1.ReasonClaimReplaced,
 			"claim %s was deleted and made anew (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
-	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f):
+	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
 	}
 	return nil
+}
+
+// protectedForPods: the claim's deletion waits for the pods that use it, and the intent is one's. The kubelet goes by the same
+// rule.
+func protectedForPods(f Facts) bool {
+	return ofPod(f) && slices.Contains(f.Claim.Finalizers, pvcProtection)
+}
+
+// pvcProtection is Kubernetes' own finalizer on claims, which counts pods.
+const pvcProtection = "kubernetes.io/pvc-protection"
+
+// ofPod: the intent is a pod's, for which the scheduler has seen to its claims.
+func ofPod(f Facts) bool {
+	_, _, ok := index.PodOf(f.Intent)
+	return ok
 }
 
 func checkClaimPhase(f Facts) *Result {
@@ -139,7 +175,7 @@ func checkClaimPhase(f Facts) *Result {
 }
 
 func waitsForFirstConsumer(f Facts) bool {
-	return f.Claim.Spec.VolumeName == "" && f.Class != nil && f.Class.VolumeBindingMode != nil &&
+	return !ofPod(f) && f.Claim.Spec.VolumeName == "" && f.Class != nil && f.Class.VolumeBindingMode != nil &&
 		*f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
@@ -157,8 +193,44 @@ func checkVolume(f Facts) *Result {
 		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is not bound to claim %s", name, claimName(f))
 	case f.Volume.Spec.ClaimRef.UID != f.Claim.UID:
 		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f))
+	}
+	return nil
+}
+
+// checkPod: the pod in which the volume stands is the one that was pinned, or that the intent belongs to, and it is on the node.
+func checkPod(f Facts) *Result {
+	if f.Pod == nil {
+		return failed(volumesv1alpha1.ReasonPodNotFound, "pod %s/%s does not exist", f.Intent.Namespace, f.Intent.Spec.Volume.PodVolume.PodName)
+	}
+	_, owner, owned := index.PodOf(f.Intent)
+	switch {
+	case pinned(f) && f.Intent.Status.ClaimUID != f.Pod.UID, owned && owner != f.Pod.UID:
+		return stalled(volumesv1alpha1.ReasonPodReplaced,
+			"pod %s/%s is not the one that this intent was made for; create another intent", f.Pod.Namespace, f.Pod.Name)
+	case f.Pod.Spec.NodeName != f.Intent.Spec.NodeName:
+		return failed(volumesv1alpha1.ReasonPodNotOnNode, "pod %s/%s is not bound to node %s", f.Pod.Namespace, f.Pod.Name, f.Intent.Spec.NodeName)
+	}
+	return nil
+}
+
+// checkPodVolume: the pod has the volume, and it is one that may have to be attached.
+func checkPodVolume(f Facts) *Result {
+	if f.Volume == nil && f.VolumeErr == nil {
+		return stalled(volumesv1alpha1.ReasonVolumeNotSupported,
+			"%s does not exist, or has no source of a plugin that was once built into Kubernetes; for a claim set persistentVolumeClaim", sourceName(f))
+	}
+	return nil
+}
+
+// checkSource: the volume is a CSI driver's, and the one that was pinned.
+func checkSource(f Facts) *Result {
+	switch was := f.Intent.Status.UniqueVolumeName; {
+	case f.VolumeErr != nil:
+		return stalled(volumesv1alpha1.ReasonVolumeSourceInvalid, "%s cannot be used: %v", sourceName(f), f.VolumeErr)
 	case f.Volume.Spec.CSI == nil:
-		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", name)
+		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", f.Volume.Name)
+	case was != "" && was != volume.UniqueNameOf(f.Volume):
+		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was)
 	}
 	return nil
 }

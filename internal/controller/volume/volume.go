@@ -11,16 +11,24 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// UniqueName is the volume's name in NodeVolumeStates, the one that the kubelet would use. It
-// is never taken apart again, because a handle may hold any character.
+const uniqueNamePrefix = "kubernetes.io/csi/"
+
+// UniqueName is the volume's name in NodeVolumeStates, the one that the kubelet would use.
 func UniqueName(driver, handle string) string {
-	return "kubernetes.io/csi/" + driver + "^" + handle
+	return uniqueNamePrefix + driver + "^" + handle
+}
+
+// Split takes a unique name apart, for a volume of which nothing else is left. A handle may hold any character, a driver's name no '^'.
+func Split(uniqueName string) (driver, handle string) {
+	driver, handle, _ = strings.Cut(strings.TrimPrefix(uniqueName, uniqueNamePrefix), "^")
+	return driver, handle
 }
 
 // UniqueNameOf is the unique name of pv; empty when it is not a CSI volume.

@@ -1,0 +1,137 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/controller/volumesattached"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it looked once more.
+func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
+	t.Helper()
+	pv := intentNamed("i").Volume
+	name := volume.UniqueNameOf(pv)
+	state := reported("a")
+	state.Status.ObservedGeneration = 1
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
+		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 2,
+		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+	}}
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "1", Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"}},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+	}
+	c, now := over(t, append(more, pv, state, va)...)
+	c.Replace, c.Protocol.Kubelet, c.Events = true, true, events.NewFakeRecorder(100)
+	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader}
+	look = func() time.Duration {
+		t.Helper()
+		r, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.SetTime(now.Now().Add(r.RequeueAfter))
+		return r.RequeueAfter
+	}
+	evidence = func() volumesv1alpha1.EvidenceType {
+		t.Helper()
+		nvs, err := c.readState(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := handshake.AttachmentOf(nvs, name); e != nil {
+			return e.Evidence.Type
+		}
+		return ""
+	}
+	return look, evidence
+}
+
+func TestANodeThatIsGoneBeforeItsAgentLookedGivesItsVolumeUp(t *testing.T) {
+	look, evidence := deadBeforeItLooked(t)
+	for wait := look(); wait > 0; {
+		wait = look()
+	}
+	if got := evidence(); got != volumesv1alpha1.EvidenceNodeGone {
+		t.Errorf("detached on evidence %s, and nothing will bring the volume back", got)
+	}
+}
+
+func TestAnAgentThatIsAskedToLookIsNotWatched(t *testing.T) {
+	look, evidence := deadBeforeItLooked(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if again, got := look(), evidence(); again != 0 || got != volumesv1alpha1.EvidenceAgentReleased {
+		t.Errorf("looked at again in %s, evidence %s", again, got)
+	}
+}
+
+func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		policy, looked bool
+		want           string
+	}{
+		{"an intent with a policy waits", true, false, ""},
+		{"one without goes", false, false, "Release a i"},
+		{"after the look both go", true, true, "Release a i"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)
+			n.Entry.UnlistedGeneration, n.State.Looked = 2, c.looked
+			if c.policy {
+				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+			}
+			got := ""
+			for _, s := range decide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}, handshake.Protocol{Kubelet: true}) {
+				got += describeStep(s)
+			}
+			if got != c.want {
+				t.Errorf("decided %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
+	pv := intentNamed("i").Volume
+	name := volume.UniqueNameOf(pv)
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName("d", "h", "a"), UID: "1"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+	}
+	// The state was made for the attachment's sake; no agent ever reported under it.
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "state"}}
+	c, now := over(t, pv, va, state)
+	c.Replace, c.Protocol.Kubelet, c.Events = true, true, events.NewFakeRecorder(100)
+	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader}
+	for again := time.Duration(1); again > 0; {
+		r, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = r.RequeueAfter
+		now.SetTime(now.Now().Add(again))
+	}
+	nvs, err := c.readState(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := handshake.AttachmentOf(nvs, name); e == nil || e.Evidence.Type != volumesv1alpha1.EvidenceNodeGone {
+		t.Errorf("entry %+v, and nothing will bring the volume back", e)
+	}
+}

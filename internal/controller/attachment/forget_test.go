@@ -1,0 +1,47 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
+	intent := intentNamed("i*")
+	intent.Object.UID, intent.Object.Finalizers = "i", []string{volumesv1alpha1.ReleaseFinalizer}
+	c, _ := over(t, intent.Object)
+	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(intent.Object), intent.Object); err != nil {
+		t.Fatal(err)
+	}
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			err := w.Patch(ctx, o, p, opts...)
+			woken(t, c.intentChanged, intent.Object, nil)
+			return err
+		},
+	})
+	n := on("a", entry(handshake.Detaching, "1"))
+	if err := c.release(t.Context(), n, []*Intent{intent}); err != nil {
+		t.Fatal(err)
+	}
+	c.released.Range(func(uid, _ any) bool { t.Errorf("intent %s is remembered for good", uid); return true })
+}
+
+func TestNothingIsKeptOfHowLongANodeWasGoneOnceItsStateIsGoneToo(t *testing.T) {
+	c, now := over(t)
+	c.unready.looked("a", spell{absent: true}, 0, 0, now.Now())
+	woken(t, c.stateChanged, reported("a"), nil)
+	if len(c.unready.nodes) > 0 {
+		t.Error("the node is remembered for good")
+	}
+}

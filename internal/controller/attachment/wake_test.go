@@ -1,0 +1,82 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// woken are the volumes that a change wakes, in order.
+func woken(t *testing.T, w wake, before, after client.Object) []string {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	w(t.Context(), before, after, q)
+	var names []string
+	for q.Len() > 0 {
+		r, _ := q.Get()
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
+	bound := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+		pv := intentNamed("i").Volume.DeepCopy()
+		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
+		return pv, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+		}
+	}
+	v1, c1 := bound("one")
+	v2, c2 := bound("two")
+	pod := func(uid types.UID, node, claim string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: uid},
+			Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}}},
+		}
+	}
+	c, _ := over(t, v1, c1, v2, c2)
+	// A watch that was interrupted shows the end of one and the beginning of the other as one change.
+	got := woken(t, c.podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
+	if want := []string{volume.UniqueNameOf(v1), volume.UniqueNameOf(v2)}; !slices.Equal(got, want) {
+		t.Errorf("woken: %v", got)
+	}
+	if got := woken(t, c.podChanged, pod("1", "a", "one"), pod("1", "a", "one")); got != nil {
+		t.Errorf("a pod that goes on wakes %v", got)
+	}
+}
+
+func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
+	pv := intentNamed("i").Volume
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
+	}}
+	c, _ := over(t, pv, va)
+	c.Replace = true
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	after := before.DeepCopy()
+	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+	if got := woken(t, c.nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
+		t.Errorf("woken: %v", got)
+	}
+}

@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// TestClaimsAreCollected: the claim of an exclusive volume goes after the volume.
+func TestClaimsAreCollected(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range []struct {
+		name     string
+		scenario func(*testing.T, *world)
+	}{
+		{"when the volume is deleted", theClaimOfAVolumeThatIsDeletedGoes},
+		{"not before the last node has let go", theClaimStaysUntilTheLastNodeHasLetGo},
+		{"at the start, when the volume went meanwhile", theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart},
+	} {
+		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
+	}
+}
+
+func leaseOf(name string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volume.ClaimName(uniqueName(name))}}
+}
+
+// discard deletes claim and volume, as the PersistentVolume controller does for the reclaim policy Delete.
+func (w *world) discard(t *testing.T, claim *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	w.delete(t, claim)
+	gone(t, w, claim)
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}
+	w.delete(t, pv)
+	w.change(t, pv, func() { pv.Finalizers = nil })
+}
+
+func theClaimOfAVolumeThatIsDeletedGoes(t *testing.T, w *world) {
+	requests, _ := w.manage(t, managerOptions{})
+	w.node(t, "collected")
+	claim := w.volume(t, "collected", volumeOptions{})
+	intent := w.intent(t, "collected", "collected", "collected")
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.delete(t, intent)
+	gone(t, w, intent)
+	gone(t, w, attachmentOf("collected", "collected"))
+	until(t, w, stateOf("collected"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, claim, "nobody protects the claim", unprotected)
+	requests.reset()
+	w.discard(t, claim)
+	gone(t, w, leaseOf("collected"))
+	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Fences == 1 })
+	if n, what := requests.writes(); n > 3 {
+		t.Errorf("%d writes to collect a claim, at most 3 are due: %s", n, what)
+	}
+	// A volume of that handle may come back, anywhere.
+	w.node(t, "collected-other")
+	w.volume(t, "collected", volumeOptions{})
+	again := w.intent(t, "collected-again", "collected-other", "collected")
+	until(t, w, again, "the volume is used again", isReady)
+}
+
+func theClaimStaysUntilTheLastNodeHasLetGo(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	a := w.node(t, "keeping")
+	w.volume(t, "keeping", volumeOptions{})
+	intent := w.intent(t, "keeping", "keeping", "keeping")
+	until(t, w, intent, "the intent is Ready", isReady)
+	a.set(func() { a.keeps = true })
+	w.delete(t, intent)
+	// Somebody removes the volume by force while it is in use.
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-keeping"}}
+	w.delete(t, pv)
+	w.change(t, pv, func() { pv.Finalizers = nil })
+	w.volume(t, "witness", volumeOptions{})
+	witness := w.intent(t, "witness", "keeping", "witness")
+	w.attached(t, witness)
+	if holder := w.exclusiveClaim(t, "keeping").Spec.HolderIdentity; holder == nil || *holder != "keeping" {
+		t.Error("the claim was given up under a volume that is in use")
+	}
+	a.set(func() { a.keeps = false })
+	gone(t, w, intent)
+	gone(t, w, leaseOf("keeping"))
+}
+
+func theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart(t *testing.T, w *world) {
+	_, stop := w.manage(t, managerOptions{})
+	w.node(t, "restarted")
+	claim := w.volume(t, "restarted", volumeOptions{})
+	intent := w.intent(t, "restarted", "restarted", "restarted")
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.delete(t, intent)
+	gone(t, w, intent)
+	until(t, w, stateOf("restarted"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, claim, "nobody protects the claim", unprotected)
+	stop()
+	w.discard(t, claim)
+	w.exclusiveClaim(t, "restarted")
+	w.manage(t, managerOptions{})
+	gone(t, w, leaseOf("restarted"))
+}

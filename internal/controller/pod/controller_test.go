@@ -1,0 +1,280 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+)
+
+// indexer gives a fake client the manager's indexes.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
+	i.WithIndex(o, field, keys)
+	return nil
+}
+
+// calls counts what a client is asked for, such as "delete".
+type calls map[string]int
+
+// holding is a client that has these objects, and its calls.
+func holding(t *testing.T, objects ...client.Object) (client.WithWatch, calls) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := calls{}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			counts["get"]++
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			counts["list"]++
+			err := c.List(ctx, l, opts...)
+			counts["listed"] += lengthOf(l)
+			return err
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			counts["create"]++
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			counts["delete"]++
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	if err := index.Register(t.Context(), indexer{b}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Build(), counts
+}
+
+func lengthOf(l client.ObjectList) int {
+	if intents, ok := l.(*volumesv1alpha1.VolumeAttachmentIntentList); ok {
+		return len(intents.Items)
+	}
+	return 0
+}
+
+// between is a controller between what its cache has and what is there live.
+func between(cache client.Client, live client.Reader) (*Controller, *events.FakeRecorder, *testingclock.FakePassiveClock) {
+	recorder := events.NewFakeRecorder(100)
+	now := testingclock.NewFakePassiveClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	return &Controller{Client: cache, Reader: live, Events: recorder, Clock: now, Enabled: true}, recorder, now
+}
+
+func (w *world) objects() []client.Object {
+	return []client.Object{w.pod, w.node, w.claim, w.pv}
+}
+
+func (w *world) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}}
+}
+
+// pass runs one pass and returns what was told in it.
+func pass(t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Request) (told []string, again time.Duration) {
+	t.Helper()
+	result, err := c.Reconcile(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(r.Events) > 0 {
+		told = append(told, <-r.Events)
+	}
+	return told, result.RequeueAfter
+}
+
+func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
+	w := newWorld()
+	intent := w.stands("uid-1")
+	cache, did := holding(t, intent)
+	live, _ := holding(t, w.pod)
+	c, recorder, _ := between(cache, live)
+	pass(t, c, recorder, w.request())
+	if did["delete"] != 0 {
+		t.Error("the intent of a pod that is there live was deleted")
+	}
+	// Whoever cannot ask does not know.
+	c.Reader = interceptor.NewClient(live, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("the API server is away")
+		},
+	})
+	if _, err := c.Reconcile(t.Context(), w.request()); err == nil || did["delete"] != 0 {
+		t.Errorf("error %v, deletes %d while the pod cannot be read", err, did["delete"])
+	}
+	c.Reader, _ = holding(t)
+	pass(t, c, recorder, w.request())
+	if did["delete"] != 1 {
+		t.Error("the intent of a pod that is gone was not deleted")
+	}
+}
+
+func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T) {
+	w := newWorld()
+	intent := w.stands("uid-1")
+	// Somebody's finalizer keeps the intent, so that it is there in the second pass as a stale cache would have it.
+	cache, did := holding(t, intent)
+	stale := interceptor.NewClient(cache, interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			did["delete"]++
+			return nil
+		},
+	})
+	live, asked := holding(t)
+	c, recorder, _ := between(stale, live)
+	c.over.Store(w.request().NamespacedName, w.pod.UID)
+	pass(t, c, recorder, w.request())
+	pass(t, c, recorder, w.request())
+	if did["delete"] != 1 || asked["get"] != 0 {
+		t.Errorf("%d deletes, %d live reads", did["delete"], asked["get"])
+	}
+}
+
+func TestAProblemIsToldOnceAndAgainWhenItLasts(t *testing.T) {
+	w := newWorld()
+	cache, did := holding(t, w.pod, w.node)
+	live, asked := holding(t, w.pod, w.node)
+	c, recorder, now := between(cache, live)
+	told, again := pass(t, c, recorder, w.request())
+	if len(told) != 1 || !strings.Contains(told[0], "FailedAttachVolume") || !strings.Contains(told[0], "claim ns/c does not exist") || again != repeat {
+		t.Fatalf("told %q, again in %s", told, again)
+	}
+	now.SetTime(now.Now().Add(10 * time.Minute))
+	before := asked["get"]
+	if told, again = pass(t, c, recorder, w.request()); len(told) != 0 || again != repeat-10*time.Minute || asked["get"] != before {
+		t.Errorf("told %q, again in %s, %d live reads", told, again, asked["get"]-before)
+	}
+	now.SetTime(now.Now().Add(again))
+	if told, again = pass(t, c, recorder, w.request()); len(told) != 1 || again != repeat {
+		t.Errorf("told %q, again in %s", told, again)
+	}
+	if did["create"] != 0 {
+		t.Error("an intent was made")
+	}
+}
+
+func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
+	w := newWorld()
+	cache, _ := holding(t, w.pod, w.node)
+	live, _ := holding(t, w.objects()...)
+	c, recorder, _ := between(cache, live)
+	if told, _ := pass(t, c, recorder, w.request()); len(told) != 0 {
+		t.Errorf("told %q", told)
+	}
+	// When the cache has it too, it is over; the same problem later is told.
+	for _, o := range []client.Object{w.claim, w.pv} {
+		o.SetResourceVersion("")
+		if err := cache.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass(t, c, recorder, w.request())
+	if err := cache.DeleteAllOf(t.Context(), &volumesv1alpha1.VolumeAttachmentIntent{}, client.InNamespace("ns")); err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Delete(t.Context(), w.claim); err != nil {
+		t.Fatal(err)
+	}
+	c.Reader = cache
+	if told, _ := pass(t, c, recorder, w.request()); len(told) != 1 {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
+	resource := schema.GroupResource{Group: "volumes.hawser.io", Resource: "volumeattachmentintents"}
+	terminating := apierrors.NewForbidden(resource, "p", errors.New("the namespace is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for _, refusal := range []struct {
+		err         error
+		told, again bool
+	}{
+		{apierrors.NewForbidden(resource, "p", errors.New("exceeded quota")), true, true},
+		{apierrors.NewServiceUnavailable("away"), false, true},
+		// The pod goes with its namespace.
+		{terminating, false, false},
+	} {
+		w := newWorld()
+		cache, _ := holding(t, w.objects()...)
+		refusing := interceptor.NewClient(cache, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				return refusal.err
+			},
+		})
+		c, recorder, _ := between(refusing, cache)
+		_, err := c.Reconcile(t.Context(), w.request())
+		if (err != nil) != refusal.again {
+			t.Errorf("%v: error %v", refusal.err, err)
+		}
+		if told := len(recorder.Events) > 0; told != refusal.told {
+			t.Errorf("%v: told %t", refusal.err, told)
+		}
+	}
+}
+
+func TestAPassCostsTheSameWhateverElseThereIs(t *testing.T) {
+	cost := func(others int) (string, int) {
+		w := newWorld()
+		objects := w.objects()
+		for i := range others {
+			other := newWorld()
+			other.pod.Name, other.pod.UID = fmt.Sprintf("p-%d", i), ""
+			other.pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = fmt.Sprintf("c-%d", i)
+			objects = append(objects, other.pod)
+			other.claim.Name, other.pv.Name = fmt.Sprintf("c-%d", i), fmt.Sprintf("pv-%d", i)
+			objects = append(objects, other.claim, other.pv)
+			intent := other.stands("other")
+			intent.OwnerReferences[0].Name = other.pod.Name
+			objects = append(objects, intent)
+		}
+		cache, did := holding(t, objects...)
+		c, recorder, _ := between(cache, cache)
+		pass(t, c, recorder, w.request())
+		return fmt.Sprint(did), len(c.ofNode(t.Context(), &corev1.Node{})) + len(c.ofClaim(t.Context(), w.claim)) + len(c.ofVolume(t.Context(), w.pv))
+	}
+	alone, woken := cost(0)
+	among, wokenAmong := cost(100)
+	if alone != among || woken != 2 || wokenAmong != 2 {
+		t.Errorf("alone %s, among a hundred %s; a change of its claim and of its volume wake %d, then %d pods", alone, among, woken, wokenAmong)
+	}
+}
+
+func TestForceDetachAfterHasToBeWhatAnIntentMayHold(t *testing.T) {
+	for after, ok := range map[time.Duration]bool{
+		0: true, time.Minute: true, 6 * time.Minute: true, 720 * time.Hour: true,
+		-time.Minute: false, 59 * time.Second: false, 721 * time.Hour: false,
+	} {
+		if err := (&Controller{ForceDetachAfter: after}).check(); (err == nil) != ok {
+			t.Errorf("%s: %v", after, err)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
+)
+
+// facts are all that is known of the pod of one name.
+type facts struct {
+	enabled bool
+	// pod that has the name now; nil when there is none.
+	pod *corev1.Pod
+	// node that the pod is bound to; nil when it is bound to none, or there is no such Node.
+	node    *corev1.Node
+	volumes []volume
+	// intents that were made for this pod and for earlier ones of its name.
+	intents []*volumesv1alpha1.VolumeAttachmentIntent
+}
+
+// volume is one claim that the pod names, however many of its volumes do, or one volume in the pod itself.
+type volume struct {
+	pod *corev1.Pod
+	// name of the first of the pod's volumes that names the claim.
+	name string
+	// ephemeral: the claim has to be the pod's own.
+	ephemeral bool
+	// intent as it is to be.
+	intent *volumesv1alpha1.VolumeAttachmentIntent
+	facts  resolve.Facts
+	// attachRequired is false where the volume's driver is known to need no attach.
+	attachRequired bool
+}
+
+// plan is what there is to do.
+type plan struct {
+	create []*volume
+	remove []*volumesv1alpha1.VolumeAttachmentIntent
+	// orphans are to be removed if their pod is gone for certain.
+	orphans  []orphan
+	problems []problem
+}
+
+// orphan is an intent of a pod that the cache does not show.
+type orphan struct {
+	intent *volumesv1alpha1.VolumeAttachmentIntent
+	pod    types.UID
+}
+
+// reasonClaimNotOwned: the claim of a generic ephemeral volume is not the pod's.
+const reasonClaimNotOwned = "ClaimNotOwnedByPod"
+
+// problem keeps one of the pod's volumes out.
+type problem struct {
+	volume          string
+	reason, message string
+	// again looks at it live; nil where it was found out live.
+	again *volume
+}
+
+// decide says what to do for the pod of one name. A Node that is not there is not one that lets go: what stands for it stays
+// as long as the pod does.
+func decide(f facts) plan {
+	var p plan
+	mine := map[string]*volumesv1alpha1.VolumeAttachmentIntent{}
+	for _, intent := range f.intents {
+		switch _, uid, _ := index.PodOf(intent); {
+		case !f.enabled:
+			p.remove = append(p.remove, intent)
+		case f.pod == nil || uid != f.pod.UID:
+			p.orphans = append(p.orphans, orphan{intent: intent, pod: uid})
+		default:
+			mine[intent.Name] = intent
+		}
+	}
+	if f.enabled && f.pod != nil && index.UsesVolumes(f.pod) && (f.node == nil || managed(f.node)) {
+		for i := range f.volumes {
+			p.want(&f.volumes[i], mine, f.node != nil)
+		}
+	}
+	for _, intent := range f.intents {
+		if mine[intent.Name] == intent {
+			p.remove = append(p.remove, intent)
+		}
+	}
+	return p
+}
+
+// want keeps what stands for the volume, which it takes out of mine, or plans it. What stands is kept although its claim does not
+// resolve any more: it is held to the volume that it resolved to, and says itself what is wrong.
+func (p *plan) want(v *volume, mine map[string]*volumesv1alpha1.VolumeAttachmentIntent, create bool) {
+	if !v.attachRequired {
+		return
+	}
+	if stands := mine[v.intent.Name]; stands != nil && sameWish(stands, v.intent) {
+		delete(mine, v.intent.Name)
+		return
+	}
+	if !create {
+		return
+	}
+	switch r := v.resolve(); {
+	case r.OK:
+		p.create = append(p.create, v)
+	case r.Reason != volumesv1alpha1.ReasonVolumeNotSupported:
+		p.problems = append(p.problems, problem{volume: v.name, reason: r.Reason, message: r.Message, again: v})
+	}
+}
+
+// resolve is how the volume's intent would resolve. The claim of a generic ephemeral volume has to be the pod's own.
+func (v *volume) resolve() resolve.Result {
+	if v.ephemeral && v.facts.Claim != nil {
+		if err := ephemeral.VolumeIsForPod(v.pod, v.facts.Claim); err != nil {
+			return resolve.Result{Reason: reasonClaimNotOwned, Message: err.Error()}
+		}
+	}
+	return resolve.Intent(v.facts)
+}
+
+func sameWish(a, b *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Volume, b.Spec.Volume)
+}
+
+// managed says whether the node's kubelet leaves attaching to a controller.
+func managed(node *corev1.Node) bool { return node.Annotations[cached.ManagedNodeAnnotation] == "true" }

@@ -1,0 +1,183 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package pod
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/index"
+)
+
+// Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it looks at intents alone.
+func (c *Controller) Register(mgr manager.Manager) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named("pod").
+		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler())
+	if c.Enabled {
+		b = b.Watches(&corev1.Pod{}, c.podHandler()).
+			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claimChanged)).
+			Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged)).
+			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
+			Watches(&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged))
+	}
+	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).Complete(c)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func add(o client.Object, q queue) {
+	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+}
+
+// intentHandler wakes the pod of an intent that is gone, and of one that came although the pod is not there.
+func (c *Controller) intentHandler() handler.EventHandler {
+	wake := func(ctx context.Context, o client.Object, unlessPod bool, q queue) {
+		name, uid, ok := index.PodOf(o.(*volumesv1alpha1.VolumeAttachmentIntent))
+		if !ok {
+			return
+		}
+		pod := &corev1.Pod{}
+		pod.Namespace, pod.Name = o.GetNamespace(), name
+		if unlessPod && c.Enabled && c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod) == nil && pod.UID == uid {
+			return
+		}
+		add(pod, q)
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, true, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			c.leaving.Delete(e.Object.GetUID())
+			wake(ctx, e.Object, false, q)
+		},
+	}
+}
+
+// podHandler wakes a pod when it comes to use volumes or stops using them, and remembers which ones are over.
+func (c *Controller) podHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+			switch {
+			case was.UID != is.UID:
+				c.over.Store(client.ObjectKeyFromObject(is), was.UID)
+			case index.Terminated(is):
+				c.over.Store(client.ObjectKeyFromObject(is), is.UID)
+			}
+			if was.UID != is.UID || index.UsesVolumes(was) != index.UsesVolumes(is) {
+				add(is, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			c.over.Store(client.ObjectKeyFromObject(e.Object), e.Object.GetUID())
+			add(e.Object, q)
+		},
+	}
+}
+
+func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	return c.pods(ctx, index.Claim, index.ClaimKey(claim.GetNamespace(), claim.GetName()))
+}
+
+// ofVolume wakes the pods of the claim that the volume belongs to.
+func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.Request {
+	ref := o.(*corev1.PersistentVolume).Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	return c.pods(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
+}
+
+func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
+	return c.pods(ctx, index.Node, node.GetName())
+}
+
+// ofDriver looks at every volume of the driver. Drivers hardly ever change.
+func (c *Controller) ofDriver(ctx context.Context, driver client.Object) []reconcile.Request {
+	volumes := &corev1.PersistentVolumeList{}
+	if err := c.Client.List(ctx, volumes); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the volumes of a driver", "driver", driver.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range volumes.Items {
+		if pv := &volumes.Items[i]; pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.GetName() {
+			requests = append(requests, c.ofVolume(ctx, pv)...)
+		}
+	}
+	return requests
+}
+
+func (c *Controller) pods(ctx context.Context, field, key string) []reconcile.Request {
+	list := &corev1.PodList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{field: key}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing pods", "by", field, "key", key)
+		return nil
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// claimChanged lets through what resolving looks at.
+var claimChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.PersistentVolumeClaim), e.ObjectNew.(*corev1.PersistentVolumeClaim)
+		return was.UID != is.UID || was.Spec.VolumeName != is.Spec.VolumeName || was.Status.Phase != is.Status.Phase ||
+			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
+			!equality.Semantic.DeepEqual(was.OwnerReferences, is.OwnerReferences)
+	},
+}
+
+// volumeChanged lets through that a volume came, belongs to another claim, or may be used elsewhere or as something else.
+var volumeChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.PersistentVolume), e.ObjectNew.(*corev1.PersistentVolume)
+		return was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
+// nodeChanged lets through what says whether pods of the node get intents, and what resolving looks at.
+var nodeChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return managed(was) != managed(is) || !maps.Equal(was.Labels, is.Labels) ||
+			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
+// driverChanged lets through that a driver came or went which is not as one that nobody described.
+var driverChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !attaches(e.Object.(*storagev1.CSIDriver)) },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return attaches(e.ObjectOld.(*storagev1.CSIDriver)) != attaches(e.ObjectNew.(*storagev1.CSIDriver))
+	},
+	DeleteFunc: func(e event.DeleteEvent) bool { return !attaches(e.Object.(*storagev1.CSIDriver)) },
+}

@@ -1,0 +1,364 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// TestReplace runs every scenario of mode Replace on one control plane, one manager at a time.
+func TestReplace(t *testing.T) {
+	w := newWorld(t)
+	for _, s := range []struct {
+		name     string
+		scenario func(*testing.T, *world)
+	}{
+		{"a pod's volume is listed for the kubelet and taken back after it", aPodsVolumeIsListedForTheKubeletAndTakenBack},
+		{"what the kubelet lists in use stays attached", whatTheKubeletListsInUseStaysAttached},
+		{"what the kubelet forgot but the agent sees mounted stays attached", whatTheKubeletForgotStaysAttached},
+		{"nothing is deleted before the agent has looked", nothingIsDeletedBeforeTheAgentHasLooked},
+		{"an attachment of upstream is taken over as it is", anAttachmentOfUpstreamIsTakenOverAsItIs},
+		{"what upstream left behind is detached", whatUpstreamLeftBehindIsDetached},
+		{"an attachment to a node that attaches by itself is left alone", anAttachmentToANodeThatAttachesByItselfIsLeftAlone},
+		{"a volume that is listed but not attached is taken off the list", aVolumeThatIsListedButNotAttachedIsTakenOffTheList},
+		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
+		{"a node out of service is unlisted and gives its volumes up", aNodeOutOfServiceIsUnlisted},
+		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
+		{"pods and intents stay through a switch there and back", podsAndIntentsStayThroughASwitchThereAndBack},
+	} {
+		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
+	}
+}
+
+var replace = managerOptions{attachMode: controller.Replace}
+
+func nodeNamed(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// lists says whether the Node lists the claim's volume as attached.
+func lists(node *corev1.Node, claim string) bool {
+	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
+		return v.Name == corev1.UniqueVolumeName(uniqueName(claim))
+	})
+}
+
+func (w *world) listed(t *testing.T, node, claim string) {
+	t.Helper()
+	until(t, w, nodeNamed(node), "node "+node+" lists "+claim, func(n *corev1.Node) bool { return lists(n, claim) })
+}
+
+func (w *world) notListed(t *testing.T, node, claim string) {
+	t.Helper()
+	until(t, w, nodeNamed(node), "node "+node+" does not list "+claim, func(n *corev1.Node) bool { return !lists(n, claim) })
+}
+
+// kubeletUses sets what the kubelet says it uses.
+func (w *world) kubeletUses(t *testing.T, node string, claims ...string) {
+	t.Helper()
+	n := nodeNamed(node)
+	w.changeStatus(t, n, func() {
+		n.Status.VolumesInUse = nil
+		for _, c := range claims {
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName(uniqueName(c)))
+		}
+	})
+}
+
+// entryState waits until the node's entry for the claim's volume is in this state; empty for none.
+func (w *world) entryState(t *testing.T, node, claim string, state volumesv1alpha1.AttachmentState) *volumesv1alpha1.NodeAttachment {
+	t.Helper()
+	var entry *volumesv1alpha1.NodeAttachment
+	until(t, w, stateOf(node), "the entry of "+claim+" on "+node+" is "+string(state), func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		entry = handshake.AttachmentOf(nvs, uniqueName(claim))
+		return entry == nil && state == "" || entry != nil && entry.State == state
+	})
+	return entry
+}
+
+func aPodsVolumeIsListedForTheKubeletAndTakenBack(t *testing.T, w *world) {
+	requests, stop := w.manage(t, replace)
+	defer stop()
+	w.managedNode(t, "plain")
+	w.volume(t, "plain", volumeOptions{})
+	p := w.pod(t, "plain", "plain", "plain")
+	w.listed(t, "plain", "plain")
+	until(t, w, attachmentOf("plain", "plain"), "the attachment is held", held)
+	w.kill(t, p)
+	gone(t, w, attachmentOf("plain", "plain"))
+	w.entryState(t, "plain", "plain", "")
+	w.notListed(t, "plain", "plain")
+	if n, seen := requests.writes(); n > 13 {
+		t.Errorf("%d writes for one volume there and back: %s", n, seen)
+	}
+}
+
+func whatTheKubeletListsInUseStaysAttached(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	w.managedNode(t, "inuse")
+	w.volume(t, "inuse", volumeOptions{})
+	p := w.pod(t, "inuse", "inuse", "inuse")
+	w.listed(t, "inuse", "inuse")
+	w.kubeletUses(t, "inuse", "inuse")
+	w.kill(t, p)
+	// A second volume's whole life is time enough for the first one's detach.
+	w.volume(t, "inuse-2", volumeOptions{})
+	q := w.pod(t, "inuse-2", "inuse", "inuse-2")
+	w.listed(t, "inuse", "inuse-2")
+	w.kill(t, q)
+	gone(t, w, attachmentOf("inuse-2", "inuse"))
+	until(t, w, attachmentOf("inuse", "inuse"), "it is attached", held)
+	w.entryState(t, "inuse", "inuse", volumesv1alpha1.AttachmentAttached)
+	w.listed(t, "inuse", "inuse")
+	w.kubeletUses(t, "inuse")
+	gone(t, w, attachmentOf("inuse", "inuse"))
+}
+
+func whatTheKubeletForgotStaysAttached(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	a := w.managedNode(t, "forgot")
+	w.volume(t, "forgot", volumeOptions{})
+	p := w.pod(t, "forgot", "forgot", "forgot")
+	w.listed(t, "forgot", "forgot")
+	// The kubelet mounts it; the agent is slow to see that, and the kubelet, restarted, does not list it in use.
+	a.set(func() { a.blind = true })
+	w.kill(t, p)
+	entry := w.entryState(t, "forgot", "forgot", volumesv1alpha1.AttachmentDetaching)
+	w.notListed(t, "forgot", "forgot")
+	a.set(func() { a.blind, a.mounted = false, map[string]bool{uniqueName("forgot"): true} })
+	until(t, w, stateOf("forgot"), "the agent has looked", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		n := handshake.NodeOf(nvs, uniqueName("forgot"))
+		return n.Looked && n.Use.InUse
+	})
+	w.volume(t, "forgot-2", volumeOptions{})
+	q := w.pod(t, "forgot-2", "forgot", "forgot-2")
+	w.listed(t, "forgot", "forgot-2")
+	w.kill(t, q)
+	gone(t, w, attachmentOf("forgot-2", "forgot"))
+	va := until(t, w, attachmentOf("forgot", "forgot"), "it is there", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	if va.DeletionTimestamp != nil || va.UID != entry.AttachmentUID {
+		t.Errorf("what is mounted was deleted: %s", dump(va))
+	}
+	a.set(func() { a.mounted = nil })
+	gone(t, w, attachmentOf("forgot", "forgot"))
+}
+
+func nothingIsDeletedBeforeTheAgentHasLooked(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	a := w.managedNode(t, "look")
+	w.volume(t, "look", volumeOptions{})
+	p := w.pod(t, "look", "look", "look")
+	w.listed(t, "look", "look")
+	a.set(func() { a.blind = true })
+	w.kill(t, p)
+	w.notListed(t, "look", "look")
+	until(t, w, stateOf("look"), "the agent is asked to look", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		e := handshake.AttachmentOf(nvs, uniqueName("look"))
+		return e != nil && e.UnlistedGeneration == nvs.Generation
+	})
+	until(t, w, attachmentOf("look", "look"), "it is not deleted", held)
+	a.set(func() { a.blind = false })
+	gone(t, w, attachmentOf("look", "look"))
+}
+
+func anAttachmentOfUpstreamIsTakenOverAsItIs(t *testing.T, w *world) {
+	a := w.managedNode(t, "over")
+	w.volume(t, "over", volumeOptions{})
+	va := upstreamAttachment("", "over", "over")
+	w.create(t, va)
+	until(t, w, va, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	uid := va.UID
+	n := nodeNamed("over")
+	w.changeStatus(t, n, func() {
+		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(uniqueName("over"))}}
+	})
+	w.kubeletUses(t, "over", "over")
+	a.set(func() { a.mounted = map[string]bool{uniqueName("over"): true} })
+	p := w.pod(t, "over", "over", "over")
+	_, stop := w.manage(t, replace)
+	defer stop()
+	entry := w.entryState(t, "over", "over", volumesv1alpha1.AttachmentAttached)
+	until(t, w, va, "it is held", held)
+	if va.UID != uid || entry.AttachmentUID != uid {
+		t.Error("another attachment was made")
+	}
+	w.listed(t, "over", "over")
+	w.kill(t, p)
+	a.set(func() { a.mounted = nil })
+	w.kubeletUses(t, "over")
+	gone(t, w, va)
+}
+
+func whatUpstreamLeftBehindIsDetached(t *testing.T, w *world) {
+	w.managedNode(t, "left")
+	w.volume(t, "left", volumeOptions{})
+	va := upstreamAttachment("", "left", "left")
+	w.create(t, va)
+	_, stop := w.manage(t, replace)
+	defer stop()
+	gone(t, w, va)
+	w.entryState(t, "left", "left", "")
+}
+
+func anAttachmentToANodeThatAttachesByItselfIsLeftAlone(t *testing.T, w *world) {
+	w.node(t, "own")
+	w.managedNode(t, "own-2")
+	w.volume(t, "own", volumeOptions{})
+	w.volume(t, "own-2", volumeOptions{})
+	va, other := upstreamAttachment("", "own", "own"), upstreamAttachment("", "own-2", "own-2")
+	w.create(t, va, other)
+	_, stop := w.manage(t, replace)
+	defer stop()
+	gone(t, w, other)
+	until(t, w, va, "it is untouched", released)
+	w.delete(t, va)
+	gone(t, w, va)
+}
+
+func aVolumeThatIsListedButNotAttachedIsTakenOffTheList(t *testing.T, w *world) {
+	w.managedNode(t, "ghost")
+	w.volume(t, "ghost", volumeOptions{})
+	n := nodeNamed("ghost")
+	w.changeStatus(t, n, func() {
+		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(uniqueName("ghost"))}}
+	})
+	_, stop := w.manage(t, replace)
+	defer stop()
+	w.notListed(t, "ghost", "ghost")
+	w.entryState(t, "ghost", "ghost", "")
+}
+
+func anIntentsVolumeIsNeverListed(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	w.managedNode(t, "agents")
+	w.volume(t, "agents", volumeOptions{})
+	intent := w.intent(t, "agents", "agents", "agents")
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.notListed(t, "agents", "agents")
+	before := until(t, w, nodeNamed("agents"), "the node is there", func(n *corev1.Node) bool { return exists(n) }).ResourceVersion
+	w.delete(t, intent)
+	gone(t, w, attachmentOf("agents", "agents"))
+	w.entryState(t, "agents", "agents", "")
+	after := until(t, w, nodeNamed("agents"), "the node is there", func(n *corev1.Node) bool { return exists(n) })
+	if after.ResourceVersion == before || after.Annotations["volumes.hawser.io/unlistings"] != "1" {
+		t.Errorf("a listing that was decided on before the detach could still arrive: %v", after.Annotations)
+	}
+}
+
+func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	a := w.managedNode(t, "dead")
+	w.managedNode(t, "alive")
+	w.volume(t, "dead", volumeOptions{})
+	p := w.pod(t, "dead", "dead", "dead")
+	w.listed(t, "dead", "dead")
+	w.kubeletUses(t, "dead", "dead")
+	a.set(func() { a.mounted = map[string]bool{uniqueName("dead"): true} })
+	until(t, w, stateOf("dead"), "the agent sees the mount", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.NodeOf(nvs, uniqueName("dead")).Use.InUse
+	})
+	a.stop()
+	n := nodeNamed("dead")
+	w.change(t, n, func() {
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"}}
+	})
+	w.kill(t, p)
+	w.notListed(t, "dead", "dead")
+	entry := w.entryState(t, "dead", "dead", volumesv1alpha1.AttachmentDetaching)
+	if entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
+		t.Errorf("detached on evidence %s", entry.Evidence.Type)
+	}
+	w.pod(t, "dead-2", "alive", "dead")
+	w.listed(t, "alive", "dead")
+}
+
+func anExclusiveVolumeFollowsItsPod(t *testing.T, w *world) {
+	_, stop := w.manage(t, replace)
+	defer stop()
+	w.managedNode(t, "from")
+	w.managedNode(t, "to")
+	w.volume(t, "moves", volumeOptions{})
+	p := w.pod(t, "moves", "from", "moves")
+	w.listed(t, "from", "moves")
+	w.kubeletUses(t, "from", "moves")
+	q := w.pod(t, "moves-2", "to", "moves")
+	w.kill(t, p)
+	w.kubeletUses(t, "from")
+	w.listed(t, "to", "moves")
+	if n := until(t, w, nodeNamed("from"), "the node is there", func(n *corev1.Node) bool { return exists(n) }); lists(n, "moves") {
+		t.Error("both nodes list an exclusive volume")
+	}
+	w.kill(t, q)
+	gone(t, w, attachmentOf("moves", "to"))
+}
+
+func podsAndIntentsStayThroughASwitchThereAndBack(t *testing.T, w *world) {
+	a := w.managedNode(t, "switch")
+	w.volume(t, "switch-pod", volumeOptions{})
+	w.volume(t, "switch-intent", volumeOptions{})
+	// Coexist: the pod's attachment is upstream's, the intent's is ours.
+	_, stop := w.manage(t, managerOptions{})
+	intent := w.intent(t, "switch", "switch", "switch-intent")
+	until(t, w, intent, "the intent is Ready", isReady)
+	pods, ours := upstreamAttachment("", "switch-pod", "switch"), attachmentOf("switch-intent", "switch")
+	w.create(t, pods)
+	until(t, w, ours, "the intent's attachment is held", held)
+	until(t, w, pods, "upstream's is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	podsUID, oursUID := pods.UID, ours.UID
+	n := nodeNamed("switch")
+	w.changeStatus(t, n, func() {
+		n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(uniqueName("switch-pod"))}}
+	})
+	w.kubeletUses(t, "switch", "switch-pod")
+	a.set(func() { a.mounted = map[string]bool{uniqueName("switch-pod"): true} })
+	p := w.pod(t, "switch", "switch", "switch-pod")
+	stop()
+
+	_, stop = w.manage(t, replace)
+	w.entryState(t, "switch", "switch-pod", volumesv1alpha1.AttachmentAttached)
+	until(t, w, pods, "the pod's attachment is held", held)
+	stop()
+
+	_, stop = w.manage(t, managerOptions{})
+	defer stop()
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := w.client.List(t.Context(), intents); err != nil {
+		t.Fatal(err)
+	}
+	for i := range intents.Items {
+		if in := &intents.Items[i]; in.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
+			gone(t, w, in)
+		}
+	}
+	for va, uid := range map[*storagev1.VolumeAttachment]string{pods: string(podsUID), ours: string(oursUID)} {
+		until(t, w, va, "it is held", held)
+		if string(va.UID) != uid {
+			t.Errorf("%s was made anew", va.Name)
+		}
+	}
+	w.listed(t, "switch", "switch-pod")
+	// The pod goes; upstream unlists and, as the hold is off by then, detaches.
+	w.kill(t, p)
+	w.kubeletUses(t, "switch")
+	a.set(func() { a.mounted = nil })
+	until(t, w, pods, "the hold is off, the attachment stays", released)
+	w.changeStatus(t, n, func() { n.Status.VolumesAttached = nil })
+	gone(t, w, pods)
+}

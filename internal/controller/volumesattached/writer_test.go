@@ -1,0 +1,214 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package volumesattached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+const name = "node-a"
+
+func entry(volume string, state volumesv1alpha1.AttachmentState) volumesv1alpha1.NodeAttachment {
+	return volumesv1alpha1.NodeAttachment{
+		VolumeName: volume, AttachmentUID: "u1", State: state, PublishContext: map[string]string{"devicePath": "/dev/" + volume},
+	}
+}
+
+// writer over a Node that lists the volumes in attached and inUse; before comes before each write.
+func writer(t *testing.T, before func(client.Client) error, attached, inUse []string, entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, volumesv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "node-uid"}}
+	for _, v := range attached {
+		node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName(v)})
+	}
+	for _, v := range inUse {
+		node.Status.VolumesInUse = append(node.Status.VolumesInUse, corev1.UniqueVolumeName(v))
+	}
+	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: entries}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(node).WithObjects(node, nvs).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if before != nil {
+					if err := before(c); err != nil {
+						return err
+					}
+				}
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		}).Build()
+	return &Writer{Client: c, Reader: c}, c
+}
+
+func listed(t *testing.T, c client.Client) (map[corev1.UniqueVolumeName]string, *corev1.Node) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		t.Fatal(err)
+	}
+	m := map[corev1.UniqueVolumeName]string{}
+	for _, v := range node.Status.VolumesAttached {
+		m[v.Name] = v.DevicePath
+	}
+	return m, node
+}
+
+func TestAnAttachedVolumeIsListedWithItsOwnDevicePath(t *testing.T) {
+	w, c := writer(t, nil, []string{"other"}, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
+	r, err := w.List(t.Context(), name, "vol")
+	if err != nil || r.Guard != handshake.GuardNone || !r.Lists.Attached {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if m, _ := listed(t, c); len(m) != 2 || m["vol"] != "/dev/vol" {
+		t.Errorf("the node lists %v", m)
+	}
+}
+
+func TestListingTwiceIsOneWrite(t *testing.T) {
+	writes := 0
+	w, _ := writer(t, func(client.Client) error { writes++; return nil }, nil, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
+	for range 2 {
+		if _, err := w.List(t.Context(), name, "vol"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if writes != 1 {
+		t.Errorf("%d writes", writes)
+	}
+}
+
+func TestWhatIsNotAttachedIsNotListed(t *testing.T) {
+	w, c := writer(t, nil, nil, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
+	r, err := w.List(t.Context(), name, "vol")
+	if err != nil || r.Guard != handshake.GuardEntryAttached || r.Lists.Attached {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if m, _ := listed(t, c); len(m) != 0 {
+		t.Errorf("the node lists %v", m)
+	}
+}
+
+func TestWhatTheKubeletUsesStaysListed(t *testing.T) {
+	w, c := writer(t, nil, []string{"vol"}, []string{"vol"}, entry("vol", volumesv1alpha1.AttachmentDetaching))
+	r, err := w.Unlist(t.Context(), name, "vol")
+	if err != nil || r.Guard != handshake.GuardKubeletReleased {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if m, _ := listed(t, c); len(m) != 1 {
+		t.Errorf("the node lists %v", m)
+	}
+}
+
+func TestAKubeletThatTakesTheVolumeUpMeanwhileKeepsIt(t *testing.T) {
+	first := true
+	w, c := writer(t, func(c client.Client) error {
+		if !first {
+			return nil
+		}
+		first = false
+		node := &corev1.Node{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+			return err
+		}
+		node.Status.VolumesInUse = []corev1.UniqueVolumeName{"vol"}
+		if err := c.Status().Update(t.Context(), node); err != nil {
+			return err
+		}
+		return apierrors.NewConflict(schema.GroupResource{}, name, errors.New("the kubelet was first"))
+	}, []string{"vol"}, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
+	r, err := w.Unlist(t.Context(), name, "vol")
+	if err != nil || r.Guard != handshake.GuardKubeletReleased || !r.Lists.InUse {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if m, _ := listed(t, c); len(m) != 1 {
+		t.Errorf("the node lists %v", m)
+	}
+}
+
+func TestUnlistingIsAChangeAlsoOfWhatWasNotListed(t *testing.T) {
+	w, c := writer(t, nil, []string{"other"}, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
+	_, before := listed(t, c)
+	if _, err := w.Unlist(t.Context(), name, "vol"); err != nil {
+		t.Fatal(err)
+	}
+	m, after := listed(t, c)
+	if before.ResourceVersion == after.ResourceVersion {
+		t.Error("the Node has the same version, so a listing that was decided on before could still arrive")
+	}
+	if len(m) != 1 {
+		t.Errorf("the node lists %v", m)
+	}
+}
+
+func TestThereIsNothingToUnlistWithoutANode(t *testing.T) {
+	w, c := writer(t, nil, nil, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
+	if err := c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardNone {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestVolumesThatWaitAreWrittenTogether(t *testing.T) {
+	const many = 100
+	var entries []volumesv1alpha1.NodeAttachment
+	for i := range many {
+		entries = append(entries, entry(fmt.Sprint(i), volumesv1alpha1.AttachmentAttached))
+	}
+	writes := 0
+	inFlight, first := make(chan struct{}), make(chan struct{})
+	w, c := writer(t, func(client.Client) error {
+		if writes++; writes == 1 {
+			close(inFlight)
+			<-first
+		}
+		return nil
+	}, nil, nil, entries...)
+	var wg sync.WaitGroup
+	list := func(i int) {
+		wg.Go(func() {
+			if _, err := w.List(t.Context(), name, fmt.Sprint(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	list(0)
+	<-inFlight
+	for i := 1; i < many; i++ {
+		list(i)
+	}
+	for w.batches.Waiting(name) < many-1 {
+		goruntime.Gosched()
+	}
+	close(first)
+	wg.Wait()
+	if m, _ := listed(t, c); len(m) != many || writes != 2 {
+		t.Errorf("%d volumes listed in %d writes", len(m), writes)
+	}
+}
