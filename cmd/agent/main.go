@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +31,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent"
 	"github.com/hawser-io/hawser/internal/driver/csi"
+	"github.com/hawser-io/hawser/internal/driver/metered"
+	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/version"
 )
@@ -82,9 +84,12 @@ func run(ctx context.Context, f *flags) error {
 	if err != nil {
 		return err
 	}
-	registry, err := csi.NewRegistry(csi.Options{KubeletDir: f.KubeletDir, Registerer: metrics.Registry})
+	registry, err := csi.NewRegistry(csi.Options{KubeletDir: f.KubeletDir, Registerer: ctrlmetrics.Registry})
 	if err != nil {
 		return fmt.Errorf("making driver registry: %w", err)
+	}
+	if err := metrics.Register(ctrlmetrics.Registry); err != nil {
+		return err
 	}
 	mounter := mount.New(mount.Options{MountInfo: f.mountInfo})
 	watcher := mounter.NewWatcher()
@@ -94,7 +99,7 @@ func run(ctx context.Context, f *flags) error {
 	}
 	o := f.Options
 	o.Version = version.Version
-	o.Cache, o.Live, o.Registry = mgr.GetCache(), live, registry
+	o.Cache, o.Live, o.Registry = mgr.GetCache(), live, metered.Wrap(registry)
 	o.Mounts, o.MountChanges = mounter, watcher.Changes()
 	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}
 	o.Recorder = mgr.GetEventRecorder("hawser-agent")

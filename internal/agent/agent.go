@@ -80,7 +80,9 @@ type Agent struct {
 	store  *store
 	state  *stateWriter
 	queue  *dispatcher
-	lock   *os.File
+	// observer looks at what the kubelet uses.
+	observer *observer
+	lock     *os.File
 
 	// lifetime is the context of driver calls: it ends some time after the agent's own.
 	lifetime context.Context
@@ -125,6 +127,7 @@ func New(o Options) (*Agent, error) {
 	a.state = newStateWriter(o.Clock, o.Log)
 	a.state.read, a.state.write, a.state.render = a.readState, a.writeState, a.renderNode
 	a.queue = newDispatcher(o.Clock, o.Log, a.process)
+	a.observer = newObserver()
 	return a, nil
 }
 

@@ -49,6 +49,13 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	n.release(i)
 	n.gone(v)
 	n.nothingLeft()
+	n.eventually("nothing kept in memory", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		views := 0
+		a.views.Range(func(_, _ any) bool { views++; return true })
+		return len(a.volumes) == 0 && views == 0
+	})
 	want := []string{"stage vol", "publish vol", "expand vol", "unpublish vol", "unstage vol"}
 	if got := n.driver.made(); !reflect.DeepEqual(got, want) {
 		t.Errorf("calls: %v", got)

@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a test waits for something that should come about at once.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // cluster is an API server in which the test plays the cluster controller.
 type cluster struct {

@@ -110,7 +110,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 		return ctx.Err() == nil
 	})
 	n.nothingLeft()
-	return r.steps.Load(), r.killedAt
+	return r.steps.Load(), r.deathAt()
 }
 
 // outlive waits for what is wanted; if the agent is killed before, another one takes its place.
@@ -135,10 +135,10 @@ func (n *node) outlive(r *running, wanted func(context.Context) bool) *running {
 		n.t.Fatalf("it did not come about; calls: %v, left: %v", n.driver.made(), n.leftovers())
 	}
 	next := n.launch(0)
-	next.killedAt = r.killedAt
+	next.killedAt.Store(r.deathAt())
 	n.t.Cleanup(next.stop)
 	if !wanted(ctx) {
-		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.killedAt, n.driver.made(), n.leftovers(), n.records())
+		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.deathAt(), n.driver.made(), n.leftovers(), n.records())
 	}
 	return next
 }
@@ -210,7 +210,7 @@ func (c *cluster) dies(t *testing.T, l life, killAt int64) int64 {
 	n.nothingLeft()
 	b.stop()
 	if t.Failed() {
-		t.Fatalf("killed at step %d, %s", killAt, r.killedAt)
+		t.Fatalf("killed at step %d, %s", killAt, r.deathAt())
 	}
 	return killAt
 }

@@ -177,20 +177,21 @@ func testKubeletUses(t *testing.T, c *cluster) {
 	n.ready(i)
 	stage := n.driver.staged("vol").StagingPath
 	data := filepath.Join(filepath.Dir(stage), "vol_data.json")
-	n.must(os.WriteFile(data, []byte("{}"), 0o600))
+	n.must(os.WriteFile(data, kubeletRecord(v), 0o600))
 	kube := &corev1.Node{}
 	n.must(n.client.Get(t.Context(), clientKey(n.name), kube))
 	kube.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(v.name())}
 	n.must(n.client.Status().Update(t.Context(), kube))
 	n.release(i)
-	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSharedByKubelet)
-	if !strings.Contains(got.Status.LastError.Message, data) {
-		t.Errorf("message: %s", got.Status.LastError.Message)
-	}
+	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)
+	n.state("the kubelet's use alone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.InUse && l.PublishedBy == volumesv1alpha1.PublisherKubelet && l.AttachmentUID == "uid-1" &&
+			l.Error == nil && l.StagedPath == stage
+	})
 	n.must(os.Remove(data))
-	n.kernel.changed()
 	n.intent(i, "volumesInUse named", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return strings.Contains(i.Status.LastError.Message, "volumesInUse")
+		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "volumesInUse")
 	})
 	if count, _ := n.driver.count("unstage vol"); count > 0 {
 		t.Error("unstaged under the kubelet")
@@ -217,7 +218,7 @@ func testManyWords(t *testing.T, c *cluster) {
 func testPartElsewhere(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol"}
-	n.start()
+	a := n.start()
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
@@ -227,9 +228,16 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
 		t.Errorf("message: %s", got.Status.LastError.Message)
 	}
+	// Also when somebody removes the stage itself by hand.
+	a.recorded()
+	n.kernel.umount(n.driver.staged("vol").StagingPath)
+	n.eventually("refused again", func() bool {
+		return slices.ContainsFunc(a.recorded(), func(e string) bool { return strings.Contains(e, "/srv/part") })
+	})
 	if count, _ := n.driver.count("unstage vol"); count > 0 {
 		t.Error("unstaged while a part is mounted")
 	}
+	n.line(v, "in use", func(l *volumesv1alpha1.NodeVolume) bool { return l.InUse })
 	n.kernel.umount("/srv/part")
 	n.gone(v)
 	n.nothingLeft()

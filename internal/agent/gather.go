@@ -8,6 +8,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 	f := facts{name: v.name, paths: a.paths, now: a.now(), record: v.record, busy: v.hanging() != ""}
 	f.node = handshake.NodeOf(nvs, v.name)
 	f.entry = handshake.AttachmentOf(nvs, v.name)
+	f.kubelet = a.observer.use(v.name)
 	if r := v.record; r != nil {
 		// What no write of this process stands for has to be taken anew: its outcome may be unknown, or the
 		// object made anew.
@@ -146,6 +148,9 @@ func (a *Agent) capable(driverName, capability string) bool {
 
 // seed takes over the attempts that an earlier process counted, so that a restart does not forget the backoff.
 func (v *volume) seed(intents []*volumesv1alpha1.VolumeAttachmentIntent, now time.Time) {
+	maps.DeleteFunc(v.seeded, func(uid types.UID, _ bool) bool {
+		return !slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == uid })
+	})
 	for _, i := range intents {
 		e := i.Status.LastError
 		if v.seeded[i.UID] {

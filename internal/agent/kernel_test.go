@@ -73,6 +73,13 @@ func (n *fakeNode) setUnsupported(u bool) {
 	n.unsupported = u
 }
 
+// shutDown counts the filesystems that were shut down.
+func (n *fakeNode) shutDown() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.shutdowns)
+}
+
 func (n *fakeNode) groupOf(root string) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,6 +7,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -35,8 +36,8 @@ type Mounts interface {
 
 var _ Mounts = (*mount.Mounter)(nil)
 
-// boundedMounts gives every call that may hang a deadline. Setting the owner of many files takes its time and
-// has none; it keeps only its own volume waiting.
+// boundedMounts gives every call that may hang a deadline. Setting the owner of many files takes its time: it ends when
+// it makes no progress for as long as another call may take.
 type boundedMounts struct {
 	Mounts
 	timeout time.Duration
@@ -76,6 +77,22 @@ func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, with
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.ShutdownFilesystem(ctx, path, within...)
+}
+
+func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
+	stalled := fmt.Errorf("no progress for %s", b.timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(b.timeout, func() { cancel(stalled) })
+	defer timer.Stop()
+	err := b.Mounts.SetOwnership(ctx, root, fsGroup, policy, func(files int) {
+		timer.Reset(b.timeout)
+		progress(files)
+	})
+	if err != nil && errors.Is(context.Cause(ctx), stalled) {
+		return fmt.Errorf("%w: %w", stalled, err)
+	}
+	return err
 }
 
 // presence is what the mount table says of one path.

@@ -23,6 +23,7 @@ func (a *Agent) watchMounts(ctx context.Context) {
 			return
 		case <-a.MountChanges:
 		}
+		signal(a.observer.mounted)
 		table, err := a.Mounts.Table()
 		if err != nil {
 			a.Log.Error(err, "mount table not compared")

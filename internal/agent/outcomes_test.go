@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
@@ -175,18 +176,25 @@ func testPanic(t *testing.T, c *cluster) {
 func testAttempts(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol"}
-	wrong := &driver.Error{Outcome: driver.Transient, Code: "Internal", Message: "wrong"}
-	n.driver.fail("stage", wrong, wrong, wrong)
+	n.driver.setBefore(func(string, string) error {
+		return &driver.Error{Outcome: driver.Transient, Code: "Internal", Message: "wrong"}
+	})
 	a := n.start()
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
-	n.intent(i, "second attempt", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.Status.LastError != nil && i.Status.LastError.Attempts == 2
-	})
+	attempted := func(more int32) int32 {
+		return n.intent(i, "another attempt", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return i.Status.LastError != nil && i.Status.LastError.Attempts != more
+		}).Status.LastError.Attempts
+	}
+	attempted(attempted(0))
 	a.stop()
+	var before volumesv1alpha1.VolumeAttachmentIntent
+	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), &before))
 	n.start()
-	n.intent(i, "third attempt", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.Status.LastError != nil && i.Status.LastError.Attempts == 3
-	})
+	if now := attempted(before.Status.LastError.Attempts); now <= before.Status.LastError.Attempts {
+		t.Errorf("%d attempts before the restart, then %d", before.Status.LastError.Attempts, now)
+	}
+	n.driver.setBefore(nil)
 	n.ready(i)
 }

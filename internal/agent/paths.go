@@ -80,11 +80,12 @@ func onePart(what, name string) error {
 // uniqueNamePrefix begins every volume's unique name.
 const uniqueNamePrefix = "kubernetes.io/csi/"
 
-// splitUniqueName returns driver and handle of kubernetes.io/csi/<driver>^<handle>.
-func splitUniqueName(volumeName string) (driverName, handle string, ok bool) {
+// splitUniqueName returns driver and handle of kubernetes.io/csi/<driver>^<handle>; both are empty for any other name.
+func splitUniqueName(volumeName string) (driverName, handle string) {
 	rest, ok := strings.CutPrefix(volumeName, uniqueNamePrefix)
 	if !ok {
-		return "", "", false
+		return "", ""
 	}
-	return strings.Cut(rest, "^")
+	driverName, handle, _ = strings.Cut(rest, "^")
+	return driverName, handle
 }

@@ -31,6 +31,8 @@ type facts struct {
 	stage     presence
 	reference presence
 	uses      map[types.UID]presence
+	// kubelet is the kubelet's use of the volume; nil where it has none.
+	kubelet *kubeletUse
 	// busy: a driver call that ignored its deadline still runs in this process.
 	busy bool
 	// expands: the driver can expand the volume on the node.
@@ -55,6 +57,10 @@ const (
 	doRefer verb = "refer"
 	// doShutdown stops a filesystem whose attachment was taken away.
 	doShutdown verb = "shutdown"
+	// doUnrefer takes that bind mount away, for the kubelet to unstage.
+	doUnrefer verb = "unrefer"
+	// doShutdownKubelet stops a filesystem that the kubelet mounted on an attachment that was forced away.
+	doShutdownKubelet verb = "shutdown-kubelet"
 	// doClear takes inUse back and forgets the volume.
 	doClear verb = "clear"
 )
@@ -69,10 +75,19 @@ type act struct {
 // plan lists the steps that may be taken now, in the order in which they matter. The first one that does not
 // wait for its next attempt is carried out, and then everything is looked at again.
 func plan(f facts) []act {
+	if f.busy {
+		return nil
+	}
+	if f.kubeletAway() {
+		return append([]act{{verb: doShutdownKubelet}}, planOwn(f)...)
+	}
+	return planOwn(f)
+}
+
+// planOwn is the plan for what the agent itself has of the volume.
+func planOwn(f facts) []act {
 	r := f.record
 	switch {
-	case f.busy:
-		return nil
 	case r == nil:
 		if len(f.wanting()) > 0 {
 			return []act{{verb: doTake}}
@@ -126,6 +141,10 @@ func planEnd(f facts) []act {
 	switch {
 	case len(r.Uses) > 0:
 		return nil
+	case f.yields() && f.reference != missing:
+		return []act{{verb: doUnrefer}}
+	case f.yields():
+		return nil
 	case r.Stage.Phase != PhaseNone || f.reference != missing:
 		return []act{{verb: doUnstage}}
 	}
@@ -167,15 +186,62 @@ func (f facts) usable() bool {
 
 // stale: the record speaks of an attachment that was taken away while something of it may be here.
 func (f facts) stale() bool {
-	if f.entry == nil || !f.record.held(f.now) {
+	if !f.record.held(f.now) {
 		return false
+	}
+	if f.entry == nil {
+		return f.declared(f.record.AttachmentUID)
 	}
 	return f.entry.AttachmentUID != f.record.AttachmentUID || !f.attached()
 }
 
-// mounted: the mount table shows the stage or a publication.
+// declared: an administrator has declared the attachment released, so it was taken away and its entry may be gone.
+func (f facts) declared(uid types.UID) bool {
+	_, declared := f.node.Declares(uid)
+	return declared
+}
+
+// yields: the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use, by the kubelet.
+func (f facts) yields() bool {
+	return f.kubelet != nil && f.kubelet.doubt == "" && f.record.Stage.Phase != PhaseNone && len(f.record.Uses) == 0 && !f.stale()
+}
+
+// released: nothing is left of the agent's own part.
+func (f facts) released() bool { return f.yields() && f.reference == missing }
+
+// kubeletStale: what the kubelet has mounted was made on another attachment than the one that the volume has now.
+func (f facts) kubeletStale() bool {
+	return f.kubelet != nil && f.attached() && f.kubelet.AttachmentUID != "" && f.kubelet.AttachmentUID != f.entry.AttachmentUID
+}
+
+// kubeletAway: the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that is
+// left alone: it may be the volume's next life.
+func (f facts) kubeletAway() bool {
+	k, e := f.kubelet, f.entry
+	if k == nil || k.ShutDown || k.doubt != "" || !k.Block && len(k.mounts) == 0 {
+		return false
+	}
+	if e == nil {
+		return f.declared(k.AttachmentUID) && !k.Guessed
+	}
+	if f.attached() {
+		return f.kubeletStale() && !k.Guessed
+	}
+	if e.Evidence == nil || e.Evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
+		return false
+	}
+	// An attachment that was lost left its name free, so upstream may have attached the volume again.
+	lost := e.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost
+	if k.AttachmentUID != "" {
+		return !lost || !k.Guessed
+	}
+	return !lost && e.DetachedTime == nil
+}
+
+// mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
 func (f facts) mounted() bool {
-	if f.stage == present || f.reference == present {
+	kubelets := f.record.Stage.Phase == PhaseNone && f.kubelet != nil
+	if f.stage == present && !kubelets || f.reference == present {
 		return true
 	}
 	return slices.ContainsFunc(f.record.Uses, func(u Use) bool { return f.uses[u.Intent.UID] == present })

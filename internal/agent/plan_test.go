@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 const planVolume = "kubernetes.io/csi/fake^vol"
@@ -60,6 +61,18 @@ func unused(f *facts) {
 func fresh(f *facts) {
 	f.record = nil
 	f.stage, f.reference, f.uses = missing, missing, nil
+}
+
+func declared(uid types.UID) func(*facts) {
+	return func(f *facts) { f.node.Declared = []handshake.Declaration{{UID: uid}} }
+}
+
+// kubeletAway: the kubelet alone has the volume mounted, and its attachment was forced away.
+func kubeletAway(f *facts) {
+	fresh(f)
+	f.kubelet = &kubeletUse{AttachmentUID: "uid", mounts: []string{"/k/stage"}}
+	f.entry.State = volumesv1alpha1.AttachmentDetaching
+	f.entry.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout}
 }
 
 func TestPlans(t *testing.T) {
@@ -114,8 +127,51 @@ func TestPlans(t *testing.T) {
 		{"other mount options too", func(f *facts) {
 			f.intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 		}, "unpublish intent-1"},
+		{"while the kubelet uses the stage the agent's reference goes", func(f *facts) { unused(f); f.kubelet = &kubeletUse{} }, "unrefer"},
+		{"and then the kubelet is waited for", func(f *facts) { unused(f); f.kubelet, f.reference = &kubeletUse{}, missing }, ""},
+		{"not for one that is only suspected", func(f *facts) { unused(f); f.kubelet = &kubeletUse{doubt: "a record"} }, "unstage"},
+		{"not while it is used", func(f *facts) { f.kubelet = &kubeletUse{} }, ""},
+		{"a stage of the kubelet does not keep a record that has none", func(f *facts) {
+			unused(f)
+			f.kubelet, f.reference, f.record.Stage = &kubeletUse{}, missing, Stage{Path: "/k/stage"}
+		}, "clear"},
+		{"what the kubelet has mounted of a forced away attachment is shut down", kubeletAway, "shutdown-kubelet"},
+		{"but once", func(f *facts) { kubeletAway(f); f.kubelet.ShutDown = true }, ""},
+		{"not when nothing is mounted", func(f *facts) { kubeletAway(f); f.kubelet.mounts = nil }, ""},
+		{"not when it was released", func(f *facts) { kubeletAway(f); f.entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
+		{"also before the attachment was known, while it is there", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
+		{"not when it may be the next life", func(f *facts) {
+			kubeletAway(f)
+			f.kubelet.AttachmentUID, f.entry.DetachedTime = "", ptr.To(metav1.Now())
+		}, ""},
+		{"nor when the attachment was lost and its name free", func(f *facts) {
+			kubeletAway(f)
+			f.kubelet.AttachmentUID, f.entry.Evidence.Type = "", volumesv1alpha1.EvidenceAttachmentLost
+		}, ""},
+		{"a mount of the kubelet from before the present attachment too", func(f *facts) {
+			kubeletAway(f)
+			f.entry.State, f.entry.AttachmentUID = volumesv1alpha1.AttachmentAttached, "other"
+			f.intents = nil
+		}, "shutdown-kubelet"},
+		{"not when only the API told that it is from before", func(f *facts) {
+			kubeletAway(f)
+			f.entry.State, f.entry.AttachmentUID, f.kubelet.Guessed = volumesv1alpha1.AttachmentAttached, "other", true
+			f.intents = nil
+		}, ""},
 		{"a taken away filesystem is shut down first", func(f *facts) { f.entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
 		{"one of another attachment too", func(f *facts) { f.entry.AttachmentUID = "other" }, "shutdown"},
+		{"one that was declared released and whose entry is gone too", func(f *facts) { f.entry = nil; declared("uid")(f) }, "shutdown"},
+		{"not when another was declared", func(f *facts) { f.entry = nil; declared("other")(f) }, ""},
+		{"what the kubelet has mounted and was declared released is shut down", func(f *facts) {
+			kubeletAway(f)
+			f.entry = nil
+			declared("uid")(f)
+		}, "shutdown-kubelet"},
+		{"not when its attachment is a guess", func(f *facts) {
+			kubeletAway(f)
+			f.entry, f.kubelet.Guessed = nil, true
+			declared("uid")(f)
+		}, ""},
 		{"shut down, it is undone", func(f *facts) {
 			f.entry.State, f.record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
 		}, "unpublish intent-1"},

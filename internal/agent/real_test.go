@@ -49,14 +49,25 @@ type realNode struct {
 func (c *cluster) realNode(t *testing.T) *realNode {
 	t.Helper()
 	dir := harnesstest.Dir(t)
-	n := &realNode{node: c.node(t), dir: dir}
-	n.timeout = 20 * time.Second
-	n.root, n.kubelet = filepath.Join(dir, "root"), filepath.Join(dir, n.name)
-	n.must(os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755))
 	conn, err := harnesstest.Start(t, dir, harness.Options{Mode: csiloopdriver.ModeController}).Dial()
-	n.must(err)
-	t.Cleanup(func() { n.must(conn.Close()) })
-	n.controller = csi.NewControllerClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c.realNodeIn(t, dir, csi.NewControllerClient(conn))
+}
+
+// realNodeIn is another node over the same volumes.
+func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.ControllerClient) *realNode {
+	t.Helper()
+	n := &realNode{node: c.node(t), dir: dir, controller: controller}
+	n.timeout = 20 * time.Second
+	n.root, n.kubelet = filepath.Join(dir, "root-"+n.name), filepath.Join(dir, n.name)
+	n.must(os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755))
 	n.startDriver()
 	n.mounter = mount.New(mount.Options{})
 	registry, err := csidriver.NewRegistry(csidriver.Options{KubeletDir: n.kubelet})
@@ -85,10 +96,7 @@ func (n *realNode) startDriver() {
 	n.process = harnesstest.Start(n.t, n.dir, harness.Options{Mode: csiloopdriver.ModeNode, NodeID: n.name, KubeletDir: n.kubelet})
 }
 
-// volume makes a volume and attaches it, as provisioner and attacher would.
-func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib int64) testVolume {
-	n.t.Helper()
-	ctx := n.t.Context()
+func capabilityOf(mode corev1.PersistentVolumeMode, fsType string) *csi.VolumeCapability {
 	capability := &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType}},
@@ -96,24 +104,50 @@ func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib i
 	if mode == corev1.PersistentVolumeBlock {
 		capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	}
-	made, err := n.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+	return capability
+}
+
+// volume makes a volume and attaches it, as provisioner and attacher would.
+func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib int64) testVolume {
+	n.t.Helper()
+	capability := capabilityOf(mode, fsType)
+	made, err := n.controller.CreateVolume(n.t.Context(), &csi.CreateVolumeRequest{
 		Name: fmt.Sprintf("%s-%s", n.name, mode), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20}, VolumeCapabilities: []*csi.VolumeCapability{capability},
 	})
 	n.must(err)
 	id := made.GetVolume().GetVolumeId()
-	published, err := n.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: n.name, VolumeCapability: capability})
-	n.must(err)
 	n.t.Cleanup(func() {
-		_, err := n.controller.ControllerUnpublishVolume(context.Background(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: n.name})
-		n.must(err)
+		n.unpublishTo(id)
 		_, err = n.controller.DeleteVolume(context.Background(), &csi.DeleteVolumeRequest{VolumeId: id})
 		n.must(err)
 	})
-	return testVolume{handle: id, mode: mode, driver: csiloop.DriverName, change: func(e *volumesv1alpha1.NodeAttachment) {
+	v := testVolume{handle: id, mode: mode, driver: csiloop.DriverName, change: func(e *volumesv1alpha1.NodeAttachment) {
 		e.Driver, e.FSType, e.Capacity = csiloop.DriverName, fsType, resource.NewQuantity(mib<<20, resource.BinarySI)
-		e.PublishContext, e.VolumeAttributes = published.GetPublishContext(), made.GetVolume().GetVolumeContext()
-		e.MountOptions = nil
+		e.VolumeAttributes, e.MountOptions = made.GetVolume().GetVolumeContext(), nil
 	}}
+	return n.publishTo(v, capability)
+}
+
+// publishTo attaches the volume to the node; what is returned is the volume as this node sees it.
+func (n *realNode) publishTo(v testVolume, capability *csi.VolumeCapability) testVolume {
+	n.t.Helper()
+	published, err := n.controller.ControllerPublishVolume(n.t.Context(), &csi.ControllerPublishVolumeRequest{
+		VolumeId: v.handle, NodeId: n.name, VolumeCapability: capability,
+	})
+	n.must(err)
+	change := v.change
+	v.change = func(e *volumesv1alpha1.NodeAttachment) {
+		change(e)
+		e.PublishContext = published.GetPublishContext()
+	}
+	return v
+}
+
+// unpublishTo detaches the volume from the node, whether the node let go or not.
+func (n *realNode) unpublishTo(id string) {
+	n.t.Helper()
+	_, err := n.controller.ControllerUnpublishVolume(context.Background(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: n.name})
+	n.must(err)
 }
 
 func TestRealMountsThroughTheLoopDriver(t *testing.T) {
@@ -121,12 +155,16 @@ func TestRealMountsThroughTheLoopDriver(t *testing.T) {
 	harnesstest.NeedProgram(t, "mkfs.ext4")
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *realNode){
-		"a filesystem is written to, survives its agent, grows, and goes": testRealFilesystem,
-		"a block device is written to and goes":                           testRealBlock,
-		"a sub path with an fsGroup is all that is seen":                  testRealSubPath,
-		"a driver that is killed in each call is recovered from":          testRealDriverKilled,
-		"a filesystem that was forced away is shut down":                  testRealForcedAway,
-		"an unknown filesystem is named":                                  testRealUnknownFilesystem,
+		"a filesystem is written to, survives its agent, grows, and goes":  testRealFilesystem,
+		"a block device is written to and goes":                            testRealBlock,
+		"a sub path with an fsGroup is all that is seen":                   testRealSubPath,
+		"a driver that is killed in each call is recovered from":           testRealDriverKilled,
+		"a filesystem that was forced away is shut down":                   testRealForcedAway,
+		"an unknown filesystem is named":                                   testRealUnknownFilesystem,
+		"what the kubelet mounts and maps is seen until it has let go":     testRealKubelet,
+		"a kubelet's filesystem that was forced away takes no more writes": testRealKubeletAway,
+		"from A to B by force and back, where the driver cuts access":      testThereAndBackByForce,
+		"from A to B by force and back, where the driver does not":         testThereAndBackUnprotected,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c.realNode(t)) })
 	}

@@ -39,6 +39,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		r.abandon() // nobody will learn the end of a call that was going on
 		v := a.volume(r.VolumeName)
 		v.record = r
+		a.store.own(r) // also one that was rebuilt: what is mounted for it is not the kubelet's
 		a.views.Store(v.name, r.copy())
 		f := facts{name: v.name, paths: a.paths, now: a.now(), record: r, entry: handshake.AttachmentOf(nvs, v.name)}
 		if r.held(f.now) {
@@ -53,6 +54,25 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		a.queue.volume(v.name)
 	}
 	a.noteBroken(records, broken)
+	return a.recoverKubeletUses(nvs)
+}
+
+// recoverKubeletUses takes up which attachments the kubelet's uses belong to: from the disk, or where the disk says nothing,
+// from the API.
+func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) error {
+	uses, err := a.store.loadKubelet(a.bootID)
+	if err != nil {
+		a.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
+	}
+	if uses == nil {
+		uses = map[string]kubeletUse{}
+		for _, line := range nvs.Status.Volumes {
+			if line.PublishedBy == volumesv1alpha1.PublisherKubelet {
+				uses[line.VolumeName] = kubeletUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath, DevicePath: line.DevicePath}
+			}
+		}
+	}
+	a.observer.known(uses)
 	return nil
 }
 
@@ -85,7 +105,7 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*Record,
 func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volumesv1alpha1.NodeAttachment) *Record {
 	a.Log.Info("rebuilding a record from the API", "volume", name)
 	r := &Record{Schema: recordSchema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
-	r.Driver, r.Handle, _ = splitUniqueName(name)
+	r.Driver, r.Handle = splitUniqueName(name)
 	if e != nil {
 		r.AttachmentUID, r.PersistentVolume, r.Driver, r.Handle = e.AttachmentUID, e.PersistentVolumeName, e.Driver, e.VolumeHandle
 		if e.VolumeMode != "" {

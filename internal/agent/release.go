@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,7 +56,7 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err := a.undoOwn(ctx, v, u); err != nil {
 		return err
 	}
-	req := driver.UnpublishRequest{Handle: v.record.Handle, TargetPath: u.Target}
+	req := driver.UnpublishRequest{Handle: v.record.Handle, Mode: v.record.Mode, TargetPath: u.Target}
 	err = a.call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
 		return err
@@ -156,7 +157,7 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 		return err
 	}
 	r.Stage.Phase = PhaseUncertain
-	req := driver.UnstageRequest{Handle: r.Handle, StagingPath: r.Stage.Path}
+	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
 	err = a.call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
 	if err != nil && !driver.IsNotFound(err) {
 		return err
@@ -194,10 +195,8 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	if err != nil {
 		return err
 	}
-	if e, ok := table.At(r.Stage.Path); ok {
-		if others := table.Shares(e); len(others) > 0 && !r.block() {
-			return shared("the volume is still mounted at %s", others[0].Path)
-		}
+	if others := stageElsewhere(table, r.Stage, f.now); len(others) > 0 && !r.block() {
+		return shared("the volume is still mounted at %s", others[0].Path)
 	}
 	if f.stale() {
 		return nil
@@ -205,6 +204,7 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	data := a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
 	switch _, err := os.Lstat(data); {
 	case err == nil:
+		signal(a.observer.wake) // the observer may not have seen it yet
 		return shared("the kubelet uses the volume: %s is there", data)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("looking for the kubelet's use: %w", err)
@@ -221,6 +221,22 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 		return shared("the kubelet uses the volume: node %s lists it in volumesInUse", a.NodeName)
 	}
 	return nil
+}
+
+// stageElsewhere lists the other mounts of what is staged, also where somebody has removed the stage itself.
+func stageElsewhere(table *mount.Table, s Stage, now moment) []mount.Entry {
+	if e, ok := table.At(s.Path); ok {
+		return table.Shares(e)
+	}
+	numbers, root, _ := strings.Cut(s.Source, "/")
+	staged := mount.Entry{Root: "/" + root}
+	if _, err := fmt.Sscanf(numbers, "%d:%d", &staged.Major, &staged.Minor); err != nil || s.BootID != now.bootID {
+		return nil
+	}
+	if staged.Major == 0 {
+		return nil // without a device of its own its number is another filesystem's by now
+	}
+	return table.Shares(staged)
 }
 
 // shutdown stops the filesystem of an attachment that was taken away, so that nothing of it reaches the volume's

@@ -44,6 +44,9 @@ func lineOf(v *volume, f facts) report {
 		VolumeName: v.name, AttachmentUID: r.AttachmentUID, InUse: r.held(f.now), Unprotected: v.unprotected,
 		PublishedBy: volumesv1alpha1.PublisherAgent, DevicePath: r.Stage.Device,
 	}
+	if f.released() {
+		line.PublishedBy = volumesv1alpha1.PublisherKubelet
+	}
 	if r.Stage.Phase != PhaseNone {
 		line.StagedPath = r.Stage.Path
 	}
@@ -84,7 +87,11 @@ func lineOf(v *volume, f facts) report {
 // renderNode writes the whole status: every volume that is known, and the node's own part.
 func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report) {
 	s := &nvs.Status
-	s.ObservedGeneration, s.ObservedUID = nvs.Generation, nvs.UID
+	looked, _ := a.observer.seen()
+	if looked.uid == nvs.UID && looked.generation <= nvs.Generation {
+		s.ObservedGeneration, s.ObservedUID = looked.generation, nvs.UID
+	}
+	reports = withKubelet(reports, looked.uses)
 	s.BootID, s.AgentVersion, s.Drivers = a.bootID, a.Version, a.Registry.Drivers()
 	names := make([]string, 0, len(reports))
 	for name := range reports {
@@ -112,6 +119,18 @@ func count(b bool) int32 {
 	return 0
 }
 
+// withKubelet are the reports and those of the volumes that the kubelet alone uses.
+func withKubelet(reports map[string]report, uses map[string]kubeletUse) map[string]report {
+	all := make(map[string]report, len(reports)+len(uses))
+	for name, u := range uses {
+		all[name] = u.report(name)
+	}
+	for name, r := range reports {
+		all[name] = uses[name].join(r)
+	}
+	return all
+}
+
 // verdict is a condition's value with its reason and message.
 type verdict struct {
 	ok              bool
@@ -128,11 +147,7 @@ func (a *Agent) setConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[
 			break
 		}
 	}
-	released := verdict{ok: true, reason: volumesv1alpha1.ReasonReleased, message: "no volume is attached or in use"}
-	if n := len(nvs.Spec.Attachments) + len(reports); n > 0 {
-		released = verdict{reason: volumesv1alpha1.ReasonVolumesPresent,
-			message: fmt.Sprintf("%d attached, %d in use", len(nvs.Spec.Attachments), len(reports))}
-	}
+	released := a.volumesReleased(len(nvs.Spec.Attachments), len(reports))
 	for t, c := range map[string]verdict{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
@@ -147,6 +162,29 @@ func (a *Agent) setConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[
 		})
 	}
 	slices.SortFunc(nvs.Status.Conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
+}
+
+// volumesReleased: the node may be removed. Something that belongs to no volume that is known may be any volume.
+func (a *Agent) volumesReleased(attached, used int) verdict {
+	strange := len(a.strange())
+	if attached+used+strange == 0 {
+		return verdict{ok: true, reason: volumesv1alpha1.ReasonReleased, message: "no volume is attached or in use"}
+	}
+	message := fmt.Sprintf("%d attached, %d in use", attached, used)
+	if strange > 0 {
+		message += fmt.Sprintf(", and %d that cannot be told", strange)
+	}
+	return verdict{reason: volumesv1alpha1.ReasonVolumesPresent, message: message}
+}
+
+// strange is what speaks of a volume that is not known: unreadable records, of the agent and of the kubelet, and mounts.
+func (a *Agent) strange() []string {
+	looked, trouble := a.observer.seen()
+	all := append(slices.Clone(a.brokenRecords()), looked.strange...)
+	if trouble != "" {
+		all = append(all, "what the kubelet uses is not known: "+trouble)
+	}
+	return all
 }
 
 func driversReady(nvs *volumesv1alpha1.NodeVolumeState) verdict {
@@ -180,7 +218,7 @@ func volumesHealthy(reports map[string]report, names []string) verdict {
 }
 
 func (a *Agent) mountsConsistent(reports map[string]report, names []string) verdict {
-	differ := slices.Clone(a.brokenRecords())
+	differ := a.strange()
 	for _, name := range names {
 		if r := reports[name]; r.differs != "" {
 			differ = append(differ, name+": "+r.differs)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +45,8 @@ func CacheOptions(nodeName string) cache.Options {
 
 // Start runs the agent until ctx ends. The cache has to be started by the caller.
 func (a *Agent) Start(ctx context.Context) error {
-	if err := a.acquire(ctx); err != nil {
+	err := a.acquire(ctx)
+	if err != nil {
 		return err
 	}
 	defer a.lock.Close() //nolint:errcheck // the lock goes with the process at the latest
@@ -61,8 +63,11 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := a.recoverRecords(ctx); err != nil {
 		return fmt.Errorf("recovering: %w", err)
 	}
+	if a.observer.watcher, err = fsnotify.NewWatcher(); err != nil {
+		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
+	}
 	var background sync.WaitGroup
-	for _, loop := range []func(context.Context){a.state.run, a.watchMounts, a.watchDrivers, a.renewLease, a.readStats} {
+	for _, loop := range []func(context.Context){a.state.run, a.observeKubelet, a.watchMounts, a.watchDrivers, a.renewLease, a.readStats} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {
@@ -126,6 +131,10 @@ func (a *Agent) acquire(ctx context.Context) error {
 // firstReport writes everything that was found. Until it stands nothing is done: it voids whatever an earlier process
 // may still have on its way, and from then on the agent's own writes are all it has to know.
 func (a *Agent) firstReport(ctx context.Context) error {
+	select {
+	case <-a.observer.first:
+	case <-ctx.Done():
+	}
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second, Jitter: 0.1}
 	for ctx.Err() == nil {
 		changed := a.queue.stateSeen()

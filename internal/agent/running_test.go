@@ -42,7 +42,7 @@ type running struct {
 	deadOnce sync.Once
 	steps    atomic.Int64
 	killAt   int64
-	killedAt string
+	killedAt atomic.Value
 }
 
 // writes counts an agent's requests that change something.
@@ -168,6 +168,12 @@ func logFor(t *testing.T) logr.Logger {
 	return testr.New(t)
 }
 
+// deathAt is the step at which the agent was killed, or "".
+func (r *running) deathAt() string {
+	name, _ := r.killedAt.Load().(string)
+	return name
+}
+
 // step kills the agent at its turn: no request of it goes out any more and the goroutine goes no further.
 func (r *running) step(name string) {
 	select {
@@ -176,7 +182,7 @@ func (r *running) step(name string) {
 	default:
 	}
 	if r.steps.Add(1) == r.killAt {
-		r.killedAt = name
+		r.killedAt.Store(name)
 		r.kill()
 		select {}
 	}

@@ -68,6 +68,7 @@ type stateWriter struct {
 	reports  map[string]report
 	queue    []change
 	due      time.Time
+	pressing bool
 	failures int32
 }
 
@@ -114,6 +115,14 @@ func (w *stateWriter) touch() {
 	if w.due.IsZero() {
 		w.due = w.clock.Now().Add(informDelay)
 	}
+	w.mu.Unlock()
+	w.signal()
+}
+
+// press asks for that look at once: somebody waits for what the status would say.
+func (w *stateWriter) press() {
+	w.mu.Lock()
+	w.pressing = true
 	w.mu.Unlock()
 	w.signal()
 }
@@ -193,11 +202,11 @@ func (w *stateWriter) timer() (<-chan time.Time, func()) {
 func (w *stateWriter) batch() ([]change, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) == 0 && (w.due.IsZero() || w.clock.Now().Before(w.due)) {
+	if len(w.queue) == 0 && !w.pressing && (w.due.IsZero() || w.clock.Now().Before(w.due)) {
 		return nil, false
 	}
 	batch := w.queue
-	w.queue, w.due = nil, time.Time{}
+	w.queue, w.due, w.pressing = nil, time.Time{}, false
 	return batch, true
 }
 

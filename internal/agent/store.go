@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,8 +23,24 @@ import (
 type store struct {
 	dir string
 
+	// saving is held while the one file about the kubelet's volumes is written.
+	saving sync.Mutex
+
 	mu    sync.Mutex
 	saved map[string][]byte
+	// records are on the disk, or may be, by volume.
+	records map[string]identity
+}
+
+// identity is what names a record's volume on the node.
+type identity struct {
+	driver, handle, persistentVolume string
+	// hash of the handle, as in paths.
+	hash string
+}
+
+func identityOf(r *Record) identity {
+	return identity{driver: r.Driver, handle: r.Handle, persistentVolume: r.PersistentVolume, hash: hash(r.Handle)}
 }
 
 // brokenRecord is a file that holds no record.
@@ -41,7 +58,7 @@ func openStore(dir string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making record directory: %w", err)
 	}
-	return &store{dir: dir, saved: map[string][]byte{}}, nil
+	return &store{dir: dir, saved: map[string][]byte{}, records: map[string]identity{}}, nil
 }
 
 func (s *store) path(volumeName string) string {
@@ -70,6 +87,7 @@ func (s *store) load() ([]*Record, []brokenRecord, error) {
 				continue
 			}
 			records = append(records, r)
+			s.own(r)
 		}
 	}
 	return records, broken, nil
@@ -100,6 +118,7 @@ func (s *store) save(r *Record) error {
 		return fmt.Errorf("encoding record: %w", err)
 	}
 	path := s.path(r.VolumeName)
+	s.own(r)
 	if bytes.Equal(s.last(path), data) {
 		return nil
 	}
@@ -117,11 +136,33 @@ func (s *store) remove(volumeName string) error {
 	s.remember(path, nil)
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
+			s.disown(volumeName)
 			return nil
 		}
 		return fmt.Errorf("removing record: %w", err)
 	}
+	s.disown(volumeName)
 	return syncDir(s.dir)
+}
+
+// own notes that there is a record of the volume.
+func (s *store) own(r *Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.records[r.VolumeName] = identityOf(r)
+}
+
+func (s *store) disown(volumeName string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, volumeName)
+}
+
+// known are the volumes of which there is a record.
+func (s *store) known() map[string]identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.records)
 }
 
 func (s *store) last(path string) []byte {

@@ -18,6 +18,9 @@ import (
 // take takes the volume into use: the record first, so that no crash leaves a use that nobody remembers, then
 // inUse with the publications that are about to be made, at a version at which the entry is Attached.
 func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
+	if f.kubeletStale() {
+		return problemf(volumesv1alpha1.ReasonSharedByKubelet, "the kubelet still has the volume mounted from an earlier attachment (%s)", f.kubelet.AttachmentUID)
+	}
 	before := v.record
 	r := before.copy()
 	if r == nil || !r.held(f.now) {

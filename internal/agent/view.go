@@ -59,7 +59,7 @@ func viewOfDeleting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentInten
 	switch {
 	case failure != nil:
 		return view{ready: true, failure: failure, staged: keptStage(f, u), published: failed(failure)}
-	case u == nil && v.record != nil && v.record.held(f.now) && f.kept():
+	case u == nil && v.record != nil && v.record.held(f.now) && (f.kept() || f.released()):
 		return view{published: &verdict{reason: volumesv1alpha1.ReasonReleased, message: "nothing of this intent is left on the node; others use the volume"}}
 	}
 	return view{skip: true}

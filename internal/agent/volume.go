@@ -30,6 +30,8 @@ type volume struct {
 	unprotected bool
 	// slow is the operation whose call takes so long that users are told.
 	slow string
+	// phases are for the metrics only.
+	phases phases
 
 	mu     sync.Mutex
 	hung   <-chan struct{}
@@ -142,6 +144,7 @@ func (a *Agent) look(ctx context.Context, name string) (time.Duration, error) {
 			return 0, err
 		}
 		a.noticeLost(ctx, v, f)
+		v.phases.see(f, a.Clock.Now())
 		next, ok := v.next(f, tried, a.Clock.Now())
 		if !ok {
 			return v.rest(f, tried, a.Clock.Now()), a.report(ctx, v, f)
@@ -153,6 +156,7 @@ func (a *Agent) look(ctx context.Context, name string) (time.Duration, error) {
 				return 0, err
 			}
 		}
+		a.logAct(v, f, next)
 		err = a.carryOut(ctx, v, f, next)
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
 			return 0, err
@@ -171,13 +175,27 @@ func (a *Agent) leave(v *volume) {
 		v.awaits = v.awaits || f.awaitsMounts()
 	}
 	v.mu.Unlock()
-	a.views.Store(v.name, v.record.copy())
 	if v.record == nil {
+		a.views.Delete(v.name)
+		a.forgetVolume(v)
 		return
 	}
+	a.views.Store(v.name, v.record.copy())
 	if err := a.store.save(v.record); err != nil {
 		// The disk says less than is known now, which is safe, and the next call will not be made without it.
 		a.Log.Error(err, "record not brought up to date", "volume", v.name)
+	}
+}
+
+// forgetVolume drops what is kept of a volume of which nothing is left to know. Whoever still holds v loses no more than a nudge.
+func (a *Agent) forgetVolume(v *volume) {
+	if len(v.failures) > 0 || v.hanging() != "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.volumes[v.name] == v {
+		delete(a.volumes, v.name)
 	}
 }
 
@@ -217,6 +235,9 @@ func (a *Agent) settle(v *volume, f facts, done act, err error) error {
 	switch {
 	case err == nil:
 		v.forget(done)
+		if f.record != nil {
+			v.phases.done(f.record.Driver, done, a.Clock.Now())
+		}
 		return nil
 	case errors.Is(err, errAgain):
 		return nil
@@ -279,8 +300,12 @@ func (a *Agent) carryOut(ctx context.Context, v *volume, f facts, next act) erro
 		return a.unpublish(ctx, v, f, next.intent)
 	case doUnstage:
 		return a.unstage(ctx, v, f)
+	case doUnrefer:
+		return a.unrefer(ctx, v)
 	case doShutdown:
 		return a.shutdown(ctx, v, f)
+	case doShutdownKubelet:
+		return a.shutdownKubelet(ctx, f)
 	case doClear:
 		return a.clear(ctx, v, f)
 	}

@@ -79,7 +79,11 @@ func (a *Agent) stateChanged(before, after any) {
 	a.queue.stateAppeared()
 	entries := map[string]*volumesv1alpha1.NodeAttachment{}
 	var uid = now.UID
-	if old, ok := before.(*volumesv1alpha1.NodeVolumeState); ok {
+	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
+	if !ok || old.UID != now.UID || old.Generation != now.Generation {
+		signal(a.observer.wake)
+	}
+	if ok {
 		uid = old.UID
 		for i := range old.Spec.Attachments {
 			entries[old.Spec.Attachments[i].VolumeName] = &old.Spec.Attachments[i]

@@ -91,13 +91,17 @@ type PublishRequest struct {
 
 // UnpublishRequest undoes one publication.
 type UnpublishRequest struct {
-	Handle     string
+	Handle string
+	// Mode of the volume, for those who count.
+	Mode       corev1.PersistentVolumeMode
 	TargetPath string
 }
 
 // UnstageRequest undoes the stage.
 type UnstageRequest struct {
-	Handle      string
+	Handle string
+	// Mode of the volume, for those who count.
+	Mode        corev1.PersistentVolumeMode
 	StagingPath string
 }
 

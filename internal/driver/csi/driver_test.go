@@ -7,6 +7,7 @@ package csi
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 
@@ -252,15 +253,19 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 	if err != nil || len(families) != 1 || families[0].GetName() != "csi_operations_seconds" {
 		t.Fatalf("%v, %v", families, err)
 	}
-	counts := map[string]uint64{}
+	counts, names := map[string]uint64{}, map[string]bool{}
 	for _, metric := range families[0].GetMetric() {
 		key := ""
 		for _, label := range metric.GetLabel() {
 			key += label.GetValue() + " "
+			names[label.GetName()] = true
 		}
 		counts[key] = metric.GetHistogram().GetSampleCount()
 	}
-	if counts[driverName+" Aborted /csi.v1.Node/NodeStageVolume "] != 2 || counts[driverName+" OK /csi.v1.Node/NodeGetCapabilities "] != 1 {
+	if counts[driverName+" Aborted /csi.v1.Node/NodeStageVolume false "] != 2 || counts[driverName+" OK /csi.v1.Node/NodeGetCapabilities false "] != 1 {
 		t.Errorf("counts: %v", counts)
+	}
+	if !maps.Equal(names, map[string]bool{"driver_name": true, "method_name": true, "grpc_status_code": true, "migrated": true}) {
+		t.Errorf("labels: %v", names)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Metrics counts and times the calls to drivers.
+// Metrics counts and times the calls to drivers, under the name and with the labels and buckets that the kubelet has.
 type Metrics struct {
 	operations *prometheus.HistogramVec
 }
@@ -25,8 +25,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "csi_operations_seconds",
 		Help:    "Duration of calls to CSI drivers, in seconds.",
-		Buckets: []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"driver_name", "method_name", "grpc_status_code"})}
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
 	if err := reg.Register(m.operations); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -43,7 +43,17 @@ func (m *Metrics) dialOptions(driverName string) []grpc.DialOption {
 	) error {
 		start := time.Now()
 		err := invoke(ctx, method, req, reply, conn, options...)
-		m.operations.WithLabelValues(driverName, method, status.Code(err).String()).Observe(time.Since(start).Seconds())
+		// What upstream calls migrated is for the controller to know; the node is told of CSI volumes only.
+		m.operations.WithLabelValues(driverName, method, codeOf(err), "false").Observe(time.Since(start).Seconds())
 		return err
 	})}
+}
+
+// codeOf is the gRPC code's name, or upstream's word for an error that is not gRPC's.
+func codeOf(err error) string {
+	s, ok := status.FromError(err)
+	if !ok {
+		return "unknown-non-grpc"
+	}
+	return s.Code().String()
 }

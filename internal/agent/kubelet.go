@@ -1,0 +1,146 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// kubeletUse is the kubelet's use of one volume, from the look that saw it first to the one that does not see it any more.
+type kubeletUse struct {
+	// AttachmentUID of the entry that was Attached when the use was seen; empty where there was none.
+	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
+	// Life tells this use from a later one of the same volume. Empty where an earlier process told of it in the API alone.
+	Life              []string         `json:"life,omitempty"`
+	Sources           []kubelet.Source `json:"sources,omitempty"`
+	PersistentVolumes []string         `json:"persistentVolumes,omitempty"`
+	StagedPath        string           `json:"stagedPath,omitempty"`
+	DevicePath        string           `json:"devicePath,omitempty"`
+	Block             bool             `json:"block,omitempty"`
+	// Guessed: AttachmentUID may be that of an earlier use, of which only the API told.
+	Guessed bool `json:"guessed,omitempty"`
+	// ShutDown: its filesystem was shut down because the attachment was taken away.
+	ShutDown bool `json:"shutDown,omitempty"`
+
+	published bool
+	mounts    []string
+	doubt     string
+	// failure is why it cannot be shut down.
+	failure *failure
+}
+
+// kubeletUses are the uses that a look found, by the volumes' unique names, in company of those that were known before.
+func kubeletUses(before map[string]kubeletUse, found map[string]*kubelet.Use, nvs *volumesv1alpha1.NodeVolumeState) map[string]kubeletUse {
+	uses := make(map[string]kubeletUse, len(found))
+	for name, u := range found {
+		use := kubeletUse{
+			Life: slices.Sorted(slices.Values(u.Life)), Sources: u.Sources, PersistentVolumes: u.PersistentVolumes,
+			StagedPath: u.StagedPath, DevicePath: u.DevicePath, Block: u.Block,
+			published: u.Published, mounts: u.Mounts, doubt: u.Doubt,
+		}
+		if old, ok := before[name]; ok && sameLife(old.Life, use.Life) {
+			use.inherit(old)
+		}
+		if use.AttachmentUID == "" {
+			use.AttachmentUID = attachedUID(nvs, name)
+		}
+		uses[name] = use
+	}
+	return uses
+}
+
+// inherit takes over what stays while the use lasts.
+func (u *kubeletUse) inherit(old kubeletUse) {
+	u.AttachmentUID, u.ShutDown, u.failure = old.AttachmentUID, old.ShutDown, old.failure
+	u.Guessed = old.Guessed || len(old.Life) == 0 && old.AttachmentUID != ""
+	for _, s := range old.Sources {
+		if !slices.Contains(u.Sources, s) {
+			u.Sources = append(u.Sources, s)
+		}
+	}
+	if u.DevicePath == "" {
+		u.DevicePath = old.DevicePath
+	}
+}
+
+// sameLife says whether something of the earlier use is still there. Where both have records those decide, because a
+// later mount may get an earlier one's number.
+func sameLife(before, now []string) bool {
+	if len(before) == 0 {
+		return true // not known counts as the same
+	}
+	records := func(life []string) []string {
+		return slices.DeleteFunc(slices.Clone(life), func(s string) bool { return !strings.HasPrefix(s, "record ") })
+	}
+	if x, y := records(before), records(now); len(x) > 0 && len(y) > 0 {
+		before, now = x, y
+	}
+	return slices.ContainsFunc(before, func(s string) bool { return slices.Contains(now, s) })
+}
+
+func attachedUID(nvs *volumesv1alpha1.NodeVolumeState, name string) types.UID {
+	if nvs == nil {
+		return ""
+	}
+	if e := handshake.AttachmentOf(nvs, name); e != nil && e.State == volumesv1alpha1.AttachmentAttached {
+		return e.AttachmentUID
+	}
+	return ""
+}
+
+// sameUses says whether the node's lines would be the same.
+func sameUses(x, y map[string]kubeletUse) bool {
+	return maps.EqualFunc(x, y, func(a, b kubeletUse) bool {
+		return a.AttachmentUID == b.AttachmentUID && a.StagedPath == b.StagedPath && a.DevicePath == b.DevicePath &&
+			a.published == b.published && a.Block == b.Block && a.doubt == b.doubt && (a.failure == nil) == (b.failure == nil)
+	})
+}
+
+// pressing says whether somebody waits to hear of the change: a use that ended, or that speaks of another attachment.
+func pressing(before, now map[string]kubeletUse) bool {
+	for name, old := range before {
+		if u, ok := now[name]; !ok || u.AttachmentUID != old.AttachmentUID {
+			return true
+		}
+	}
+	return false
+}
+
+// report is the node's line for a volume that only the kubelet uses.
+func (u kubeletUse) report(name string) report {
+	return u.join(report{line: volumesv1alpha1.NodeVolume{
+		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet,
+		StagedPath: u.StagedPath, DevicePath: u.DevicePath,
+	}})
+}
+
+// join adds to a volume's report what the kubelet's use of it has to tell. The zero use tells nothing.
+func (u kubeletUse) join(r report) report {
+	r.staged, r.published = r.staged || u.StagedPath != "", r.published || u.published
+	if r.differs == "" {
+		r.differs = u.differs()
+	}
+	if u.failure != nil {
+		r.line.Unprotected, r.line.Error = true, u.failure.DeepCopy()
+	}
+	return r
+}
+
+func (u kubeletUse) differs() string {
+	if u.doubt == "" {
+		return ""
+	}
+	return fmt.Sprintf("counts as in use, because %s cannot be read", u.doubt)
+}

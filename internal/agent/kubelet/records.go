@@ -1,0 +1,164 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package kubelet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	recordName = "vol_data.json"
+	// longestRecord is much more than a record has.
+	longestRecord = 1 << 20
+)
+
+// record is what the kubelet writes before it calls a driver and removes after the driver has undone everything.
+type record struct {
+	DriverName   string `json:"driverName"`
+	VolumeHandle string `json:"volumeHandle"`
+	SpecVolID    string `json:"specVolID"`
+	Lifecycle    string `json:"volumeLifecycleMode"`
+}
+
+type reader struct {
+	root  string
+	watch func(dir string) error
+	signs []Sign
+}
+
+// stages reads the records of what is staged with a filesystem: <driver>/<hash of the handle>/vol_data.json.
+func (r *reader) stages() {
+	csi := csiDir(r.root)
+	for _, driver := range r.list(csi) {
+		if driver == "volumeDevices" {
+			continue
+		}
+		for _, name := range r.list(filepath.Join(csi, driver)) {
+			if driver == "pv" {
+				r.read(filepath.Join(csi, driver, name), Sign{PersistentVolume: name})
+				continue
+			}
+			r.read(filepath.Join(csi, driver, name), Sign{HashDriver: driver, Hash: name})
+		}
+	}
+}
+
+// devices reads the records of block volumes: volumeDevices/<persistent volume>/data/vol_data.json.
+func (r *reader) devices() {
+	dir := filepath.Join(csiDir(r.root), "volumeDevices")
+	for _, name := range r.list(dir) {
+		r.read(filepath.Join(dir, name, "data"), Sign{PersistentVolume: name, Block: true})
+	}
+}
+
+// pods reads what stands for each pod: records of filesystems and links to devices.
+func (r *reader) pods() {
+	pods := filepath.Join(r.root, "pods")
+	for _, pod := range r.list(pods) {
+		volumes := filepath.Join(pods, pod, "volumes", "kubernetes.io~csi")
+		for _, name := range r.list(volumes) {
+			r.read(filepath.Join(volumes, name), Sign{PersistentVolume: name, Published: true})
+		}
+		links := filepath.Join(pods, pod, "volumeDevices", "kubernetes.io~csi")
+		names := r.list(links)
+		if len(names) > 0 {
+			r.notice(links)
+			names = r.list(links)
+		}
+		for _, name := range names {
+			path := filepath.Join(links, name)
+			r.signs = append(r.signs, Sign{Path: path, PersistentVolume: name, Published: true, Block: true, Life: "link " + path})
+		}
+	}
+}
+
+// list names what is in a directory. One that is not there is empty; one that cannot be read may hold anything.
+func (r *reader) list(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		r.signs = append(r.signs, Sign{Path: dir, Life: "directory " + dir, Err: err})
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// notice has the directory watched. What cannot be watched is not known to stay as it is seen.
+func (r *reader) notice(dir string) {
+	if err := r.watch(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.signs = append(r.signs, Sign{Path: dir, Weak: true, Err: fmt.Errorf("watching: %w", err)})
+	}
+}
+
+// read reads the record in the directory, if there is one, after the directory is watched.
+func (r *reader) read(dir string, s Sign) {
+	s.Path, s.Record = filepath.Join(dir, recordName), true
+	if _, _, err := readRecord(s.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return
+	}
+	r.notice(dir)
+	rec, life, err := readRecord(s.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	s.Life, s.Err = life, err
+	if err == nil {
+		s.Driver, s.Handle, s.Ephemeral = rec.DriverName, rec.VolumeHandle, rec.Lifecycle == "Ephemeral"
+		if s.PersistentVolume == "" {
+			s.PersistentVolume = rec.SpecVolID
+		}
+	}
+	if s.Hash != "" && err == nil && (s.HashDriver != rec.DriverName || s.Hash != HashOf(rec.VolumeHandle)) {
+		other := Sign{Path: s.Path, Record: true, Life: life, HashDriver: s.HashDriver, Hash: s.Hash,
+			Err: fmt.Errorf("it speaks of volume %s, which belongs elsewhere", s.Volume())}
+		r.signs = append(r.signs, other)
+	}
+	r.signs = append(r.signs, s)
+}
+
+// readRecord reads one record, and what tells it from another one that may be written at that path later.
+func readRecord(path string) (record, string, error) {
+	var rec record
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return rec, "record " + path, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var stat unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stat); err != nil {
+		return rec, "record " + path, fmt.Errorf("reading %s: %w", path, err)
+	}
+	life := fmt.Sprintf("record %d %d.%09d %s", stat.Ino, stat.Btime.Sec, stat.Btime.Nsec, path)
+	data, err := io.ReadAll(io.LimitReader(f, longestRecord))
+	if err != nil {
+		return rec, life, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return rec, life, fmt.Errorf("parsing %s: %w", path, err)
+	}
+	if rec.DriverName == "" || rec.VolumeHandle == "" {
+		return rec, life, fmt.Errorf("parsing %s: it names no volume", path)
+	}
+	return rec, life, nil
+}
+
+// HashOf the handle is the name of the directory in which the kubelet stages the volume.
+func HashOf(handle string) string {
+	sum := sha256.Sum256([]byte(handle))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,108 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package kubelet finds out which CSI volumes a node's kubelet has mounted or mapped: from the mount table, and from the
+// records that the kubelet keeps beside its mounts. It reads and decides; it changes nothing, and never looks
+// inside of what is mounted.
+package kubelet
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// namePrefix begins the unique name of every CSI volume.
+const namePrefix = "kubernetes.io/csi/"
+
+// Sign is one trace of the kubelet's use of a volume.
+type Sign struct {
+	// Path of the record, the mount, the link, or the directory that cannot be read.
+	Path string
+	// Driver and Handle as a record says; empty where none does.
+	Driver, Handle string
+	// HashDriver and Hash of the handle are what the path of a stage tells.
+	HashDriver, Hash string
+	// PersistentVolume is what the path, or else the record, tells, in the form that it has in paths.
+	PersistentVolume string
+	// Life tells this record or mount from one that comes to stand at the same path later.
+	Life string
+	// Source of a mount.
+	Source *Source
+	// DevicePath of the device behind a mount, where the mount table tells.
+	DevicePath string
+
+	// Record: the kubelet wrote it.
+	Record bool
+	// Shared: the agent mounts at such a path too, so it proves nothing where the agent has the volume.
+	Shared bool
+	// Published: it stands for a pod.
+	Published bool
+	// Weak: it means something only where it can be attributed.
+	Weak bool
+	// Ephemeral: an inline volume that lives and dies with its pod, and is attached to no node.
+	Ephemeral bool
+	// Block: of a volume without a filesystem.
+	Block bool
+	// Err says why it cannot be read.
+	Err error
+}
+
+// Volume is the unique name of the volume that the record speaks of; empty where none does.
+func (s Sign) Volume() string {
+	if s.Driver == "" || s.Handle == "" {
+		return ""
+	}
+	return namePrefix + s.Driver + "^" + s.Handle
+}
+
+// Reason is why the sign is told when no volume is found for it.
+func (s Sign) Reason() string {
+	if s.Err != nil {
+		return s.Err.Error()
+	}
+	return "no volume is known for it"
+}
+
+// Source names what a mount shows.
+type Source struct {
+	Major int    `json:"major"`
+	Minor int    `json:"minor"`
+	Root  string `json:"root"`
+}
+
+// SourceOf returns the source of a mount that has a block device; what has none shares numbers with others.
+func SourceOf(e mount.Entry) *Source {
+	if e.Major == 0 {
+		return nil
+	}
+	return &Source{Major: e.Major, Minor: e.Minor, Root: e.Root}
+}
+
+// Covers says whether o shows what s shows, or a part of it.
+func (s Source) Covers(o Source) bool {
+	return s.Major == o.Major && s.Minor == o.Minor &&
+		(s.Root == o.Root || strings.HasPrefix(o.Root, strings.TrimSuffix(s.Root, "/")+"/"))
+}
+
+// Look finds every sign of the kubelet's use below its directory. watch is called with the directory of each record
+// before that is read for good, so that no change after the look goes unnoticed; sources are those of
+// filesystems that were in use before, whose other mounts are signs too.
+func Look(dir string, table *mount.Table, sources []Source, watch func(dir string) error) []Sign {
+	r := &reader{root: dir, watch: watch}
+	signs := Mounts(dir, table, sources)
+	r.stages()
+	r.devices()
+	r.pods()
+	return append(signs, r.signs...)
+}
+
+func csiDir(root string) string { return filepath.Join(root, "plugins", "kubernetes.io", "csi") }
+
+func lifeOfMount(e mount.Entry) string {
+	return fmt.Sprintf("mount %d %d:%d%s %s", e.ID, e.Major, e.Minor, e.Root, e.Path)
+}

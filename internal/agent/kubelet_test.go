@@ -1,0 +1,493 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+func TestWhatTheKubeletUses(t *testing.T) {
+	runAll(t, map[string]func(*testing.T, *cluster){
+		"a volume that the kubelet mounts has a line, from the first mount to the end of the last record":   testKubeletLine,
+		"a volume that upstream attached takes the name of the attachment that comes to stand for it":       testKubeletAdopts,
+		"a line keeps its attachment over restarts while the mount stays":                                   testKubeletRestart,
+		"a mount that was made anew belongs to the new attachment":                                          testKubeletAnew,
+		"an agent and a kubelet on one volume share one line":                                               testKubeletShares,
+		"a fence is acknowledged at once, by a look that was made after it":                                 testFence,
+		"nothing is written while nothing changes":                                                          testIdle,
+		"an agent's own volume costs no look's write":                                                       testOwnIsNoUse,
+		"a record that cannot be read keeps what it may belong to in use":                                   testKubeletDoubt,
+		"a block volume that is mapped into a pod has a line":                                               testKubeletBlock,
+		"the node is released when neither the agent nor the kubelet has anything, and nothing is attached": testVolumesReleased,
+		"a filesystem of the kubelet that was forced away is shut down and left to the kubelet":             testKubeletAway,
+		"a device of the kubelet that was forced away is told":                                              testKubeletAwayBlock,
+		"a mount of the kubelet that is not known to be old is not shut down":                               testKubeletNotAway,
+		"a volume is not taken into use over an old mount of the kubelet":                                   testKubeletStale,
+	})
+}
+
+// kubeletRecord is what the kubelet writes beside a stage.
+func kubeletRecord(v testVolume) []byte {
+	driverName, handle := splitUniqueName(v.name())
+	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": handle})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// fakeKubelet does to the node what a kubelet would.
+type fakeKubelet struct{ *node }
+
+func (k fakeKubelet) csi() string { return filepath.Join(k.kubelet, "plugins", "kubernetes.io", "csi") }
+
+func (k fakeKubelet) stageDir(v testVolume) string {
+	driverName, handle := splitUniqueName(v.name())
+	return filepath.Join(k.csi(), driverName, hash(handle))
+}
+
+func (k fakeKubelet) write(path string, data []byte) {
+	k.t.Helper()
+	k.must(os.MkdirAll(filepath.Dir(path), 0o750))
+	k.must(os.WriteFile(path, data, 0o600))
+}
+
+func (k fakeKubelet) entry(v testVolume, path string) mount.Entry {
+	return mount.Entry{Path: path, Root: "/", Major: 7, Minor: minorOf(v.handle), FSType: "ext4", Source: device(v.handle)}
+}
+
+// stage records the volume and stages it.
+func (k fakeKubelet) stage(v testVolume) {
+	k.t.Helper()
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
+	k.must(os.MkdirAll(filepath.Join(k.stageDir(v), "globalmount"), 0o750))
+	k.kernel.mount(k.entry(v, filepath.Join(k.stageDir(v), "globalmount")))
+}
+
+func (k fakeKubelet) unstage(v testVolume) {
+	k.t.Helper()
+	k.kernel.umount(filepath.Join(k.stageDir(v), "globalmount"))
+	k.must(os.RemoveAll(k.stageDir(v)))
+}
+
+func (k fakeKubelet) podDir(v testVolume, pod string) string {
+	return filepath.Join(k.kubelet, "pods", pod, "volumes", "kubernetes.io~csi", "pv-"+v.handle)
+}
+
+func (k fakeKubelet) publish(v testVolume, pod string) {
+	k.t.Helper()
+	var record map[string]string
+	k.must(json.Unmarshal(kubeletRecord(v), &record))
+	record["specVolID"] = "pv-" + v.handle
+	data, err := json.Marshal(record)
+	k.must(err)
+	k.write(filepath.Join(k.podDir(v, pod), "vol_data.json"), data)
+	k.kernel.mount(k.entry(v, filepath.Join(k.podDir(v, pod), "mount")))
+}
+
+func (k fakeKubelet) unpublish(v testVolume, pod string) {
+	k.t.Helper()
+	k.kernel.umount(filepath.Join(k.podDir(v, pod), "mount"))
+	k.must(os.RemoveAll(k.podDir(v, pod)))
+}
+
+// line waits until the volume's line is as wanted.
+func (n *node) line(v testVolume, what string, ok func(*volumesv1alpha1.NodeVolume) bool) *volumesv1alpha1.NodeVolumeState {
+	n.t.Helper()
+	return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && ok(l)
+	})
+}
+
+func usedByKubelet(uid types.UID) func(*volumesv1alpha1.NodeVolume) bool {
+	return func(l *volumesv1alpha1.NodeVolume) bool {
+		return l.InUse && l.PublishedBy == volumesv1alpha1.PublisherKubelet && l.AttachmentUID == uid
+	}
+}
+
+func testKubeletLine(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	k.publish(v, "pod-1")
+	s := n.line(v, "a line", usedByKubelet("uid-1"))
+	l := handshake.VolumeOf(s, v.name())
+	if l.StagedPath != filepath.Join(k.stageDir(v), "globalmount") || l.DevicePath != device("vol") {
+		t.Errorf("line: %+v", l)
+	}
+	n.state("counted", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Summary.Staged == 1 && s.Status.Summary.Published == 1 && s.Status.Summary.Orphaned == 0
+	})
+	a.rest()
+	k.unpublish(v, "pod-1")
+	k.kernel.umount(filepath.Join(k.stageDir(v), "globalmount"))
+	// Nothing is mounted any more, but the kubelet's record is there.
+	n.line(v, "no stage", func(l *volumesv1alpha1.NodeVolume) bool { return l.InUse && l.StagedPath == "" })
+	k.must(os.RemoveAll(k.stageDir(v))) // no mount tells of this
+	n.gone(v)
+	if calls := n.driver.made(); len(calls) > 0 {
+		t.Errorf("calls: %v", calls)
+	}
+}
+
+func testKubeletAdopts(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	k.stage(v)
+	n.start()
+	n.line(v, "a line without an attachment", usedByKubelet(""))
+	n.attach(v, "uid-1")
+	n.line(v, "the attachment's line", usedByKubelet("uid-1"))
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) { e.AttachmentUID = "uid-2" })
+	n.looked()
+	n.line(v, "the same line", usedByKubelet("uid-1"))
+	k.unstage(v)
+	n.gone(v)
+}
+
+// looked waits until the agent has acknowledged another fence.
+func (n *node) looked() *volumesv1alpha1.NodeVolumeState {
+	n.t.Helper()
+	var at int64
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Fences++; at = s.Generation + 1 })
+	return n.state("a look", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.ObservedGeneration >= at })
+}
+
+func testKubeletRestart(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	a.kill()
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) { e.State = volumesv1alpha1.AttachmentDetaching })
+	b := n.start()
+	n.looked()
+	n.line(v, "the line of before", usedByKubelet("uid-1"))
+	b.kill()
+	n.must(os.Remove(filepath.Join(n.root, "volumes-of-kubelet.json")))
+	n.start()
+	n.looked()
+	n.line(v, "the line that the API told of", usedByKubelet("uid-1"))
+}
+
+func testKubeletAnew(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	a.kill()
+	k.unstage(v)
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) { e.AttachmentUID = "uid-2" })
+	k.stage(v)
+	n.start()
+	n.line(v, "the new attachment's line", usedByKubelet("uid-2"))
+	if len(n.kernel.shutdowns) > 0 {
+		t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+}
+
+func testKubeletShares(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
+	k.publish(v, "pod-1")
+	n.looked()
+	n.line(v, "the agent's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return l.InUse && l.PublishedBy == volumesv1alpha1.PublisherAgent && len(l.Publications) == 1
+	})
+	n.release(i)
+	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)
+	n.unfinalize(i)
+	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && l.Error == nil && len(l.Publications) == 0
+	})
+	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", hash(v.name()))); ok {
+		t.Error("the agent's reference keeps the kubelet from unstaging")
+	}
+	k.unpublish(v, "pod-1")
+	if count, _ := n.driver.count("unstage vol"); count > 0 {
+		t.Error("unstaged under the kubelet")
+	}
+	k.unstage(v)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testFence(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	a.rest()
+	// A record without a mount: no change of the mount table tells of it.
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
+	a.writes.reset()
+	s := n.looked()
+	if l := handshake.VolumeOf(s, v.name()); l == nil || !l.InUse {
+		t.Errorf("acknowledged without what a look shows: %+v", s.Status)
+	}
+	a.rest()
+	if w := a.writes.list(); len(w) != 1 {
+		t.Errorf("writes for one acknowledgement: %v", w)
+	}
+}
+
+func testIdle(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	k.publish(v, "pod-1")
+	n.state("the publication", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Published == 1 })
+	n.looked()
+	a.rest()
+	a.writes.reset()
+	// The table changes, but not for the kubelet's volumes; and the kubelet writes its record again.
+	n.kernel.mount(mount.Entry{Path: "/elsewhere", Root: "/", Major: 9, Minor: 9, FSType: "ext4"})
+	n.kernel.umount("/elsewhere")
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
+	n.kernel.changed()
+	n.eventually("the events taken", func() bool { return len(n.kernel.changes) == 0 })
+	a.rest()
+	if w := a.writes.list(); len(w) > 0 {
+		t.Errorf("writes: %v", w)
+	}
+}
+
+func testOwnIsNoUse(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.looked()
+	if u := a.observer.use(v.name()); u != nil {
+		t.Errorf("the agent's own stage counts as the kubelet's: %+v", u)
+	}
+	n.release(i)
+	n.gone(v)
+	n.looked()
+	if u := a.observer.use(v.name()); u != nil {
+		t.Errorf("after the end: %+v", u)
+	}
+}
+
+func testKubeletDoubt(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, w, k := testVolume{handle: "vol"}, testVolume{handle: "other"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	n.attach(w, "uid-2")
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), nil)
+	n.looked()
+	s := n.line(v, "a line", usedByKubelet("uid-1"))
+	if l := handshake.VolumeOf(s, w.name()); l != nil {
+		t.Errorf("the hash tells that it is not this one: %+v", l)
+	}
+	k.must(os.RemoveAll(k.stageDir(v)))
+	n.gone(v)
+	// A pod's record tells no hash. It may be of any volume that is attached.
+	pod := filepath.Join(n.kubelet, "pods", "pod-1", "volumes", "kubernetes.io~csi", "whatever")
+	k.write(filepath.Join(pod, "vol_data.json"), []byte(`{"driver`))
+	n.looked()
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	n.line(w, "a line", usedByKubelet("uid-2"))
+	n.state("the record named", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		c := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionMountsConsistent)
+		return c.Reason == volumesv1alpha1.ReasonMountsDiffer && strings.Contains(c.Message, pod)
+	})
+	k.must(os.RemoveAll(pod))
+	n.gone(v)
+	n.gone(w)
+}
+
+func testKubeletBlock(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "raw"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	k.mapDevice(v, "pod-1")
+	s := n.line(v, "a line", usedByKubelet("uid-1"))
+	if l := handshake.VolumeOf(s, v.name()); l.DevicePath != device("raw") {
+		t.Errorf("line: %+v", l)
+	}
+	k.unmapDevice(v, "pod-1")
+	n.gone(v)
+}
+
+func (k fakeKubelet) mapDevice(v testVolume, pod string) {
+	k.t.Helper()
+	var record map[string]string
+	k.must(json.Unmarshal(kubeletRecord(v), &record))
+	record["specVolID"] = "pv-" + v.handle
+	data, err := json.Marshal(record)
+	k.must(err)
+	devices := filepath.Join(k.csi(), "volumeDevices")
+	k.write(filepath.Join(devices, "pv-"+v.handle, "data", "vol_data.json"), data)
+	links := filepath.Join(k.kubelet, "pods", pod, "volumeDevices", "kubernetes.io~csi")
+	k.must(os.MkdirAll(links, 0o750))
+	e := mount.Entry{FSType: "devtmpfs", Minor: 6, Root: strings.TrimPrefix(device(v.handle), "/dev"), Source: "devtmpfs"}
+	for _, path := range []string{filepath.Join(devices, "publish", "pv-"+v.handle, pod), filepath.Join(devices, "pv-"+v.handle, "dev", pod)} {
+		e.Path = path
+		k.kernel.mount(e)
+	}
+	k.must(os.Symlink(e.Path, filepath.Join(links, "pv-"+v.handle)))
+}
+
+func (k fakeKubelet) unmapDevice(v testVolume, pod string) {
+	k.t.Helper()
+	devices := filepath.Join(k.csi(), "volumeDevices")
+	k.must(os.Remove(filepath.Join(k.kubelet, "pods", pod, "volumeDevices", "kubernetes.io~csi", "pv-"+v.handle)))
+	k.kernel.umount(filepath.Join(devices, "pv-"+v.handle, "dev", pod))
+	k.kernel.umount(filepath.Join(devices, "publish", "pv-"+v.handle, pod))
+	k.must(os.RemoveAll(filepath.Join(devices, "pv-"+v.handle)))
+}
+
+func released(s *volumesv1alpha1.NodeVolumeState) bool {
+	return meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionVolumesReleased)
+}
+
+func testVolumesReleased(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.start()
+	n.state("released", released)
+	k.stage(v)
+	present := func(message string) {
+		t.Helper()
+		n.state(message, func(s *volumesv1alpha1.NodeVolumeState) bool {
+			c := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesReleased)
+			return c.Reason == volumesv1alpha1.ReasonVolumesPresent && c.Message == message
+		})
+	}
+	present("0 attached, 1 in use")
+	n.attach(v, "uid-1")
+	present("1 attached, 1 in use")
+	k.unstage(v)
+	present("1 attached, 0 in use")
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) { e.State = volumesv1alpha1.AttachmentDetaching })
+	n.looked()
+	present("1 attached, 0 in use")
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
+	n.state("released", released)
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), nil)
+	n.looked()
+	present("0 attached, 0 in use, and 1 that cannot be told")
+	k.must(os.RemoveAll(k.stageDir(v)))
+	n.state("released", released)
+}
+
+func testKubeletAway(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	k.publish(v, "pod-1")
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	n.changeEntry(v, forceAway)
+	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
+	n.looked()
+	n.line(v, "still in use", usedByKubelet("uid-1"))
+	if _, ok := n.kernel.at(filepath.Join(k.podDir(v, "pod-1"), "mount")); !ok {
+		t.Error("unmounted, which is the kubelet's to do")
+	}
+	k.unpublish(v, "pod-1")
+	n.looked()
+	n.line(v, "still staged", usedByKubelet("uid-1"))
+	k.unstage(v)
+	n.gone(v)
+	if n.kernel.shutDown() != 1 {
+		t.Errorf("shut down %d times", n.kernel.shutDown())
+	}
+}
+
+func testKubeletAwayBlock(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "raw"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	k.mapDevice(v, "pod-1")
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	n.changeEntry(v, forceAway)
+	n.line(v, "unprotected", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && l.Unprotected && l.Error != nil
+	})
+	k.unmapDevice(v, "pod-1")
+	n.gone(v)
+}
+
+func testKubeletNotAway(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	// The attachment was forced away and is gone; upstream attached the volume again and the kubelet mounted it.
+	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) {
+		forceAway(e)
+		e.DetachedTime = &e.Evidence.Time
+	})
+	n.looked()
+	k.stage(v)
+	n.line(v, "a line without an attachment", usedByKubelet(""))
+	// An ordinary detach is no reason either.
+	w := testVolume{handle: "other"}
+	n.attach(w, "uid-2")
+	k.stage(w)
+	n.line(w, "a line", usedByKubelet("uid-2"))
+	n.changeEntry(w, func(e *volumesv1alpha1.NodeAttachment) {
+		e.State = volumesv1alpha1.AttachmentDetaching
+		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased, Time: metav1.Now()}
+	})
+	n.looked()
+	a.rest()
+	if n.kernel.shutDown() > 0 {
+		t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+}
+
+func testKubeletStale(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	n.attach(v, "uid-2")
+	i := n.want(v, "data")
+	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSharedByKubelet)
+	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
+	if calls := n.driver.made(); len(calls) > 0 {
+		t.Errorf("calls: %v", calls)
+	}
+	k.unstage(v)
+	n.ready(i)
+	n.line(v, "the agent's line", func(l *volumesv1alpha1.NodeVolume) bool { return l.AttachmentUID == "uid-2" })
+}

@@ -1,0 +1,59 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// slowOwnership tells of files done as the test says, until it is told to end.
+type slowOwnership struct {
+	Mounts
+	files chan int
+}
+
+func (s slowOwnership) SetOwnership(ctx context.Context, _ string, _ int64, _ corev1.PodFSGroupChangePolicy, progress func(int)) error {
+	for {
+		select {
+		case n, more := <-s.files:
+			if !more {
+				return nil
+			}
+			progress(n)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestAChangeOfOwnershipEndsWhenItMakesNoProgress(t *testing.T) {
+	b := boundedMounts{Mounts: slowOwnership{files: make(chan int)}, timeout: 10 * time.Millisecond}
+	err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways, func(int) {})
+	if err == nil || !strings.Contains(err.Error(), "no progress") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestAChangeOfOwnershipThatGoesOnIsNotEnded(t *testing.T) {
+	s := slowOwnership{files: make(chan int)}
+	b := boundedMounts{Mounts: s, timeout: patience}
+	told := make(chan int, 1)
+	go func() {
+		s.files <- 1024
+		close(s.files)
+	}()
+	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways, func(n int) { told <- n }); err != nil {
+		t.Error(err)
+	}
+	if n := <-told; n != 1024 {
+		t.Errorf("told of %d files", n)
+	}
+}
