@@ -12,6 +12,8 @@ TOOLS := $(CACHE)/tools
 # The local cluster's programs are linked or built here; KUBEBUILDER_ASSETS, if set, spares the control plane's build.
 ASSETS := $(CACHE)/bin
 DIR ?= /tmp/hawser-local
+# Who attaches in `make test-e2e`: hawser, or upstream to compare with.
+E2E_ATTACH ?= hawser
 
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_TOOLS_VERSION)
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
@@ -42,6 +44,12 @@ manifests: ## Generate CRDs and roles into config/.
 .PHONY: test
 test: packages control-plane ## Run every test, with -race; as root nothing is left out.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
+
+.PHONY: test-e2e
+test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
+	@hack/setup-packages.sh --containers
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 20m ./test/kubelet
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules.
@@ -91,5 +99,5 @@ demo: packages programs ## Show the main job on a local cluster (root, Linux). K
 	@KEEP=$(KEEP) go run ./test/demo --dir $(DIR)-demo
 
 .PHONY: bench
-bench: packages programs ## Measure latency, requests and memory on an idle local cluster (root, Linux).
+bench: packages programs ## Measure attach and detach of many volumes against upstream; BENCH_ARGS="--part=node" measures one node (root).
 	@go run ./test/bench --dir $(DIR)-bench $(BENCH_ARGS)

@@ -24,6 +24,13 @@ func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, v
 	})
 }
 
+// AwaitsRelease says whether an intent that is deleted stays until its node has let go of the volume: every one that an agent
+// carries out, and one with a detachPolicy, which has to be there for as long as it may be needed. What is attached for the kubelet
+// alone is detached after the intent is gone.
+func AwaitsRelease(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet || intent.Spec.DetachPolicy != nil
+}
+
 // CarriedOutByAgent says whether the node's agent computes Ready: it does for every intent that it
 // stages or publishes, or has still to undo; the cluster controller does for the others.
 func CarriedOutByAgent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
