@@ -98,9 +98,14 @@ func (n *tenant) settle() {
 	}
 }
 
-// leave deletes the namespace and waits until it is gone.
+// leave deletes the namespace and waits until it is gone. The Secret goes first: the namespace controller
+// deletes in any order, and a detach may well be faster than that.
 func (n *tenant) leave() {
 	n.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.name, Name: "publish"}}
+	if err := sys.Client.Delete(limited(n.t), secret); err != nil {
+		n.t.Fatal(err)
+	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
 	if err := sys.Client.Delete(limited(n.t), ns); err != nil {
 		n.t.Fatal(err)
