@@ -7,6 +7,9 @@ package config_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -179,6 +182,40 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 		state.Annotations = map[string]string{declaredKey: "to help myself"}
 		expectForbidden(t, in.as(t, account, state.Name).Create(t.Context(), state))
 	}
+	state := newNodeState("declared-by-policy")
+	state.Annotations = map[string]string{declaredKey: volumesv1alpha1.ForgetGoneReason + "24h0m0s: gone"}
+	expectForbidden(t, in.as(t, "hawser-agent-pool", state.Name).Create(t.Context(), state.DeepCopy()))
+	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), state))
+}
+
+// testForgetGoneNodes: the manager declares in the name of its flag only where the component lets it.
+func (in installation) testForgetGoneNodes(t *testing.T) {
+	dir := t.TempDir()
+	var relative []string
+	for _, folder := range []string{"default", "forget-gone-nodes"} {
+		absolute, err := filepath.Abs(folder)
+		expectAllowed(t, err)
+		path, err := filepath.Rel(dir, absolute)
+		expectAllowed(t, err)
+		relative = append(relative, path)
+	}
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative[0], relative[1])
+	expectAllowed(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+
+	state := newNodeState("forgotten-gone")
+	state.Annotations = map[string]string{declaredKey: volumesv1alpha1.ForgetGoneReason + "24h0m0s: gone"}
+	manager := in.as(t, managerAccount)
+	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()), "the verb declare on nodevolumestates.volumes.hawser.io")
+	if all := in.kubectl(t, "kustomize", dir); !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
+		t.Error("the component does not set the manager's flag")
+	}
+	in.kubectl(t, "apply", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
+	defer in.kubectl(t, "delete", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
+	eventually(t, "the manager may declare in the name of its flag", func(ctx context.Context) bool {
+		return manager.Create(ctx, state.DeepCopy()) == nil
+	})
+	state.Name, state.Annotations[declaredKey] = "forgotten-for-no-reason", "to help myself"
+	expectForbidden(t, manager.Create(t.Context(), state))
 }
 
 // namespaceAdmin acts for somebody who administers a namespace.

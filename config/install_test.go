@@ -59,6 +59,7 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("config/samples is accepted", in.testSamples)
 	t.Run("roles allow what is needed and no more", in.testRoles)
 	t.Run("an attachment is declared released by who may", in.testDeclared)
+	t.Run("the manager forgets nodes that are gone only where it is let", in.testForgetGoneNodes)
 	// From here on accounts are granted more, so that what stops them is a policy.
 	t.Run("a held attachment is not deleted", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)

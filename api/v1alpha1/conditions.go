@@ -24,6 +24,10 @@ const (
 	// declare on nodevolumestates. It is taken off once nothing on the node speaks of that UID.
 	DeclaredReleasedPrefix = "declared-released.volumes.hawser.io/"
 
+	// ForgetGoneReason begins the value of a declaration that the manager makes in the name of the administrator who set that flag. An
+	// admission policy lets it make no other.
+	ForgetGoneReason = "--forget-gone-nodes-after="
+
 	// HoldAnnotation on a VolumeAttachment says that an intent counts on it; the value is the
 	// time at which the hold was set, in RFC 3339. An admission policy refuses to delete what is held.
 	HoldAnnotation = "volumes.hawser.io/hold"

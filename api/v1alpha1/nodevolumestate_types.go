@@ -161,6 +161,11 @@ type NodeVolumeStateSpec struct {
 	// unready is for how long the Node was watched not being Ready, while the forced detach of a volume waits for that.
 	// +optional
 	Unready *UnreadyObservation `json:"unready,omitempty"`
+
+	// gone is for how long the Node was watched not being there, while it is waited for to forget what was forced away from it.
+	// Only where the manager runs with --forget-gone-nodes-after.
+	// +optional
+	Gone *GoneObservation `json:"gone,omitempty"`
 }
 
 // IntentReference names one intent.

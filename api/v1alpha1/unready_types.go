@@ -16,3 +16,13 @@ type UnreadyObservation struct {
 	// observed is the sum of the times between looks that succeeded, each on the monotonic clock of a controller.
 	Observed metav1.Duration `json:"observed"`
 }
+
+// GoneObservation is for how long a Node was watched not being there, its agent silent, on the monotonic clocks of the managers
+// that watched. A Node that registers again, and an agent that is heard again, void it.
+type GoneObservation struct {
+	// lastWord identifies the last renewal of the agent's Lease. It is only compared with another one.
+	// +optional
+	LastWord string `json:"lastWord,omitempty"`
+	// observed time of absence.
+	Observed metav1.Duration `json:"observed"`
+}

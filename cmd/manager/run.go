@@ -35,6 +35,7 @@ type options struct {
 	attachMode    string
 	podIntents    string
 	forceDetach   time.Duration
+	forgetGone    time.Duration
 	endpoints     verify.Endpoints
 	verifyPeriod  time.Duration
 	leaderElectNS string
@@ -51,6 +52,9 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.podIntents, "pod-intents", "auto", "write intents for the volumes of pods: true, false, or auto, which is true in Replace")
 	flags.DurationVar(&o.forceDetach, "pod-force-detach-after", 0,
 		"detach a pod's volume by force from a node that has not been Ready for this long (1m to 720h); 0 for never. Beware: what the node had not written yet is lost")
+	flags.DurationVar(&o.forgetGone, "forget-gone-nodes-after", 0,
+		"declare released what was forced away from a Node that has been gone for this long (at least 1h); 0 for never. Beware: the machine must not "+
+			"come back under that name with the volume still mounted. Takes the role of config/forget-gone-nodes")
 	o.endpoints = verify.Endpoints{}
 	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a driver's controller service that can be reached, to compare with what it "+
 		"says is published; may be repeated")
@@ -88,13 +92,19 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
+// leastForgetGone is longer than a machine takes to be installed anew and a Node to be registered again by hand.
+const leastForgetGone = time.Hour
+
 // controllers are the options of the controllers that the flags ask for.
 func (o options) controllers() (controller.Options, error) {
-	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
+	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach, ForgetGoneNodesAfter: o.forgetGone,
 		Endpoints: o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
 		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s", o.attachMode, controller.Coexist, controller.Replace)
+	}
+	if o.forgetGone != 0 && o.forgetGone < leastForgetGone {
+		return options, fmt.Errorf("--forget-gone-nodes-after=%s: must be 0 or at least %s", o.forgetGone, leastForgetGone)
 	}
 	switch o.podIntents {
 	case "auto":

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/hawser-io/hawser/internal/controller"
 )
@@ -29,14 +30,7 @@ func TestPodsGetIntentsInReplaceAndNeverLackThemThere(t *testing.T) {
 		{name: "neither true nor false", args: []string{"--pod-intents=yes"}, refused: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var o options
-			flags := flag.NewFlagSet("manager", flag.ContinueOnError)
-			flags.SetOutput(io.Discard)
-			o.addFlags(flags)
-			if err := flags.Parse(test.args); err != nil {
-				t.Fatal(err)
-			}
-			got, err := o.controllers()
+			got, err := controllersOf(t, test.args)
 			if test.refused != (err != nil) {
 				t.Fatalf("refused is %t: %v", err != nil, err)
 			}
@@ -45,4 +39,29 @@ func TestPodsGetIntentsInReplaceAndNeverLackThemThere(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestNodesThatAreGoneAreForgottenOnlyAfterLong(t *testing.T) {
+	for value, want := range map[string]time.Duration{"": 0, "0": 0, "1h": time.Hour, "24h": 24 * time.Hour, "59m": -1, "-24h": -1} {
+		var args []string
+		if value != "" {
+			args = []string{"--forget-gone-nodes-after=" + value}
+		}
+		got, err := controllersOf(t, args)
+		if refused := want < 0; refused != (err != nil) || !refused && got.ForgetGoneNodesAfter != want {
+			t.Errorf("%v: %s, %v", args, got.ForgetGoneNodesAfter, err)
+		}
+	}
+}
+
+func controllersOf(t *testing.T, args []string) (controller.Options, error) {
+	t.Helper()
+	var o options
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o.addFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o.controllers()
 }

@@ -45,6 +45,8 @@ type Options struct {
 	PodIntents bool
 	// ForceDetachAfter goes into the detachPolicy of pod intents; 0 for none: time alone never forces a detach.
 	ForceDetachAfter time.Duration
+	// ForgetGoneNodesAfter is when what was forced away from a Node that is gone is declared released; 0 is never.
+	ForgetGoneNodesAfter time.Duration
 	// Endpoints of drivers' controller services, which are asked every VerifyPeriod what they have published; 0 is never.
 	Endpoints    verify.Endpoints
 	VerifyPeriod time.Duration
@@ -67,7 +69,10 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	}{
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reporter: reporter},
 		"claim":  &claim.Controller{Client: mgr.GetClient()},
-		"node":   &node.Controller{Client: mgr.GetClient(), Tracker: tracker, Writer: writer, Replace: replace},
+		"node": &node.Controller{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer, Replace: replace,
+			Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
+		},
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Tracker: tracker, Events: events, Clock: o.Clock,

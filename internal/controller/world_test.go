@@ -148,6 +148,8 @@ type managerOptions struct {
 	podIntents bool
 	// forceDetachAfter of pod intents.
 	forceDetachAfter time.Duration
+	// forgetGoneAfter is the policy for Nodes that are gone.
+	forgetGoneAfter time.Duration
 	// metrics that the manager tells go here, if anywhere.
 	metrics prometheus.Registerer
 }
@@ -178,7 +180,7 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *counter, stop 
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := controller.Register(ctx, mgr, controller.Options{
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
-		ForceDetachAfter: o.forceDetachAfter, Clock: o.clock,
+		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter, Clock: o.clock,
 	}); err != nil {
 		t.Fatalf("registering: %v", err)
 	}

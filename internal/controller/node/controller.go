@@ -17,6 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,8 +45,17 @@ type Controller struct {
 	Client  client.Client
 	Tracker *liveness.Tracker
 	Writer  *nodestate.Writer
+	// Reader reads live.
+	Reader client.Reader
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
 	// Replace: every attachment is Hawser's to detach, held or not.
 	Replace bool
+	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is declared
+	// released. Zero is never.
+	ForgetAfter time.Duration
+
+	absences absences
 }
 
 // Register adds the controller to the manager.
@@ -52,6 +64,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
+		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment), builder.WithPredicates(comingAndGoing)).
 		Watches(&coordinationv1.Lease{}, c.Tracker.Handler()).
@@ -66,6 +79,11 @@ var stateChanged = predicate.Funcs{
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after)
 	},
+}
+
+// registered hears of each Node that comes, also of one that is gone again when its turn comes.
+func (c *Controller) registered(_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	c.absences.registered(e.Object.GetName())
 }
 
 func ofAttachment(_ context.Context, o client.Object) []reconcile.Request {
@@ -86,17 +104,31 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the state of node %s: %w", req.Name, err)
 	}
-	silent := never
-	if !node {
-		if silent, err = c.remove(ctx, nvs); err != nil {
+	var wait time.Duration
+	for _, step := range c.steps(node) {
+		again, err := step(ctx, nvs)
+		if err != nil {
 			return reconcile.Result{}, err
 		}
+		wait = sooner(wait, again)
 	}
-	wait, err := c.watchOver(ctx, nvs)
-	if wait == never {
-		wait = silent
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// steps of a pass, each of which returns when to look again.
+func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	if node {
+		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.watchOver}
 	}
-	return reconcile.Result{RequeueAfter: wait}, err
+	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.forgetGone, c.watchOver}
+}
+
+// sooner of two waits.
+func sooner(a, b time.Duration) time.Duration {
+	if a == never || b != never && b < a {
+		return b
+	}
+	return a
 }
 
 func (c *Controller) nodeExists(ctx context.Context, name string) (bool, error) {

@@ -52,16 +52,24 @@ func (c *Controller) create(ctx context.Context, name string, node bool) error {
 
 // held says whether an attachment that Hawser counts on, or has to detach, is left on the node.
 func (c *Controller) held(ctx context.Context, node string) (bool, error) {
-	list := &storagev1.VolumeAttachmentList{}
-	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: node}); err != nil {
-		return false, fmt.Errorf("listing the attachments of node %s: %w", node, err)
+	attachments, err := c.attachments(ctx, node)
+	if err != nil {
+		return false, err
 	}
-	for i := range list.Items {
-		if _, ok := list.Items[i].Annotations[volumesv1alpha1.HoldAnnotation]; ok || c.Replace {
+	for i := range attachments {
+		if _, ok := attachments[i].Annotations[volumesv1alpha1.HoldAnnotation]; ok || c.Replace {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+func (c *Controller) attachments(ctx context.Context, node string) ([]storagev1.VolumeAttachment, error) {
+	list := &storagev1.VolumeAttachmentList{}
+	if err := c.Client.List(ctx, list, client.MatchingFields{index.Node: node}); err != nil {
+		return nil, fmt.Errorf("listing the attachments of node %s: %w", node, err)
+	}
+	return list.Items, nil
 }
 
 // remove lets the state of a Node that is gone go too, once nothing is attached or in use there. It returns when to look

@@ -1,0 +1,78 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+func TestOnlyWatchedAbsenceCounts(t *testing.T) {
+	const plan = time.Hour
+	start := time.Now()
+	type step struct {
+		// after the start something happens: a look with this last word, unless it is one of the two others.
+		after              time.Duration
+		word               string
+		missed, registered bool
+		want               time.Duration
+	}
+	for _, test := range []struct {
+		name       string
+		checkpoint *volumesv1alpha1.GoneObservation
+		steps      []step
+	}{
+		{"two looks in time", nil, []step{{after: 0}, {after: plan, want: plan}, {after: 2 * plan, want: 2 * plan}}},
+		{"who comes late has watched one plan", nil, []step{{after: 0}, {after: 9 * plan, want: plan}}},
+		{"a clock that goes back takes nothing off", nil, []step{{after: plan}, {after: 0}, {after: plan, want: plan}}},
+		{"an agent that is heard voids it", nil, []step{{after: 0, word: "a"}, {after: plan, word: "a", want: plan}, {after: 2 * plan, word: "b"}, {after: 3 * plan, word: "b", want: plan}}},
+		{"a look that failed ends a stretch", nil, []step{{after: 0}, {after: plan, want: plan}, {after: plan, missed: true}, {after: 2 * plan, want: plan}}},
+		{"a Node that registered for a moment voids it", nil, []step{{after: 0}, {after: plan, want: plan}, {after: plan, registered: true}, {after: 2 * plan}}},
+		{"what an earlier process watched goes on", &volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			[]step{{after: 0, word: "a", want: 3 * plan}, {after: plan, word: "a", want: 4 * plan}}},
+		{"what it watched of another silence does not", &volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			[]step{{after: 0, word: "b"}}},
+		{"nor what it watched before the Node registered", &volumesv1alpha1.GoneObservation{Observed: metav1.Duration{Duration: 3 * plan}},
+			[]step{{registered: true}, {after: 0}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var a absences
+			for i, s := range test.steps {
+				switch {
+				case s.missed:
+					a.missed("n")
+				case s.registered:
+					a.registered("n")
+				default:
+					got := a.look("n", s.word, test.checkpoint, plan, start.Add(s.after))
+					if got.Observed.Duration != s.want || got.LastWord != s.word {
+						t.Errorf("step %d: %v, want %s", i, got, s.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestTheNextLookIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
+	var a absences
+	now := time.Now()
+	if due := a.due("n", time.Hour, now); due != 0 {
+		t.Errorf("the first look is due in %s", due)
+	}
+	a.look("n", "", nil, time.Hour, now)
+	if due := a.due("n", time.Hour, now.Add(time.Minute)); due != 59*time.Minute {
+		t.Errorf("the next look is due in %s", due)
+	}
+	a.missed("n")
+	if due := a.due("n", time.Hour, now.Add(time.Minute)); due != 0 {
+		t.Errorf("after a look that failed the next is due in %s", due)
+	}
+}
