@@ -151,6 +151,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectUnlistChanges, kubeletWorld, I2},
 		{effectLookAgain, kubeletWorld, I2},
 		{effectLookAfter, kubeletWorld, I2},
+		{effectMissing, kubeletUnregisteredWorld, I2},
 		{effectDeclaredUID, declareWorld, I2},
 		{effectCollectCAS, collectWorld, I3},
 		{effectCollectFenced, collectWorld, I3},

@@ -14,11 +14,12 @@ func (p Protocol) MayListAttached(n Node) Guard {
 // MayUnlistAttached says whether the volume may be taken out of the Node's volumesAttached, at the version of the
 // Node. The caller has read n before the Node. The write goes out as a change also where the Node did not list the
 // volume, because it voids what was decided on an earlier version. A kubelet lists in use what its pods merely wait for; where
-// the volume is not listed as attached, it cannot have begun to use it since it was taken out.
+// the volume is not listed as attached, it cannot have begun to use it since it was taken out. Of a Node that was deleted
+// nothing of that is known; its kubelet may be about to mount, until it is restarted and registers anew.
 func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching),
-		p.refuse(GuardKubeletReleased, !k.InUse || !k.Attached || n.Entry.Forced),
+		p.refuse(GuardKubeletReleased, !k.Missing && (!k.InUse || !k.Attached) || n.Entry.Forced),
 	)
 }
 
@@ -26,7 +27,7 @@ func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
 // asked to look, after it was forced away; otherwise it may be, once it was taken out. k is what the Node listed at the version at which
 // it was taken out: a kubelet that uses the volume, as it may after a forced detach, could go on to a call that it was about to make.
 func (p Protocol) MayNoteUnlisted(k KubeletLists) Guard {
-	return p.refuse(GuardKubeletReleased, !k.InUse)
+	return p.refuse(GuardKubeletReleased, !k.InUse && !k.Missing)
 }
 
 // MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet that was

@@ -23,7 +23,10 @@ func (st *stepper) kubeletActs(n int) {
 		}
 		st.emit(act{kind: kind, node: uint8(n)}, s)
 	}
-	if !k.inUse {
+	if st.unregisters {
+		st.registration(n)
+	}
+	if !k.inUse && !k.missing {
 		with(actKubeletInUse, true, func(h *nodeState) { h.kubelet.inUse = true })
 	}
 	if k.inUse && k.verified == 0 && h.call == 0 && h.hold.kind == holdNone {
@@ -45,7 +48,7 @@ func (st *stepper) kubeletActs(n int) {
 	if h.call == 0 && (h.hold.kind != holdNone || h.rec.uid != 0) {
 		with(actKubeletUnmounts, false, func(h *nodeState) { h.hold, h.rec, h.kubelet.verified = hold{}, record{}, 0 })
 	}
-	if k.verified != 0 || k.inUse && (h.hold.kind != holdNone || h.call != 0) {
+	if !k.missing && (k.verified != 0 || k.inUse && (h.hold.kind != holdNone || h.call != 0)) {
 		s := st.from
 		s.node[n].kubelet.verified = 0
 		if h.hold.kind != holdNone || h.call != 0 {
@@ -54,6 +57,21 @@ func (st *stepper) kubeletActs(n int) {
 		st.wroteNode(&s)
 		st.fault(act{kind: actKubeletRestarts, node: uint8(n)}, s)
 	}
+}
+
+// registration: the Node is deleted, with all that it lists, under a kubelet that goes on; a kubelet that is restarted registers anew.
+func (st *stepper) registration(n int) {
+	s := st.from
+	k := &s.node[n].kubelet
+	if k.missing {
+		*k = kubeletState{looking: k.looking, saw: k.saw}
+		st.wroteNode(&s)
+		st.emit(act{kind: actNodeRegistered, node: uint8(n)}, s)
+		return
+	}
+	k.missing, k.inUse, k.listed = true, false, false
+	st.wroteNode(&s)
+	st.fault(act{kind: actNodeDeleted, node: uint8(n)}, s)
 }
 
 // observerActs: the agent reads the state, looks at the host and then reports at the version that it read.
@@ -86,11 +104,13 @@ func (st *stepper) observerActs(n int) {
 	st.emit(act{kind: actReportLook, node: uint8(n)}, s)
 }
 
-func (k kubeletState) view() KubeletLists { return KubeletLists{Attached: k.listed, InUse: k.inUse} }
+func (st *stepper) lists(k kubeletState) KubeletLists {
+	return KubeletLists{Attached: k.listed, InUse: k.inUse, Missing: k.missing && st.without != effectMissing}
+}
 
 // beginListing reads the Node; its version is what the list is written at.
 func (st *stepper) beginListing(i, n int) {
-	if st.from.node[n].kubelet.listed {
+	if k := st.from.node[n].kubelet; k.listed || k.missing {
 		return
 	}
 	s := st.from
@@ -101,12 +121,12 @@ func (st *stepper) beginListing(i, n int) {
 // unlist: Detaching stands, then the Node is read and written.
 func (st *stepper) unlist(i, n int) {
 	h := &st.from.node[n]
-	if st.rules.MayUnlistAttached(h.view(), h.kubelet.view()) != GuardNone {
+	if st.rules.MayUnlistAttached(h.view(), st.lists(h.kubelet)) != GuardNone {
 		return
 	}
 	s := st.from
 	s.leader[i] = leader{pc: unlisted, node: uint8(n), uid: h.entry.uid}
-	if h.entry.forced && st.rules.MayNoteUnlisted(h.kubelet.view()) != GuardNone {
+	if h.entry.forced && st.rules.MayNoteUnlisted(st.lists(h.kubelet)) != GuardNone {
 		s.leader[i].pc = awaiting
 	}
 	if st.without == effectUnlist {
@@ -114,7 +134,7 @@ func (st *stepper) unlist(i, n int) {
 		return
 	}
 	s.node[n].kubelet.listed = false
-	if h.kubelet.listed || st.without != effectUnlistChanges {
+	if h.kubelet.listed || st.without != effectUnlistChanges && !h.kubelet.missing {
 		st.wroteNode(&s)
 	}
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)

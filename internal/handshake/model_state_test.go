@@ -179,6 +179,8 @@ type intentState struct {
 
 // kubeletState is the Node object and the kubelet's memory (only in worlds where the kubelet publishes).
 type kubeletState struct {
+	// missing: there is no Node.
+	missing       bool
 	listed, inUse bool
 	// verified is the UID of the attachment that the kubelet has seen attached.
 	verified uint8

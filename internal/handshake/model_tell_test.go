@@ -94,6 +94,8 @@ const (
 	actKubeletCalls
 	actKubeletUnmounts
 	actKubeletRestarts
+	actNodeDeleted
+	actNodeRegistered
 	actLook
 	actReportLook
 )
@@ -174,6 +176,8 @@ var words = map[actKind]string{
 	actKubeletVerifies:  "kubelet {N} reads that the volume is attached ({K})",
 	actKubeletCalls:     "kubelet {N} calls the driver to stage",
 	actKubeletUnmounts:  "kubelet {N} unstages",
+	actNodeDeleted:      "the Node of {N} is deleted",
+	actNodeRegistered:   "kubelet {N} restarts and registers its Node again",
 	actKubeletRestarts:  "kubelet {N} restarts and forgets the volume ({K})",
 	actLook:             "agent {N} reads {S} and looks at its mount table",
 	actReportLook:       "agent {N} reports what it saw: {S}",

@@ -36,6 +36,8 @@ type world struct {
 	intents bool
 	// kubelet: the kubelet mounts, and the agent only looks.
 	kubelet bool
+	// unregisters: the Node may be deleted while its kubelet goes on.
+	unregisters bool
 	// declare: an administrator declares attachments released, also wrongly.
 	declare bool
 	// unreported: in the beginning the agents have not reported under the UIDs of the NodeVolumeStates.
@@ -77,6 +79,7 @@ const (
 	effectUnlist        effect = "unlisting before the delete"
 	effectUnlistChanges effect = "unlisting is a change"
 	effectLookAgain     effect = "agent looks again after the unlisting"
+	effectMissing       effect = "a Node that is not there may list anything"
 	effectLookAfter     effect = "agent looks after it has read"
 	effectUnstageAgain  effect = "unstage again after an unknown end"
 	effectDeclaredUID   effect = "a declaration speaks of one UID"

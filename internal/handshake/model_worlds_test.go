@@ -33,7 +33,10 @@ var (
 		crash: true, late: true, reboot: true, force: true, intents: true, lost: true,
 	}
 
-	kubeletWorld      = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2, cuts: true, kubelet: true}
+	kubeletWorld             = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2, cuts: true, kubelet: true}
+	kubeletUnregisteredWorld = world{
+		name: "one node, the kubelet publishes, its Node is deleted", nodes: 1, leaders: 1, cuts: true, kubelet: true, force: true, unregisters: true,
+	}
 	kubeletForceWorld = world{name: "one node, the kubelet publishes, forced detaches", nodes: 1, leaders: 2, cuts: true, kubelet: true, force: true}
 
 	sharedWorld    = world{name: "two nodes, shared volume", nodes: 2, leaders: 2, cuts: true, force: true}
@@ -56,7 +59,7 @@ var (
 	}
 
 	smallWorlds = append([]world{
-		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld, exclusiveWorld, strangerWorld,
+		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld,
 	}, smallDeclareWorlds...)
 	bigWorlds = append([]world{sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
 )

@@ -172,6 +172,7 @@ func TestUnderTheKubelet(t *testing.T) {
 		{"nothing is unlisted before Detaching stands", p.MayUnlistAttached(attachedN, KubeletLists{}), GuardDetachingStands},
 		{"nor while the kubelet uses it", p.MayUnlistAttached(detachN, KubeletLists{Attached: true, InUse: true}), GuardKubeletReleased},
 		{"then it is", p.MayUnlistAttached(detachN, KubeletLists{Attached: true}), GuardNone},
+		{"but not while nobody knows, because there is no Node", p.MayUnlistAttached(detachN, KubeletLists{Missing: true}), GuardKubeletReleased},
 		{"a delete waits for the agent's look", p.MayDeleteUnderKubelet(detachN, liveU1), GuardAgentLooked},
 		{"and may then be sent", p.MayDeleteUnderKubelet(looked, liveU1), GuardNone},
 		{
@@ -236,6 +237,7 @@ func TestAForcedDetachFromAKubelet(t *testing.T) {
 		{"meanwhile the name is held", p.MayDeleteUnderKubelet(releasedN, liveU1), GuardNameHeld},
 		{"then it may be deleted", p.MayDeleteUnderKubelet(releasedN, held), GuardNone},
 		{"nobody is asked to look while the kubelet uses it", p.MayNoteUnlisted(KubeletLists{InUse: true}), GuardKubeletReleased},
+		{"nor while there is no Node", p.MayNoteUnlisted(KubeletLists{Missing: true}), GuardKubeletReleased},
 		{"but after that", p.MayNoteUnlisted(KubeletLists{}), GuardNone},
 		{"a declaration waits for no look", p.MayFreeName(declare(releasedN, "u1"), nameOnly), GuardNone},
 		{"an entry that waits for one makes no place", p.MayMarkDetaching(with(releasedN, func(n *Node) { n.Entry.Detached = true }), "u2", true), GuardOneAttachment},

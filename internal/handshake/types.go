@@ -168,4 +168,6 @@ type KubeletLists struct {
 	Attached bool
 	// InUse: the Node's volumesInUse, which the kubelet writes.
 	InUse bool
+	// Missing: there is no Node. It may have listed anything when it was deleted, and its kubelet may go on.
+	Missing bool
 }

@@ -224,9 +224,9 @@ func lost(n *Node) bool {
 }
 
 // markDetaching on the agent's release or, failing that, on evidence; otherwise it is waited for. What the kubelet lists as in
-// use is not marked: it could not be unlisted, and Detaching is final.
+// use, or may have listed on a Node that is gone, is not marked: it could not be unlisted, and Detaching is final.
 func markDetaching(f *Facts, p handshake.Protocol, n *Node, uid types.UID) []Step {
-	if f.Replace && n.Lists.InUse && !n.evident(uid) {
+	if f.Replace && (n.Lists.InUse || n.Lists.Missing) && !n.evident(uid) {
 		return nil
 	}
 	for _, evidence := range []bool{n.declared(uid), true} {

@@ -40,6 +40,7 @@ func (c *Controller) gatherLists(ctx context.Context, f *Facts, n *Node) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading node %s: %w", n.Name, err)
 		}
+		n.Lists.Missing = true
 		return nil
 	}
 	n.Managed = managed(node)

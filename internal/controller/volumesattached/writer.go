@@ -69,7 +69,7 @@ func (w *Writer) List(ctx context.Context, node, volumeName string) (Result, err
 }
 
 // Unlist takes the volume, for which Detaching must stand, out of the node's volumesAttached, unless the kubelet still uses
-// it. Where there is no such Node there is nothing to do.
+// it or there is no such Node, of which nobody knows. What is forced is taken for done there.
 func (w *Writer) Unlist(ctx context.Context, node, volumeName string) (Result, error) {
 	return w.do(ctx, node, &request{volumeName: volumeName})
 }
@@ -130,6 +130,7 @@ func (w *Writer) decide(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 	exists := node.UID != ""
 	for _, r := range group {
 		state, lists := handshake.NodeOf(nvs, r.volumeName), listsOf(node, r.volumeName)
+		lists.Missing = !exists
 		r.result = Result{Lists: lists}
 		if r.list {
 			r.result.Guard = w.Protocol.MayListAttached(state)

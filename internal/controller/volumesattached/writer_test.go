@@ -165,12 +165,17 @@ func TestUnlistingIsAChangeAlsoOfWhatWasNotListed(t *testing.T) {
 	}
 }
 
-func TestThereIsNothingToUnlistWithoutANode(t *testing.T) {
-	w, c := writer(t, nil, nil, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
+func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
+	forced := entry("forced", volumesv1alpha1.AttachmentDetaching)
+	forced.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceNodeGone}
+	w, c := writer(t, nil, nil, nil, entry("vol", volumesv1alpha1.AttachmentDetaching), forced)
 	if err := c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardNone {
+	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardKubeletReleased || !r.Lists.Missing {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := w.Unlist(t.Context(), name, "forced"); err != nil || r.Guard != handshake.GuardNone {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
