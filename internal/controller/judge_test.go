@@ -122,6 +122,11 @@ func (s *witness) story(ctx context.Context) []happening {
 			s.Fatalf("the witness did not see its %T", o)
 		}
 	}
+	return s.seenSoFar()
+}
+
+// seenSoFar is what the witness knows already, in order.
+func (s *witness) seenSoFar() []happening {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	story := slices.Clone(s.seen)

@@ -157,6 +157,16 @@ type managerOptions struct {
 // manage runs a manager until the test ends or stop is called, which waits for it.
 func (w *world) manage(t *testing.T, o managerOptions) (requests *counter, stop func()) {
 	t.Helper()
+	requests, filled, stop := w.start(t, o)
+	if !filled(t.Context()) {
+		t.Fatal("the cache did not fill")
+	}
+	return requests, stop
+}
+
+// start runs a manager as manage does, and leaves it to the caller to wait until its cache is filled.
+func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled func(context.Context) bool, stop func()) {
+	t.Helper()
 	if o.clock == nil {
 		o.clock = clock.RealClock{}
 	}
@@ -198,10 +208,7 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *counter, stop 
 		}
 	})
 	t.Cleanup(stop)
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		t.Fatal("the cache did not fill")
-	}
-	return requests, stop
+	return requests, mgr.GetCache().WaitForCacheSync, stop
 }
 
 // node makes a Node with the driver on it, and an agent.

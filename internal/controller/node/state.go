@@ -88,7 +88,8 @@ func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 	}
 	if nvs.DeletionTimestamp.IsZero() {
 		err := c.Client.Delete(ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)})
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		// Also after a conflict: what another one wrote may be nothing that wakes us.
+		if client.IgnoreNotFound(err) != nil {
 			return never, fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)
 		}
 		return never, nil

@@ -1,0 +1,68 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hawser-io/hawser/internal/controller"
+)
+
+// somebodyElseWhoWritesFirstIsGotOver: an exclusive volume comes to one node, to another, and away, and then the nodes go.
+func somebodyElseWhoWritesFirstIsGotOver(t *testing.T, w *world, mode controller.AttachMode) {
+	name := "rival-" + strings.ToLower(string(mode))
+	from, to := name+"-a", name+"-b"
+	agents := []*agent{w.managedNode(t, from), w.managedNode(t, to)}
+	witness := w.witness(t, name+"-sentinel")
+	r := newRivals(2)
+	requests, stop := w.manage(t, managerOptions{attachMode: mode, transport: r.transport})
+	defer stop()
+	t.Cleanup(func() {
+		_, what := requests.writes()
+		t.Logf("requests %s, refused %v", what, r.refused)
+	})
+	writes := []string{"POST leases", "PUT leases", "POST volumeattachments", "DELETE volumeattachments", "PUT nodevolumestates", "DELETE nodevolumestates"}
+	if mode == controller.Replace {
+		w.podCycle(t, name, from, to)
+		writes = append(writes, "POST volumeattachmentintents", "PATCH nodes/status")
+	} else {
+		w.cycle(t, name, from, to)
+	}
+	for i, node := range []string{from, to} {
+		agents[i].stop()
+		w.delete(t, nodeNamed(node))
+		gone(t, w, stateOf(node))
+	}
+	r.expect(t, writes...)
+	// Some thirty writes are due, and each may have to be made three times.
+	if n, what := requests.writes(); n > 120 {
+		t.Errorf("%d writes: %s", n, what)
+	}
+	stop()
+	for _, wrong := range judge(witness.story(t.Context())) {
+		t.Error(wrong)
+	}
+}
+
+// podCycle brings a volume to a pod on one node, then to one of the same name on another, and away.
+func (w *world) podCycle(t *testing.T, name, from, to string) {
+	t.Helper()
+	w.volume(t, name, volumeOptions{})
+	first := w.want(t, controller.Replace, name, name, from)
+	first.comes(t)
+	w.kubeletUses(t, from, name)
+	first.drop(t)
+	second := w.want(t, controller.Replace, name, name, to)
+	w.podIntents(t, second.pod, name)
+	w.kubeletUses(t, from)
+	second.comes(t)
+	first.leaves(t)
+	second.drop(t)
+	second.leaves(t)
+	w.podIntents(t, first.pod)
+	w.podIntents(t, second.pod)
+}
