@@ -98,6 +98,10 @@ local-down: programs ## Stop that cluster.
 demo: packages programs ## Show the main job on a local cluster (root, Linux). KEEP=1 leaves it running.
 	@KEEP=$(KEEP) go run ./test/demo --dir $(DIR)-demo
 
+.PHONY: soak
+soak: packages control-plane ## Random wishes and random trouble for MINUTES in each mode (root, Linux). SEED repeats one, MODE is Coexist or Replace.
+	@KEEP=$(KEEP) go run ./test/soak --dir $(DIR)-soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE))
+
 .PHONY: bench
 bench: packages programs ## Measure attach and detach of many volumes against upstream; BENCH_ARGS="--part=node" measures one node (root).
 	@go run ./test/bench --dir $(DIR)-bench $(BENCH_ARGS)

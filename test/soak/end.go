@@ -9,10 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -185,27 +183,6 @@ func (s *soak) disk() error {
 		}
 	}
 	return errors.Join(append(wrong, err, err2)...)
-}
-
-// raced says what the race detector found, or who panicked: it stands in the logs of the programs.
-func raced(dir string) []string {
-	logs, err := filepath.Glob(filepath.Join(dir, "logs", "*.log"))
-	if err != nil || len(logs) == 0 {
-		return []string{fmt.Sprintf("no logs of the programs: %v", err)}
-	}
-	var found []string
-	for _, log := range logs {
-		content, err := os.ReadFile(log)
-		if err != nil {
-			found = append(found, err.Error())
-		}
-		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "Observed a panic"} {
-			if i := strings.Index(string(content), bad); i >= 0 {
-				found = append(found, log+": "+string(content[i:min(len(content), i+4000)]))
-			}
-		}
-	}
-	return found
 }
 
 // stopAll ends every process and leaves the folder.

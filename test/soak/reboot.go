@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -25,7 +27,29 @@ func (l *loss) rebootNode(ctx context.Context) error {
 	if err := kill(l.sys.Dir, system.NodeDriver(l.node)); err != nil {
 		return err
 	}
-	mounts, err := system.MountsBelow(filepath.Join(l.sys.Dir, "nodes", l.node))
+	if err := clearAway(filepath.Join(l.sys.Dir, "nodes", l.node), filepath.Join(l.sys.BackingDir(), "nodes", l.node)); err != nil {
+		return err
+	}
+	if err := ledger.NoteReboot(l.sys.BackingDir(), l.node); err != nil {
+		return err
+	}
+	return l.sys.StartAgain(ctx, system.NodeDriver(l.node))
+}
+
+// takeDown ends what an earlier soak left in its folder, and removes the folder.
+func takeDown(ctx context.Context, sys *system.System) error {
+	if _, err := os.Stat(sys.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := errors.Join(stopAll(sys), clearAway(sys.Dir, sys.Dir)); err != nil {
+		return err
+	}
+	return sys.Down(ctx)
+}
+
+// clearAway unmounts everything below one folder, and detaches the devices of what is stored below the other.
+func clearAway(mountedBelow, storedBelow string) error {
+	mounts, err := system.MountsBelow(mountedBelow)
 	if err != nil {
 		return err
 	}
@@ -38,16 +62,12 @@ func (l *loss) rebootNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := filepath.Join(l.sys.BackingDir(), "nodes", l.node) + "/"
 	for _, d := range devices {
-		if strings.HasPrefix(d.Backing, own) {
+		if strings.HasPrefix(d.Backing, storedBelow+"/") {
 			if err := d.Detach(); err != nil {
 				return fmt.Errorf("detaching %s: %w", d.Path, err)
 			}
 		}
 	}
-	if err := ledger.NoteReboot(l.sys.BackingDir(), l.node); err != nil {
-		return err
-	}
-	return l.sys.StartAgain(ctx, system.NodeDriver(l.node))
+	return nil
 }

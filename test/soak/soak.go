@@ -25,7 +25,8 @@ import (
 // from how the system fares, so that the same seed does the same again.
 type soak struct {
 	Options
-	sys    *system.System
+	sys *system.System
+	// out is the log of everything that happens.
 	out    io.Writer
 	random *rand.Rand
 	judge  *judge
@@ -40,12 +41,15 @@ type soak struct {
 	// busy are the processes and nodes that are in trouble already.
 	busy []string
 
+	// done counts what was done, by name of the action.
+	done map[string]int
+
 	mu     sync.Mutex
 	failed []error
 }
 
 func newSoak(o Options, sys *system.System, out io.Writer) (*soak, error) {
-	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), judge: newJudge(sys), hosts: map[string]*host{}}
+	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), judge: newJudge(sys), hosts: map[string]*host{}, done: map[string]int{}}
 	for i, node := range sys.Nodes {
 		h, err := newHost(s, node, uint64(i))
 		if err != nil {
@@ -60,12 +64,18 @@ func (s *soak) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...)) // progress only
 }
 
+// progress is for whoever waits.
+func (s *soak) progress(format string, args ...any) {
+	fmt.Printf("%s %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
 // fail notes what must not have happened.
 func (s *soak) fail(err error) {
 	if err == nil {
 		return
 	}
 	s.say("WRONG: %v", err)
+	s.progress("WRONG: %v", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = append(s.failed, err)
@@ -112,6 +122,7 @@ func (s *soak) run(ctx context.Context) error {
 	}
 	s.play(ctx)
 	s.say("no more trouble")
+	s.progress("no more trouble; everything is to go")
 	s.trouble.Wait()
 	s.fail(s.end(ctx))
 	stopWatching()
@@ -119,18 +130,24 @@ func (s *soak) run(ctx context.Context) error {
 	for _, h := range s.hosts {
 		h.stopKubelet()
 	}
-	for _, found := range raced(s.sys.Dir) {
+	for _, found := range s.sys.Raced() {
 		s.fail(errors.New(found))
 	}
-	if len(s.failed) > 0 {
-		return errors.Join(s.failed...)
+	return errors.Join(s.failed...)
+}
+
+// summary of what was done and judged.
+func (s *soak) summary() string {
+	total := 0
+	for _, n := range s.done {
+		total += n
 	}
-	s.say("all is well: %s", s.judge.summary())
-	return nil
+	return fmt.Sprintf("%s, %d things were done, %s, nothing was wrong and nothing is left", s.Mode, total, s.judge.summary())
 }
 
 // play does one thing after the other, for as long as there is to be trouble.
 func (s *soak) play(ctx context.Context) {
+	begin := time.Now()
 	over := time.NewTimer(time.Duration(s.Minutes * float64(time.Minute)))
 	defer over.Stop()
 	judge := time.NewTicker(15 * time.Second)
@@ -145,10 +162,12 @@ func (s *soak) play(ctx context.Context) {
 			return
 		case <-judge.C:
 			s.judge.look(s.fail)
+			s.progress("%s of %g min, %d wishes stand; %s", time.Since(begin).Round(time.Second), s.Minutes, len(s.wishes), s.judge.summary())
 			<-pause.C
 		case <-pause.C:
 		}
 		a := s.choose(actions)
+		s.done[a.name]++
 		if err := a.do(ctx); err != nil && ctx.Err() == nil {
 			// The control plane is not what is tested; but whoever reads the log wants to know.
 			s.say("could not %s: %v", a.name, err)
