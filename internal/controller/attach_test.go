@@ -95,27 +95,6 @@ func anAttachmentThatTakesLongerIsToldAfterAMoment(t *testing.T, w *world) {
 	}
 }
 
-func anAPIServerThatIsAwayIsWaitedFor(t *testing.T, w *world) {
-	requests, _ := w.manage(t, managerOptions{})
-	w.node(t, "away")
-	w.volume(t, "away", volumeOptions{})
-	w.volume(t, "away-too", volumeOptions{})
-	there := w.intent(t, "away", "away", "away")
-	until(t, w, there, "the intent is Ready", isReady)
-	requests.down.Store(true)
-	requests.reset()
-	late := w.intent(t, "away-too", "away", "away-too")
-	w.delete(t, there)
-	until(t, w, stateOf("away"), "the agent has let go", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 0 })
-	requests.down.Store(false)
-	w.attached(t, late)
-	gone(t, w, there)
-	gone(t, w, attachmentOf("away", "away"))
-	if n, what := requests.writes(); n > 40 {
-		t.Errorf("%d writes around the outage, which is no backoff: %s", n, what)
-	}
-}
-
 func aVolumeThatTheAgentCannotLetGoOfStays(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	a := w.node(t, "kept")

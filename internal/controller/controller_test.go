@@ -50,7 +50,6 @@ func TestController(t *testing.T) {
 		{"what pods use is released but not detached", whatPodsUseIsReleasedButNotDetached},
 		{"what the node lists is left to upstream", whatTheNodeListsIsLeftToUpstream},
 		{"an exclusive volume that a pod uses elsewhere is waited for", anExclusiveVolumeThatAPodUsesElsewhereIsWaitedFor},
-		{"an API server that is away is waited for", anAPIServerThatIsAwayIsWaitedFor},
 		{"a volume that the agent cannot let go of stays", aVolumeThatTheAgentCannotLetGoOfStays},
 		{"two intents on one node are released one by one", twoIntentsOnOneNodeAreReleasedOneByOne},
 		{"a manager that dies at any write is taken over from", aManagerThatDiesAtAnyWriteIsTakenOverFrom},

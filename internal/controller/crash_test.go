@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller"
 )
 
 var errDead = errors.New("the process is dead")
@@ -81,6 +82,12 @@ func (f *fuse) client(cfg *rest.Config, o client.Options) (client.Client, error)
 			}
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err := f.burn(fmt.Sprintf("patching %s of %T", sub, o)); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
 	}), nil
 }
 
@@ -89,23 +96,50 @@ func (f *fuse) client(cfg *rest.Config, o client.Options) (client.Client, error)
 func aManagerThatDiesAtAnyWriteIsTakenOverFrom(t *testing.T, w *world) {
 	w.node(t, "crash-a")
 	w.node(t, "crash-b")
+	w.crash(t, managerOptions{}, func(name string) { w.cycle(t, name, "crash-a", "crash-b") })
+}
+
+// aManagerThatDiesAtAnyWriteForPodsIsTakenOverFrom does so with a volume that a pod wants and its kubelet uses.
+func aManagerThatDiesAtAnyWriteForPodsIsTakenOverFrom(t *testing.T, w *world) {
+	w.managedNode(t, "crash")
+	witness := w.witness(t, "crash-sentinel")
+	w.crash(t, replace, func(name string) {
+		w.volume(t, name, volumeOptions{})
+		x := w.want(t, controller.Replace, name, name, "crash")
+		x.comes(t)
+		w.kubeletUses(t, "crash", name)
+		x.drop(t)
+		w.kubeletUses(t, "crash")
+		x.leaves(t)
+		w.podIntents(t, x.pod)
+	})
+	for _, wrong := range judge(witness.story(t.Context())) {
+		t.Error(wrong)
+	}
+}
+
+// crash lets a manager die at its first write in a cycle, at its second in another one, and so on.
+func (w *world) crash(t *testing.T, o managerOptions, cycle func(name string)) {
+	t.Helper()
 	for writes := 0; ; writes++ {
 		name := fmt.Sprintf("crash-%d", writes)
 		f := &fuse{left: writes, dead: make(chan struct{})}
-		_, stop := w.manage(t, managerOptions{newClient: f.client})
+		mortal := o
+		mortal.newClient = f.client
+		_, stop := w.manage(t, mortal)
 		over := make(chan struct{})
 		replaced := make(chan func(), 1)
 		go func() {
 			select {
 			case <-f.dead:
 				stop()
-				_, stop := w.manage(t, managerOptions{})
+				_, stop := w.manage(t, o)
 				replaced <- stop
 			case <-over:
 				replaced <- stop
 			}
 		}()
-		w.cycle(t, name, "crash-a", "crash-b")
+		cycle(name)
 		close(over)
 		(<-replaced)()
 		if f.what == "" {

@@ -34,6 +34,7 @@ func TestFaults(t *testing.T) {
 		}{
 			{"nothing is detached before every cache is full", nothingIsDetachedBeforeEveryCacheIsFull},
 			{"what happened while all watches were lost is made up for", whatHappenedWhileAllWatchesWereLostIsMadeUpFor},
+			{"an API server that is away is waited for", anAPIServerThatIsAwayIsWaitedFor},
 			{"somebody else who writes first, at every write, is got over", somebodyElseWhoWritesFirstIsGotOver},
 			{"an attacher that is down is told, waited for and not waited on busily", anAttacherThatIsDownIsWaitedFor},
 			{"an attacher that fails to detach is told where it is waited for", anAttacherThatFailsToDetachIsTold},

@@ -37,6 +37,7 @@ func TestReplace(t *testing.T) {
 		{"a node out of service is unlisted and gives its volumes up", aNodeOutOfServiceIsUnlisted},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
 		{"pods and intents stay through a switch there and back", podsAndIntentsStayThroughASwitchThereAndBack},
+		{"a manager that dies at any write is taken over from", aManagerThatDiesAtAnyWriteForPodsIsTakenOverFrom},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}

@@ -81,8 +81,8 @@ func (w *world) delete(t *testing.T, o client.Object) {
 // counter counts the manager's requests by verb and resource, Events apart.
 type counter struct {
 	next http.RoundTripper
-	// down: the API server cannot be reached.
-	down atomic.Bool
+	// down, if it is not nil: the API server cannot be reached. It is told each write that did not arrive.
+	down atomic.Pointer[chan struct{}]
 	mu   sync.Mutex
 	seen map[string]int
 }
@@ -93,10 +93,23 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.seen[what]++
 		c.mu.Unlock()
 	}
-	if c.down.Load() {
+	if missed := c.down.Load(); missed != nil {
+		if r.Method != http.MethodGet {
+			select {
+			case *missed <- struct{}{}:
+			default:
+			}
+		}
 		return nil, errors.New("the API server is down")
 	}
 	return c.next.RoundTrip(r)
+}
+
+// goDown lets no request through any more, and returns what is sent to with each write.
+func (c *counter) goDown() <-chan struct{} {
+	missed := make(chan struct{}, 100)
+	c.down.Store(&missed)
+	return missed
 }
 
 // describeRequest names a single object's request, such as "PATCH volumeattachments"; empty for what is not counted.
