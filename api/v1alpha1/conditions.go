@@ -54,7 +54,7 @@ const (
 	// Without it a detach that was not released by the agent is recorded as unprotected.
 	CutsAccessAnnotation = "volumes.hawser.io/unpublish-cuts-access"
 
-	// VolumeNameAnnotation on an exclusive claim is the unique name of its volume.
+	// VolumeNameAnnotation on an exclusive claim, and on a VolumeAttachment that is held, is the unique name of its volume.
 	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
 
 	// MovedFromAnnotation on an exclusive claim names the node that held it before.

@@ -37,8 +37,10 @@ func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 	pv := n.candidate().Volume
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name),
-			Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: c.now()},
+			Name: volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name),
+			Annotations: map[string]string{
+				volumesv1alpha1.HoldAnnotation: c.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
+			},
 		},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: f.Driver, NodeName: n.Name,
@@ -89,10 +91,9 @@ func (c *Controller) readAttachment(ctx context.Context, name string) (*storagev
 }
 
 // hold makes a foreign attachment one that we count on. It counts only if the answer is not terminating.
-func (c *Controller) hold(ctx context.Context, n *Node, a *Attachment) error {
-	now := c.now()
+func (c *Controller) hold(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
 	return c.patchAttachment(ctx, n, a, map[string]any{
-		"annotations": map[string]*string{volumesv1alpha1.HoldAnnotation: &now},
+		"annotations": map[string]string{volumesv1alpha1.HoldAnnotation: c.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume},
 	})
 }
 

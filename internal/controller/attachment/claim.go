@@ -204,10 +204,7 @@ func (c *Controller) updateClaim(ctx context.Context, f *Facts, n *Node, lease *
 // readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the
 // one of the shared name, that of the entry, and those of other names. The answer is the first that is not gone.
 func (c *Controller) readAttachments(ctx context.Context, f *Facts, n *Node) (handshake.Attachment, error) {
-	names := map[string]bool{}
-	if f.Driver != "" {
-		names[volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name)] = true
-	}
+	names := map[string]bool{volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name): true}
 	if n.Entry != nil && n.Entry.AttachmentName != "" {
 		names[n.Entry.AttachmentName] = true
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -23,7 +22,7 @@ import (
 // collectable says whether the exclusive claim is one of a volume that is gone: no PersistentVolume, no intent, no attachment,
 // no entry and no line of it is known anywhere. It only says that nobody needs the claim; that it may go says the protocol.
 func collectable(f *Facts) bool {
-	if !f.Claim.Exists || f.Driver != "" {
+	if !f.Claim.Exists || f.Described {
 		return false
 	}
 	for _, n := range f.Nodes {
@@ -40,7 +39,6 @@ func (c *Controller) collect(ctx context.Context, f *Facts) error {
 	if !collectable(f) {
 		return nil
 	}
-	f.Driver, f.VolumeHandle = volume.Split(f.Volume)
 	lease, err := c.readClaim(ctx, f.Volume)
 	if lease == nil || err != nil {
 		return err

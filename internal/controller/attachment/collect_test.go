@@ -47,7 +47,7 @@ func TestWhatIsLeftOfAVolumeKeepsItsClaim(t *testing.T) {
 		{"nothing is left", Facts{Claim: claim, Nodes: []*Node{on("a"), on("b")}}, true},
 		{"nobody holds it", Facts{Claim: handshake.Claim{Exists: true}}, true},
 		{"there is no claim", Facts{}, false},
-		{"a PersistentVolume", Facts{Claim: claim, Driver: "d"}, false},
+		{"a PersistentVolume", Facts{Claim: claim, Described: true}, false},
 		{"an intent that wants it", Facts{Claim: claim, Nodes: []*Node{on("a", wanted("i"))}}, false},
 		{"an intent that leaves", Facts{Claim: claim, Nodes: []*Node{on("a", leaving("i"))}}, false},
 		{"an attachment", Facts{Claim: claim, Nodes: []*Node{on("a", va("1"))}}, false},

@@ -125,7 +125,7 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 	case Attach:
 		return c.attach(ctx, f, s.Node)
 	case Hold:
-		return c.hold(ctx, s.Node, s.Attachment)
+		return c.hold(ctx, f, s.Node, s.Attachment)
 	case Confirm:
 		return c.confirm(ctx, f, s.Node, s.Attachment)
 	case List:

@@ -29,6 +29,8 @@ type Facts struct {
 	Volume       string
 	Driver       string
 	VolumeHandle string
+	// Described: it has a PersistentVolume.
+	Described bool
 	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive.
 	Exclusive bool
 	// SingleUser: usable by one intent only.

@@ -147,7 +147,7 @@ func (c *Controller) gatherAttachments(ctx context.Context, f *Facts, volumes []
 			f.node(list.Items[i].Spec.NodeName).addAttachment(&list.Items[i])
 		}
 	}
-	return c.gatherInline(ctx, f)
+	return c.gatherNamed(ctx, f)
 }
 
 // addListed adds the attachment that the node's entry speaks of, where nothing else tells any more that it is one of the volume.
@@ -166,15 +166,14 @@ func (c *Controller) addListed(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// gatherInline finds the attachments that say themselves which volume they are of.
-func (c *Controller) gatherInline(ctx context.Context, f *Facts) error {
+// gatherNamed finds the attachments that say themselves which volume they are of.
+func (c *Controller) gatherNamed(ctx context.Context, f *Facts) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
-		return fmt.Errorf("listing the inline attachments of %s: %w", f.Volume, err)
+		return fmt.Errorf("listing the attachments that name %s: %w", f.Volume, err)
 	}
 	for i := range list.Items {
 		va := &list.Items[i]
-		f.Driver, f.VolumeHandle = va.Spec.Attacher, va.Spec.Source.InlineVolumeSpec.CSI.VolumeHandle
 		f.node(va.Spec.NodeName).addAttachment(va)
 	}
 	return nil
@@ -234,12 +233,13 @@ func (c *Controller) gatherClaim(ctx context.Context, f *Facts, _ []corev1.Persi
 	return nil
 }
 
-// describe says what kind of volume it is: from its PersistentVolumes or, where they are gone, from the nodes' entries.
+// describe says what kind of volume it is: from its PersistentVolumes or, where there are none, from its name.
 func describe(f *Facts, volumes []corev1.PersistentVolume) {
 	shared := len(volumes) > 0
+	f.Described = shared
+	f.Driver, f.VolumeHandle = volume.Split(f.Volume)
 	for i := range volumes {
 		pv := &volumes[i]
-		f.Driver, f.VolumeHandle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
 		shared = shared && !volume.Exclusive(pv)
 		if ref := pv.Spec.ClaimRef; ref != nil {
 			f.Bound = append(f.Bound, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name})
@@ -251,9 +251,6 @@ func describe(f *Facts, volumes []corev1.PersistentVolume) {
 
 // gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.
 func (c *Controller) gatherDriver(ctx context.Context, f *Facts) error {
-	if f.Driver == "" {
-		return nil
-	}
 	driver := &storagev1.CSIDriver{}
 	err := c.Client.Get(ctx, client.ObjectKey{Name: f.Driver}, driver)
 	if client.IgnoreNotFound(err) != nil {

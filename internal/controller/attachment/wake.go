@@ -134,8 +134,8 @@ func (c *Controller) attachmentChanged(ctx context.Context, before, after client
 }
 
 func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeAttachment, q queue) {
-	if va.Spec.Source.PersistentVolumeName == nil {
-		add(q, volume.InlineUniqueName(va))
+	if name := volume.AttachedUniqueName(va); name != "" || va.Spec.Source.PersistentVolumeName == nil {
+		add(q, name)
 		return
 	}
 	name := *va.Spec.Source.PersistentVolumeName

@@ -25,7 +25,7 @@ const (
 	// Claim finds intents, and pods that use volumes, by "namespace/claimName"; a volume in a pod itself is one of its claims.
 	Claim = "hawser.claim"
 	// Volume finds intents, PersistentVolumes, NodeVolumeStates and Nodes, which list what is attached, by unique volume name; also pods
-	// that have the volume in themselves, and VolumeAttachments that do.
+	// that have the volume in themselves, and VolumeAttachments that do or that Hawser has named it on.
 	Volume = "hawser.volume"
 	// Node finds intents, pods that use volumes, VolumeAttachments and the claims of exclusive volumes by node name.
 	Node = "hawser.node"
@@ -143,7 +143,7 @@ func attachmentPersistentVolume(o client.Object) []string {
 }
 
 func attachmentVolume(o client.Object) []string {
-	return nonEmpty(volume.InlineUniqueName(o.(*storagev1.VolumeAttachment)))
+	return nonEmpty(volume.AttachedUniqueName(o.(*storagev1.VolumeAttachment)))
 }
 
 func attachmentNode(o client.Object) []string {

@@ -8,6 +8,8 @@ package volume
 import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // InlineClaim is what stands for a claim where a volume is in the pod itself. No claim's name has a colon.
@@ -32,6 +34,19 @@ func AttachmentSource(pv *corev1.PersistentVolume) storagev1.VolumeAttachmentSou
 	spec := pv.Spec.DeepCopy()
 	spec.ClaimRef = nil
 	return storagev1.VolumeAttachmentSource{InlineVolumeSpec: spec}
+}
+
+// AttachedUniqueName is the unique name of the volume that an attachment says itself: because it has the volume in itself, or because Hawser wrote
+// it down for when the PersistentVolume is gone. Empty where it says none, or one of another driver.
+func AttachedUniqueName(va *storagev1.VolumeAttachment) string {
+	if name := InlineUniqueName(va); name != "" {
+		return name
+	}
+	name := va.Annotations[volumesv1alpha1.VolumeNameAnnotation]
+	if driver, handle := Split(name); driver != va.Spec.Attacher || handle == "" {
+		return ""
+	}
+	return name
 }
 
 // InlineUniqueName is the unique name of the volume that an attachment says itself; empty where it names a PersistentVolume.
