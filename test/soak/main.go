@@ -107,6 +107,8 @@ func run(ctx context.Context, o Options) (verdict string, err error) {
 	}
 	defer func() {
 		switch {
+		case ctx.Err() != nil:
+			err = errors.Join(errors.New("interrupted"), takeDown(context.WithoutCancel(ctx), sys))
 		case o.Keep:
 			fmt.Printf("left running; stop it with: make local-down DIR=%s\n", o.Dir)
 		case err != nil:
