@@ -18,6 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment"
 	"github.com/hawser-io/hawser/internal/controller/claim"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
@@ -62,7 +63,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	events := mgr.GetEventRecorder("hawser")
 	replace := o.AttachMode == Replace
 	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
-	writer := &nodestate.Writer{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}
+	work := inflight.New(attachment.Slots)
+	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
@@ -76,7 +78,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: &volumesattached.Writer{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()}, Replace: replace,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), work), Slots: work, Replace: replace,
 		},
 		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/report"
@@ -31,8 +32,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// Workers reconcile so many volumes at once: enough for a hundred volumes of one node to share their writes.
-const Workers = 64
+// Workers reconcile so many volumes at once; most of them wait for a write that they share with others.
+const Workers = 1024
+
+// Slots is how many of them may be at work beside each other and beside those writes.
+const Slots = 64
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
 // then one write of the intent's status is enough.
@@ -53,6 +57,8 @@ type Controller struct {
 	Writer *nodestate.Writer
 	// Lister keeps the Nodes' volumesAttached in Replace.
 	Lister *volumesattached.Writer
+	// Slots that a pass holds while it works, and lends while it waits for one of the two writers.
+	Slots *inflight.Slots
 	// Replace: attach for pods too, in place of upstream's controller.
 	Replace  bool
 	Reporter *report.Reporter
@@ -72,10 +78,19 @@ type Controller struct {
 }
 
 // Reconcile one volume; the request's name is its unique name.
-func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	f, err := c.gather(ctx, req.Name)
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
+	err = c.Slots.Do(ctx, func(ctx context.Context) (err error) {
+		result.RequeueAfter, err = c.pass(ctx, req.Name)
+		return err
+	})
+	return result, err
+}
+
+// pass over one volume. The answer is when to look again by the clock.
+func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration, error) {
+	f, err := c.gather(ctx, volumeName)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	var failures []error
 	for round := 0; ; round++ {
@@ -98,9 +113,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	failures = append(failures, c.collect(ctx, f))
 	wait, err := c.report(ctx, f)
 	if err := errors.Join(append(failures, err)...); err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
-	return reconcile.Result{RequeueAfter: wait}, nil
+	return wait, nil
 }
 
 func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {

@@ -36,9 +36,9 @@ func (c *Controller) readState(ctx context.Context, node string) (*volumesv1alph
 	return nvs, nil
 }
 
-// look takes the node's live state over into the facts.
+// look takes the node's live state over into the facts. Those who look at one node at a time share the read.
 func (c *Controller) look(ctx context.Context, f *Facts, n *Node) error {
-	nvs, err := c.readState(ctx, n.Name)
+	nvs, err := c.Writer.Look(ctx, n.Name)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,17 @@ SPDX-License-Identifier: Apache-2.0
 // meanwhile waits and is committed with the next one.
 package batch
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/hawser-io/hawser/internal/controller/inflight"
+)
 
 // Batches of requests by key. The zero value is ready to use.
 type Batches[R any] struct {
+	// Slots of which each commit holds one. Whoever comes while it waits for that is committed with it.
+	Slots *inflight.Slots
+
 	mu      sync.Mutex
 	waiting map[string][]R
 	busy    map[string]bool
@@ -34,18 +41,30 @@ func (b *Batches[R]) Add(key string, r R, commit func(key string, group []R)) {
 
 // drain commits group after group until nobody waits.
 func (b *Batches[R]) drain(key string, commit func(string, []R)) {
-	for {
-		b.mu.Lock()
-		group := b.waiting[key]
-		delete(b.waiting, key)
-		if len(group) == 0 {
-			delete(b.busy, key)
-			b.mu.Unlock()
-			return
-		}
-		b.mu.Unlock()
-		commit(key, group)
+	for b.more(key) {
+		leave := b.Slots.Take()
+		commit(key, b.take(key))
+		leave()
 	}
+}
+
+// more says whether somebody waits for a commit of the key, which is at rest otherwise.
+func (b *Batches[R]) more(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting[key]) == 0 {
+		delete(b.busy, key)
+		return false
+	}
+	return true
+}
+
+func (b *Batches[R]) take(key string) []R {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	group := b.waiting[key]
+	delete(b.waiting, key)
+	return group
 }
 
 // Waiting says how many requests of the key wait for its next commit.

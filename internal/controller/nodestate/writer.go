@@ -19,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get;update
@@ -36,6 +37,9 @@ var ErrNotFound = errors.New("the node has no NodeVolumeState")
 // commitTimeout bounds one group's write with its reruns; what did not make it is tried again with backoff.
 const commitTimeout = 30 * time.Second
 
+// concurrentReads are the mutations, of all groups, that run side by side.
+const concurrentReads = 64
+
 // Writer is the only writer of NodeVolumeState.spec.
 type Writer struct {
 	// Client writes.
@@ -44,6 +48,13 @@ type Writer struct {
 	Reader client.Reader
 
 	batches batch.Batches[*request]
+	// reads bounds the mutations that run at once.
+	reads *inflight.Slots
+}
+
+// New makes a writer. Each of its commits holds one of the slots.
+func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
+	return &Writer{Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads)}
 }
 
 type request struct {
@@ -55,16 +66,27 @@ type request struct {
 	err    error
 }
 
-// Apply runs the mutation on the node's state and returns the state as it was written. The caller must not change it.
+// Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where nothing was to be
+// changed. The caller must not change it; while it waits, its slot is lent.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
 	r := &request{ctx: ctx, mutate: mutate, done: make(chan struct{})}
+	var nvs *volumesv1alpha1.NodeVolumeState
+	var err error
 	w.batches.Add(node, r, w.commitInTime)
-	select {
-	case <-r.done:
-		return r.nvs, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	inflight.Lend(ctx, func() {
+		select {
+		case <-r.done:
+			nvs, err = r.nvs, r.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	})
+	return nvs, err
+}
+
+// Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.
+func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+	return w.Apply(ctx, node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil })
 }
 
 func (w *Writer) commitInTime(node string, group []*request) {
@@ -81,7 +103,7 @@ func (w *Writer) commit(ctx context.Context, node string, group []*request) {
 			finish(group, nil, err)
 			return
 		}
-		group = check(nvs, group)
+		group = w.check(nvs, group)
 		var changed int
 		if nvs, group, changed = apply(nvs, group); changed > 0 {
 			err = w.Client.Update(ctx, nvs)
@@ -110,13 +132,14 @@ func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVo
 }
 
 // check runs the mutations side by side, for each may read further objects, and drops those that fail.
-func check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
+func (w *Writer) check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
 	var wg sync.WaitGroup
 	for _, r := range group {
 		wg.Go(func() {
-			if r.err = r.ctx.Err(); r.err == nil {
-				r.change, r.err = r.mutate(r.ctx, nvs)
-			}
+			r.err = w.reads.Do(r.ctx, func(ctx context.Context) (err error) {
+				r.change, err = r.mutate(ctx, nvs)
+				return err
+			})
 		})
 	}
 	wg.Wait()

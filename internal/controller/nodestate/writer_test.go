@@ -23,12 +23,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
 const node = "node-a"
 
 // writer over one NodeVolumeState; update, when not nil, comes before each write.
 func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Client) {
+	t.Helper()
+	return writerWith(t, nil, update)
+}
+
+func writerWith(t *testing.T, slots *inflight.Slots, update func(client.Client) error) (*Writer, client.Client) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := volumesv1alpha1.AddToScheme(scheme); err != nil {
@@ -46,7 +52,7 @@ func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Cli
 				return c.Update(ctx, o, opts...)
 			},
 		}).Build()
-	return &Writer{Client: c, Reader: c}, c
+	return New(c, c, slots), c
 }
 
 func addEntry(name, padding string) Mutation {
@@ -59,11 +65,13 @@ func addEntry(name, padding string) Mutation {
 	}
 }
 
-func TestChangesThatWaitGoOutTogether(t *testing.T) {
+func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
 	const many = 100
 	writes := 0
 	inFlight, first := make(chan struct{}), make(chan struct{})
-	w, _ := writer(t, func(client.Client) error {
+	// The first commit holds one slot; all others have to get by with the other one.
+	slots := inflight.New(2)
+	w, c := writerWith(t, slots, func(client.Client) error {
 		// One write at a time: nobody else counts meanwhile.
 		if writes++; writes == 1 {
 			close(inFlight)
@@ -74,7 +82,10 @@ func TestChangesThatWaitGoOutTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	apply := func(i int) {
 		wg.Go(func() {
-			if _, err := w.Apply(t.Context(), node, addEntry(fmt.Sprint(i), "")); err != nil {
+			if err := slots.Do(t.Context(), func(ctx context.Context) error {
+				_, err := w.Apply(ctx, node, addEntry(fmt.Sprint(i), ""))
+				return err
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -89,8 +100,8 @@ func TestChangesThatWaitGoOutTogether(t *testing.T) {
 	}
 	close(first)
 	wg.Wait()
-	nvs, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil })
-	if err != nil || len(nvs.Spec.Attachments) != many {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: node}, nvs); err != nil || len(nvs.Spec.Attachments) != many {
 		t.Errorf("%d entries, %v", len(nvs.Spec.Attachments), err)
 	}
 	if writes != 2 {
@@ -138,8 +149,41 @@ func TestAChangeThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 
 func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	w, _ := writer(t, func(client.Client) error { return errors.New("written") })
-	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil }); err != nil {
-		t.Error(err)
+	if nvs, err := w.Look(t.Context(), node); err != nil || nvs == nil || nvs.Name != node {
+		t.Errorf("got %+v, %v", nvs, err)
+	}
+	if nvs, err := w.Look(t.Context(), "other"); err != nil || nvs != nil {
+		t.Errorf("of a node without a state: %+v, %v", nvs, err)
+	}
+}
+
+func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) {
+	const many = 100
+	slots := inflight.New(1)
+	w, c := writerWith(t, slots, nil)
+	reads := 0
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			reads++ // one commit at a time
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	var wg sync.WaitGroup
+	leave := slots.Take()
+	for range many {
+		wg.Go(func() {
+			if _, err := w.Look(t.Context(), node); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for w.batches.Waiting(node) < many {
+		goruntime.Gosched()
+	}
+	leave()
+	wg.Wait()
+	if reads != 1 {
+		t.Errorf("%d reads", reads)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -46,6 +47,11 @@ type Writer struct {
 	Protocol handshake.Protocol
 
 	batches batch.Batches[*request]
+}
+
+// New makes a writer. Each of its commits holds one of the slots.
+func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
+	return &Writer{Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}}
 }
 
 // Result of a request. Guard is what refused it; then nothing was written for it.
@@ -74,15 +80,19 @@ func (w *Writer) Unlist(ctx context.Context, node, volumeName string) (Result, e
 	return w.do(ctx, node, &request{volumeName: volumeName})
 }
 
-func (w *Writer) do(ctx context.Context, node string, r *request) (Result, error) {
+// do waits for the commit; meanwhile the caller's slot is lent.
+func (w *Writer) do(ctx context.Context, node string, r *request) (result Result, err error) {
 	r.done = make(chan struct{})
 	w.batches.Add(node, r, w.commit)
-	select {
-	case <-r.done:
-		return r.result, r.err
-	case <-ctx.Done():
-		return Result{}, ctx.Err()
-	}
+	inflight.Lend(ctx, func() {
+		select {
+		case <-r.done:
+			result, err = r.result, r.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	})
+	return result, err
 }
 
 func (w *Writer) commit(name string, group []*request) {

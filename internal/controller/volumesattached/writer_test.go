@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -36,6 +37,12 @@ func entry(volume string, state volumesv1alpha1.AttachmentState) volumesv1alpha1
 
 // writer over a Node that lists the volumes in attached and inUse; before comes before each write.
 func writer(t *testing.T, before func(client.Client) error, attached, inUse []string, entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
+	t.Helper()
+	return writerWith(t, nil, before, attached, inUse, entries...)
+}
+
+func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) error, attached, inUse []string,
+	entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, volumesv1alpha1.AddToScheme} {
@@ -62,7 +69,7 @@ func writer(t *testing.T, before func(client.Client) error, attached, inUse []st
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-	return &Writer{Client: c, Reader: c}, c
+	return New(c, c, slots), c
 }
 
 func listed(t *testing.T, c client.Client) (map[corev1.UniqueVolumeName]string, *corev1.Node) {
@@ -180,7 +187,7 @@ func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
 	}
 }
 
-func TestVolumesThatWaitAreWrittenTogether(t *testing.T) {
+func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) {
 	const many = 100
 	var entries []volumesv1alpha1.NodeAttachment
 	for i := range many {
@@ -188,7 +195,9 @@ func TestVolumesThatWaitAreWrittenTogether(t *testing.T) {
 	}
 	writes := 0
 	inFlight, first := make(chan struct{}), make(chan struct{})
-	w, c := writer(t, func(client.Client) error {
+	// The first commit holds one slot; all others have to get by with the other one.
+	slots := inflight.New(2)
+	w, c := writerWith(t, slots, func(client.Client) error {
 		if writes++; writes == 1 {
 			close(inFlight)
 			<-first
@@ -198,7 +207,10 @@ func TestVolumesThatWaitAreWrittenTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	list := func(i int) {
 		wg.Go(func() {
-			if _, err := w.List(t.Context(), name, fmt.Sprint(i)); err != nil {
+			if err := slots.Do(t.Context(), func(ctx context.Context) error {
+				_, err := w.List(ctx, name, fmt.Sprint(i))
+				return err
+			}); err != nil {
 				t.Error(err)
 			}
 		})
