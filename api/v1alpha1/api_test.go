@@ -37,7 +37,7 @@ func TestTheAPIServerEnforcesTheAPI(t *testing.T) {
 	t.Run("an intent's change is accepted or refused with a message that a person understands", s.testUpdateIntent)
 	t.Run("an intent gets its defaults", s.testIntentDefaults)
 	t.Run("an intent's status is out of reach of its author", s.testIntentStatusIsASubresource)
-	t.Run("a duplicate key of a list is refused", s.testListMapKeys)
+	t.Run("an intent's lists are not tracked by element", s.testIntentTracking)
 	t.Run("a node state is accepted or refused", s.testNodeVolumeState)
 	t.Run("intents are selected by node in a list", s.testListByNode)
 	t.Run("intents are selected by node in a watch", s.testWatchByNode)

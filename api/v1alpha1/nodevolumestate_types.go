@@ -146,9 +146,9 @@ type NodeAttachment struct {
 
 // NodeVolumeStateSpec is the cluster controller's word: what is attached to the node.
 type NodeVolumeStateSpec struct {
-	// attachments of the node. Written only by the cluster controller.
-	// +listType=map
-	// +listMapKey=volumeName
+	// attachments of the node, one for each volume. Written only by the cluster controller, and as a whole: what the API server
+	// spends on tracking each field of each entry would be most of the cost of a write.
+	// +listType=atomic
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
 
@@ -236,9 +236,8 @@ type NodeVolume struct {
 	// publishedBy says who mounted it.
 	// +optional
 	PublishedBy Publisher `json:"publishedBy,omitempty"`
-	// publications of the volume on this node.
-	// +listType=map
-	// +listMapKey=path
+	// publications of the volume on this node, each at a path of its own.
+	// +listType=atomic
 	// +optional
 	Publications []Publication `json:"publications,omitempty"`
 	// unprotected is true when a mount of an attachment that was forced away is still there and could not be shut down.
@@ -298,17 +297,16 @@ type NodeVolumeStateStatus struct {
 	// +listMapKey=name
 	// +optional
 	Drivers []NodeDriver `json:"drivers,omitempty"`
-	// volumes on the node.
-	// +listType=map
-	// +listMapKey=volumeName
+	// volumes on the node, one line for each. Written as a whole.
+	// +listType=atomic
 	// +optional
 	Volumes []NodeVolume `json:"volumes,omitempty"`
 	// summary counts them.
 	// +optional
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`
-	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent and VolumesReleased.
-	// +listType=map
-	// +listMapKey=type
+	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent and VolumesReleased. Every writer sends the whole
+	// object at the version that it read.
+	// +listType=atomic
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

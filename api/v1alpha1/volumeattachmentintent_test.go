@@ -227,15 +227,17 @@ func (s server) testIntentStatusIsASubresource(t *testing.T) {
 	}
 }
 
-// testListMapKeys sends what two writers could have made together.
-func (s server) testListMapKeys(t *testing.T) {
-	object := newIntent(t, "duplicate-condition", nil)
+func (s server) testIntentTracking(t *testing.T) {
+	object := newIntent(t, "tracking", nil)
 	s.create(t, object)
 	intent := asIntent(t, object)
-	ready := metav1.Condition{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}
-	intent.Status.Conditions = []metav1.Condition{ready, ready}
-	err := s.client.Status().Update(t.Context(), &intent)
-	expectRefusals(t, err, `status.conditions[1]: Duplicate value: {"type":"Ready"}`)
+	intent.Status.Conditions = []metav1.Condition{{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now(),
+	}}
+	if err := s.client.Status().Update(t.Context(), &intent); err != nil {
+		t.Fatal(err)
+	}
+	expectNoElements(t, &intent)
 }
 
 // invalid is one refusal of a string.

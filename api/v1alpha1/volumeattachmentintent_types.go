@@ -207,9 +207,9 @@ type VolumeAttachmentIntentStatus struct {
 	// +optional
 	DevicePath string `json:"devicePath,omitempty"`
 
-	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled.
-	// +listType=map
-	// +listMapKey=type
+	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled. Both writers send the whole status at the
+	// version that they read.
+	// +listType=atomic
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 

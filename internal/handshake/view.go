@@ -59,13 +59,16 @@ func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volu
 	return &nvs.Spec.Attachments[i]
 }
 
-// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs.
+// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where a hand has made two of it, one that says in use
+// counts.
 func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeVolume {
-	i := slices.IndexFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool { return v.VolumeName == volumeName })
-	if i < 0 {
-		return nil
+	var found *volumesv1alpha1.NodeVolume
+	for i := range nvs.Status.Volumes {
+		if v := &nvs.Status.Volumes[i]; v.VolumeName == volumeName && (found == nil || v.InUse && !found.InUse) {
+			found = v
+		}
 	}
-	return &nvs.Status.Volumes[i]
+	return found
 }
 
 // AttachmentFrom is va as the protocol sees it; the zero Attachment when va is nil.

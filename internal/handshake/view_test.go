@@ -88,6 +88,15 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			Node{Exists: true, Reported: true, Entry: Entry{State: Attached, UID: "u1"}, Use: Use{UID: "u1", InUse: true}},
 		},
 		{
+			"in use by one of two lines",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{
+					{VolumeName: volume, AttachmentUID: "u1"}, {VolumeName: volume, AttachmentUID: "u2", InUse: true}, {VolumeName: volume, AttachmentUID: "u3"},
+				}
+			}),
+			Node{Exists: true, Reported: true, Use: Use{UID: "u2", InUse: true}},
+		},
+		{
 			"released by the agent is not forced",
 			volumeState(entryOf(volumesv1alpha1.NodeAttachment{
 				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
