@@ -30,6 +30,9 @@ import (
 // freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
 const freshness = time.Second
 
+// errOutdated: the API server was too slow. To read again at once would keep it slow; the queue's backoff gives it time.
+var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago", freshness)
+
 // delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE carries
 // the UID and the resourceVersion that it was decided on.
 func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
@@ -65,8 +68,7 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 		n.wait("", "")
 		return nil
 	case c.Clock.Since(start) > freshness:
-		// Too slow: decide and read again.
-		return nil
+		return errOutdated
 	}
 	return c.sendDelete(ctx, n, a)
 }

@@ -197,7 +197,7 @@ func (s slowClock) Since(t time.Time) time.Duration {
 	return s.FakePassiveClock.Since(t)
 }
 
-func TestAPassThatGetsNowhereIsTriedAgain(t *testing.T) {
+func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	pv := intentNamed("i").Volume
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
@@ -210,9 +210,21 @@ func TestAPassThatGetsNowhereIsTriedAgain(t *testing.T) {
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
 	}
 	c, now := over(t, pv, state, attachment, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	reads := 0
+	c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.Node); ok {
+				reads++
+			}
+			return inner.Get(ctx, key, o, opts...)
+		},
+	})
 	c.Clock = slowClock{now}
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
 		t.Error("nothing brings the volume back")
+	}
+	if va, err := c.readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
+		t.Errorf("read %d times by a pass to which the API server answers too late; attachment %v, %v", reads, va, err)
 	}
 	c.Clock = now
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
