@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,27 +106,38 @@ func terminating(a *Attachment, now time.Time) *storagev1.VolumeAttachment {
 	}
 }
 
-// freeOfPods says whether upstream has no use for the attachment. Evidence that stands in for the node stands in for its pods too.
+// freeOfPods says whether upstream has no use for the attachment. Evidence that stands in for the node stands in for its pods too. What
+// is asked is asked at once, so that none of the answers is old when the last one is here.
 func (c *Controller) freeOfPods(ctx context.Context, f *Facts, n *Node) (bool, error) {
-	if n.Pods && !n.State.Entry.Forced {
-		return false, nil
+	if n.Pods || n.State.Entry.Forced {
+		return n.State.Entry.Forced, nil
 	}
-	node := &corev1.Node{}
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node)
-	if apierrors.IsNotFound(err) || err == nil && n.State.Entry.Forced {
+	var node *corev1.Node
+	var bound bool
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.Go(func() (err error) { node, err = c.readNode(ctx, n.Name); return err })
+	reads.Go(func() (err error) { bound, err = c.podsBound(ctx, f, n); return err })
+	if err := reads.Wait(); err != nil {
+		return false, err
+	}
+	if node == nil {
 		return true, nil
 	}
+	_, lists := listed(node)[corev1.UniqueVolumeName(f.Volume)]
+	return !lists && !bound, nil
+}
+
+// readNode reads a Node live; nil when there is none.
+func (c *Controller) readNode(ctx context.Context, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if err != nil {
-		return false, fmt.Errorf("reading node %s: %w", n.Name, err)
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	name := corev1.UniqueVolumeName(f.Volume)
-	listed := slices.Contains(node.Status.VolumesInUse, name) ||
-		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
-	if listed {
-		return false, nil
-	}
-	bound, err := c.podsBound(ctx, f, n)
-	return !bound, err
+	return node, nil
 }
 
 // podsBound reads, live, whether pods that have not ended are bound to the node and name a claim of the volume.

@@ -168,6 +168,35 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 	}
 }
 
+func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
+	c, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	node, pods := make(chan struct{}), make(chan struct{})
+	// Each answer comes once the other was asked for.
+	after := func(mine, other chan struct{}) error {
+		close(mine)
+		select {
+		case <-other:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return errors.Join(after(node, pods), inner.Get(ctx, key, o, opts...))
+		},
+		List: func(ctx context.Context, inner client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+			return errors.Join(after(pods, node), inner.List(ctx, o, opts...))
+		},
+	})
+	f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+	if free, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
+		t.Errorf("free %v, %v", free, err)
+	}
+}
+
 func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: claimKey("v").Namespace, Name: claimKey("v").Name, Annotations: map[string]string{volumesv1alpha1.MovedFromAnnotation: "a"}},

@@ -75,10 +75,14 @@ func (c *Client) unprotectClaim(ctx context.Context, v *volume) error {
 
 // lookForPods reads what says whether upstream needs the attachment.
 func (c *Client) lookForPods(ctx context.Context, v *volume) error {
-	if err := c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: v.Node}, &corev1.Node{}) }); err != nil {
-		return err
-	}
-	return c.request(func() error {
-		return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": v.Node})
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.Go(func() error {
+		return c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: v.Node}, &corev1.Node{}) })
 	})
+	reads.Go(func() error {
+		return c.request(func() error {
+			return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": v.Node})
+		})
+	})
+	return reads.Wait()
 }
