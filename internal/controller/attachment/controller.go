@@ -71,6 +71,7 @@ type Controller struct {
 	begun   begun
 	answers answers
 	limits  limits
+	told    told
 	// farewells are for the metrics only.
 	farewells farewells
 	// released: the versions at which finalizers were taken off intents that the cache may still show.

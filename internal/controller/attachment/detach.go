@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -115,10 +113,10 @@ func stands(state handshake.Node, uid types.UID) bool {
 type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
 
 func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid types.UID, name string, why justify) error {
-	var evidence *volumesv1alpha1.DetachEvidence
+	written := false
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
-		evidence = nil
+		written = false
 		if nvs == nil {
 			return nil, nil
 		}
@@ -132,7 +130,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 		}
 		why.Unprotected = forced && !f.CutsAccess
 		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
-		evidence = why
+		written = true
 		entry := detachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, entry) }, nil
 	})
@@ -144,22 +142,8 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 		n.wait("", "")
 		return nil
 	}
-	if evidence != nil {
-		c.tellDetach(f, nvs, evidence)
+	if written {
+		c.tellDetach(nvs, n.Entry)
 	}
 	return nil
-}
-
-// tellDetach puts the evidence into an event and the metric.
-func (c *Controller) tellDetach(f *Facts, nvs *volumesv1alpha1.NodeVolumeState, evidence *volumesv1alpha1.DetachEvidence) {
-	metrics.Detached(f.Driver, evidence.Type)
-	kind := corev1.EventTypeWarning
-	if evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
-		kind = corev1.EventTypeNormal
-	}
-	note := ""
-	if evidence.Unprotected {
-		note = "; unprotected: the driver is not known to cut the node's access"
-	}
-	c.Events.Eventf(nvs, nil, kind, "DetachingVolume", "Detach", "detaching %s on evidence %s: %s%s", f.Volume, evidence.Type, evidence.Message, note)
 }

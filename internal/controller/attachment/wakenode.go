@@ -35,6 +35,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 	if after == nil {
 		c.unready.forget(was.Name)
+		c.told.forget(was.Name)
 	}
 	if before == nil || after == nil || nodeDiffers(was, is) {
 		c.addNode(ctx, is, q)

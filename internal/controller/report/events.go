@@ -125,11 +125,11 @@ func (r *Reporter) event(intent *volumesv1alpha1.VolumeAttachmentIntent, version
 	if pod, uid, ok := index.PodOf(intent); ok {
 		regarding, related = &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: intent.Namespace, Name: pod, UID: uid}, self
 	}
-	r.Events.Eventf(regarding, related, eventType, reason, action, "%s", shortened(note))
+	r.Events.Eventf(regarding, related, eventType, reason, action, "%s", Shortened(note))
 }
 
-// shortened cuts a note that is too long, between two characters.
-func shortened(note string) string {
+// Shortened cuts a note that is too long for an event, between two characters.
+func Shortened(note string) string {
 	if len(note) <= longestNote {
 		return note
 	}
