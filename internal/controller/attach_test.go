@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -135,7 +137,8 @@ func twoIntentsOnOneNodeAreReleasedOneByOne(t *testing.T, w *world) {
 
 func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	const volumes = 100
-	requests, _ := w.manage(t, managerOptions{})
+	// Its clock stands still, so that a slow machine does not make agents look dead, or attachments worth a word before they are there.
+	requests, _ := w.manage(t, managerOptions{clock: testingclock.NewFakePassiveClock(time.Now())})
 	w.node(t, "many-a")
 	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
 	for i := range volumes {
@@ -169,7 +172,7 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	until(t, w, stateOf("many-a"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/volumes, what)
-	if n > 500 {
+	if n > 400 {
 		t.Errorf("%d writes for %d volumes: %s", n, volumes, what)
 	}
 }
