@@ -98,6 +98,17 @@ type NodeAttachment struct {
 	// +optional
 	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
 
+	// unlistedBootID is the boot that the Node named when the volume was taken out of its volumesAttached after a forced
+	// detach. Only in attach mode Replace.
+	// +optional
+	UnlistedBootID string `json:"unlistedBootID,omitempty"`
+
+	// rebootGeneration is the generation of this object from which on the attachment was gone and the agent of a node
+	// that has booted since unlistedBootID was asked to look once more. If it finds nothing mounted, the attachment's name
+	// is freed although the kubelet lists the volume in use for a pod that waits. Only in attach mode Replace.
+	// +optional
+	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
+
 	// driver is the CSI driver's name.
 	// +optional
 	Driver string `json:"driver,omitempty"`
@@ -212,6 +223,10 @@ type NodeVolume struct {
 	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
 	// inUse is true from before the first driver call until the last is known to be undone.
 	InUse bool `json:"inUse"`
+	// waiting: it is in use, but the kubelet has nothing of the volume mounted. It goes on with its records of an earlier boot, and counts as using
+	// the next attachment.
+	// +optional
+	Waiting bool `json:"waiting,omitempty"`
 	// stagedPath is where the volume is staged. Empty while it is not.
 	// +optional
 	StagedPath string `json:"stagedPath,omitempty"`

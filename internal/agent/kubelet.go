@@ -31,9 +31,14 @@ type kubeletUse struct {
 	Block             bool             `json:"block,omitempty"`
 	// Guessed: AttachmentUID may be that of an earlier use, of which only the API told.
 	Guessed bool `json:"guessed,omitempty"`
+	// StageWritten tells when the record of the stage was last written, EarlierStage when it was by the end of the boot before.
+	StageWritten string `json:"stageWritten,omitempty"`
+	EarlierStage string `json:"earlierStage,omitempty"`
 	// ShutDown: its filesystem was shut down because the attachment was taken away.
 	ShutDown bool `json:"shutDown,omitempty"`
 
+	// waiting: nothing of an attachment that is gone can be here.
+	waiting   bool
 	published bool
 	mounts    []string
 	doubt     string
@@ -42,17 +47,18 @@ type kubeletUse struct {
 }
 
 // kubeletUses are the uses that a look found, by the volumes' unique names, in company of those that were known before.
-func kubeletUses(before map[string]kubeletUse, found map[string]*kubelet.Use, nvs *volumesv1alpha1.NodeVolumeState) map[string]kubeletUse {
+func kubeletUses(before map[string]kubeletUse, found map[string]*kubelet.Use, nvs *volumesv1alpha1.NodeVolumeState, boot string) map[string]kubeletUse {
 	uses := make(map[string]kubeletUse, len(found))
 	for name, u := range found {
 		use := kubeletUse{
 			Life: slices.Sorted(slices.Values(u.Life)), Sources: u.Sources, PersistentVolumes: u.PersistentVolumes,
 			StagedPath: u.StagedPath, DevicePath: u.DevicePath, Block: u.Block,
-			published: u.Published, mounts: u.Mounts, doubt: u.Doubt,
+			StageWritten: u.StageWritten, published: u.Published, mounts: u.Mounts, doubt: u.Doubt,
 		}
 		if old, ok := before[name]; ok && sameLife(old.Life, use.Life) {
 			use.inherit(old)
 		}
+		use.await(handshake.NodeOf(nvs, name), boot)
 		if use.AttachmentUID == "" {
 			use.AttachmentUID = attachedUID(nvs, name)
 		}
@@ -61,9 +67,23 @@ func kubeletUses(before map[string]kubeletUse, found map[string]*kubelet.Use, nv
 	return uses
 }
 
+// await says that the kubelet only waits, where nothing that it has can be of the attachment that was forced away from an
+// earlier boot. n was read before the look. A raw block volume has no record that tells: the kubelet writes its own anew each
+// time that it tries.
+func (u *kubeletUse) await(n handshake.Node, boot string) {
+	untouched := u.StageWritten != "" && u.StageWritten == u.EarlierStage
+	if !untouched || u.Block || u.doubt != "" || len(u.mounts) > 0 {
+		return
+	}
+	if (handshake.Protocol{Kubelet: true}).MayCountAsWaiting(n, boot) == handshake.GuardNone {
+		u.waiting, u.AttachmentUID, u.ShutDown, u.failure = true, "", false, nil
+	}
+}
+
 // inherit takes over what stays while the use lasts.
 func (u *kubeletUse) inherit(old kubeletUse) {
 	u.AttachmentUID, u.ShutDown, u.failure = old.AttachmentUID, old.ShutDown, old.failure
+	u.EarlierStage = old.EarlierStage
 	u.Guessed = old.Guessed || len(old.Life) == 0 && old.AttachmentUID != ""
 	for _, s := range old.Sources {
 		if !slices.Contains(u.Sources, s) {
@@ -103,7 +123,7 @@ func attachedUID(nvs *volumesv1alpha1.NodeVolumeState, name string) types.UID {
 // sameUses says whether the node's lines would be the same.
 func sameUses(x, y map[string]kubeletUse) bool {
 	return maps.EqualFunc(x, y, func(a, b kubeletUse) bool {
-		return a.AttachmentUID == b.AttachmentUID && a.StagedPath == b.StagedPath && a.DevicePath == b.DevicePath &&
+		return a.AttachmentUID == b.AttachmentUID && a.waiting == b.waiting && a.StagedPath == b.StagedPath && a.DevicePath == b.DevicePath &&
 			a.published == b.published && a.Block == b.Block && a.doubt == b.doubt && (a.failure == nil) == (b.failure == nil)
 	})
 }
@@ -111,7 +131,7 @@ func sameUses(x, y map[string]kubeletUse) bool {
 // pressing says whether somebody waits to hear of the change: a use that ended, or that speaks of another attachment.
 func pressing(before, now map[string]kubeletUse) bool {
 	for name, old := range before {
-		if u, ok := now[name]; !ok || u.AttachmentUID != old.AttachmentUID {
+		if u, ok := now[name]; !ok || u.AttachmentUID != old.AttachmentUID || u.waiting && !old.waiting {
 			return true
 		}
 	}
@@ -121,7 +141,7 @@ func pressing(before, now map[string]kubeletUse) bool {
 // report is the node's line for a volume that only the kubelet uses.
 func (u kubeletUse) report(name string) report {
 	return u.join(report{line: volumesv1alpha1.NodeVolume{
-		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet,
+		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, Waiting: u.waiting, PublishedBy: volumesv1alpha1.PublisherKubelet,
 		StagedPath: u.StagedPath, DevicePath: u.DevicePath,
 	}})
 }

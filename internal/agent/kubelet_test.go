@@ -38,6 +38,9 @@ func TestWhatTheKubeletUses(t *testing.T) {
 		"a device of the kubelet that was forced away is told":                                              testKubeletAwayBlock,
 		"a mount of the kubelet that is not known to be old is not shut down":                               testKubeletNotAway,
 		"a volume is not taken into use over an old mount of the kubelet":                                   testKubeletStale,
+		"after a reboot records of a volume that was forced away are a kubelet that waits for the next":     testKubeletWaits,
+		"a record that the kubelet wrote in this boot may be of the attachment that was forced away":        testKubeletTouches,
+		"after a restart in the same boot a kubelet does not merely wait":                                   testKubeletSameBoot,
 	})
 }
 
@@ -490,4 +493,73 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	k.unstage(v)
 	n.ready(i)
 	n.line(v, "the agent's line", func(l *volumesv1alpha1.NodeVolume) bool { return l.AttachmentUID == "uid-2" })
+}
+
+// unlistedIn is an entry that was forced away and is gone, and for which the agent is asked to look once more.
+func unlistedIn(boot string) func(*volumesv1alpha1.NodeAttachment) {
+	return func(e *volumesv1alpha1.NodeAttachment) {
+		forceAway(e)
+		e.DetachedTime, e.UnlistedBootID, e.RebootGeneration = &e.Evidence.Time, boot, 1
+	}
+}
+
+// rebooted has the kubelet's volume on uid-1, lets the node lose power, and starts the agent of the next boot.
+func (n *node) rebooted(v testVolume, k fakeKubelet) {
+	n.t.Helper()
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	k.publish(v, "pod-1")
+	n.line(v, "a line", usedByKubelet("uid-1"))
+	a.kill()
+	n.kernel.reboot()
+	n.setBoot("boot-2")
+}
+
+func waitingKubelet(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("")(l) && l.Waiting }
+
+func testKubeletWaits(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.rebooted(v, k)
+	a := n.start()
+	n.looked()
+	n.line(v, "the old attachment's line", usedByKubelet("uid-1"))
+	n.changeEntry(v, unlistedIn("boot-1"))
+	n.line(v, "a kubelet that waits", waitingKubelet)
+	a.kill()
+	n.start()
+	n.looked()
+	n.line(v, "the same line after a restart", waitingKubelet)
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
+	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("")(l) && !l.Waiting })
+	n.attach(v, "uid-2")
+	n.line(v, "the next attachment's line", usedByKubelet("uid-2"))
+	k.stage(v)
+	n.looked()
+	n.line(v, "the same line with the mount", usedByKubelet("uid-2"))
+	if n.kernel.shutDown() > 0 {
+		t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+}
+
+func testKubeletTouches(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.rebooted(v, k)
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v)) // before a call that still runs
+	n.start()
+	n.changeEntry(v, unlistedIn("boot-1"))
+	n.looked()
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
+}
+
+func testKubeletSameBoot(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.rebooted(v, k)
+	n.start()
+	n.changeEntry(v, unlistedIn("boot-2"))
+	n.looked()
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
 }

@@ -94,7 +94,9 @@ func (o *observer) took(now seen) {
 	defer o.mu.Unlock()
 	for name, u := range now.uses {
 		if current, ok := o.last.uses[name]; ok && sameLife(current.Life, u.Life) {
-			u.ShutDown, u.failure = current.ShutDown, current.failure
+			if !u.waiting {
+				u.ShutDown, u.failure = current.ShutDown, current.failure
+			}
 			now.uses[name] = u
 		}
 	}
@@ -259,7 +261,7 @@ func (a *Agent) observe() error {
 	// A volume that the agent let go of, or took, during the look was its own.
 	maps.Copy(own, a.store.known())
 	found, strange := kubelet.Attribute(signs, knownVolumes(nvs, own, last.uses))
-	now := seen{uses: kubeletUses(last.uses, found, nvs)}
+	now := seen{uses: kubeletUses(last.uses, found, nvs, a.bootID)}
 	now.shown = a.kubeletMounts(table, own, sourcesOf(now.uses))
 	if nvs != nil {
 		now.uid, now.generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Fences

@@ -88,6 +88,9 @@ func lineOf(v *volume, f facts) report {
 func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report) {
 	s := &nvs.Status
 	looked, _ := a.observer.seen()
+	if s.BootID != a.bootID {
+		s.ObservedGeneration = 0 // what an earlier boot looked at says nothing of this one
+	}
 	if looked.uid == nvs.UID && looked.generation <= nvs.Generation {
 		s.ObservedGeneration, s.ObservedUID = looked.generation, nvs.UID
 	}

@@ -99,10 +99,15 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardNotDeclared, declareWorld, I2},
 		{GuardDeclarationKept, deadKubeletWorld, I4},
 		{GuardClaimGivenUp, collectWorld, I3},
+		{GuardOtherBoot, rebootWorld, I2},
+		{GuardUseWaiting, rebootWorld, I5},
+		{GuardAttachmentGone, rebootWorld, I5},
+		{GuardNameFreed, rebootWorld, I4},
 	} {
 		delete(missing, test.guard)
 		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
 			t.Parallel()
+			leaveOut(t, test.world)
 			expectBroken(t, newModel(test.world, test.guard, effectNone), test.want)
 		})
 	}
@@ -155,11 +160,22 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectDeclaredUID, declareWorld, I2},
 		{effectCollectCAS, collectWorld, I3},
 		{effectCollectFenced, collectWorld, I3},
+		{effectTouched, rebootWorld, I5},
+		{effectAskAgain, rebootWorld, I4},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()
+			leaveOut(t, test.world)
 			expectBroken(t, newModel(test.world, GuardNone, test.effect), test.want)
 		})
+	}
+}
+
+// leaveOut skips what the race detector makes too slow: what is broken in this world is far from its beginning.
+func leaveOut(t *testing.T, w world) {
+	t.Helper()
+	if raceDetector && w.name == rebootWorld.name {
+		t.Skip("left out under the race detector")
 	}
 }
 

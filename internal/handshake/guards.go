@@ -67,4 +67,10 @@ const (
 	GuardKubeletReleased Guard = "KubeletReleased"
 	// GuardAgentLooked: the agent looked at its node after the unlisting, because a kubelet that was restarted forgets.
 	GuardAgentLooked Guard = "AgentLooked"
+	// GuardOtherBoot: the node has booted since the volume was taken out of the Node's volumesAttached.
+	GuardOtherBoot Guard = "OtherBoot"
+	// GuardUseWaiting: the agent says that what is in use belongs to no attachment that was gone when it looked.
+	GuardUseWaiting Guard = "UseWaiting"
+	// GuardNameFreed: an entry beside a use stays until the attachment's name is free, because it alone says that it may be.
+	GuardNameFreed Guard = "NameFreed"
 )

@@ -30,6 +30,42 @@ func (p Protocol) MayNoteUnlisted(k KubeletLists) Guard {
 	return p.refuse(GuardKubeletReleased, !k.InUse && !k.Missing)
 }
 
+// MayAskAgain says whether the agent may be asked, at the version of n, to look once more after a forced detach, also while the
+// kubelet lists the volume in use, as it does for a pod that waits. Only what it sees after the attachment is gone tells: a
+// kubelet that found records of an earlier boot begins a call when it sees an attachment, listed or not.
+func (p Protocol) MayAskAgain(n Node) Guard {
+	return first(
+		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced && n.Entry.Boot != ""),
+		p.refuse(GuardAttachmentGone, n.Entry.Detached),
+	)
+}
+
+// MayCountAsWaiting says whether the agent, which has looked after it read n, may say of what it saw that the kubelet only waits
+// with it. boot is the one in which it looks. It saw no mount, and no record of a stage that was written in this boot: a
+// kubelet writes one before it calls the driver, and what begins after that finds the attachment gone. It counts as in
+// use all the same, of the next attachment if of any: the kubelet goes on to mount.
+func (p Protocol) MayCountAsWaiting(n Node, boot string) Guard {
+	return first(
+		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced),
+		p.refuse(GuardAttachmentGone, n.Entry.Asked),
+		p.refuse(GuardOtherBoot, n.Entry.Boot != "" && n.Entry.Boot != boot),
+	)
+}
+
+// rebooted says whether nothing of the attachment that was forced away can be on the node, whatever is in use there: it has
+// booted since the Node stopped listing the volume, the agent has looked after the attachment was gone, and the kubelet
+// only waits, if it does anything. A kubelet names its boot in the Node with the first word that it uses a volume, and asks only
+// then what is attached: so one that names another boot later cannot have found the volume listed.
+func (p Protocol) rebooted(n Node) bool {
+	return first(
+		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced),
+		p.refuse(GuardReported, n.Reported),
+		p.refuse(GuardAgentLooked, n.LookedAgain),
+		p.refuse(GuardOtherBoot, n.Boot != "" && n.Entry.Boot != "" && n.Boot != n.Entry.Boot),
+		p.refuse(GuardUseWaiting, !n.Use.InUse || n.Use.Waiting),
+	) == GuardNone
+}
+
 // MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet that was
 // restarted forgets volumes that are still mounted, and an agent sees them only when it looks. Until the unlisting the
 // kubelet may call the driver, so the agent must look after it, at the mount table and at the kubelet's own

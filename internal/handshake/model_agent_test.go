@@ -36,7 +36,7 @@ func (st *stepper) hostActs(n int) {
 		s.node[n].late = lateWrite{}
 		if h.exists {
 			if late.kind == writeInUse {
-				s.node[n].use = useState{late.uid, true}
+				s.node[n].use = useState{uid: late.uid, inUse: true}
 			} else {
 				s.node[n].use = useState{}
 			}
@@ -111,9 +111,9 @@ func (st *stepper) report(n int) {
 	h.reported, h.booted, h.acked = true, true, true
 	switch {
 	case h.rec.uid != 0 && (!h.rec.released || h.rec.pending):
-		h.use = useState{h.rec.uid, true}
+		h.use = useState{uid: h.rec.uid, inUse: true}
 	case h.hold.kind == holdMounted:
-		h.use = useState{h.hold.uid, true}
+		h.use = useState{uid: h.hold.uid, inUse: true}
 	}
 	st.emit(act{kind: actReport, node: uint8(n)}, s)
 }
@@ -122,7 +122,7 @@ func (st *stepper) report(n int) {
 func (st *stepper) write(n int, a act, kind writeKind, uid uint8) {
 	apply := func(h *nodeState) {
 		if kind == writeInUse {
-			h.use = useState{uid, true}
+			h.use = useState{uid: uid, inUse: true}
 		} else {
 			h.use = useState{}
 		}
@@ -158,7 +158,7 @@ func (st *stepper) write(n int, a act, kind writeKind, uid uint8) {
 func (st *stepper) setInUse(n int) {
 	h := &st.from.node[n]
 	uid := h.entry.uid
-	if !h.exists || uid == 0 || h.use == (useState{uid, true}) && h.acked {
+	if !h.exists || uid == 0 || h.use == (useState{uid: uid, inUse: true}) && h.acked {
 		return
 	}
 	if !h.rec.free(uid) || h.hold.kind != holdNone && h.hold.uid != uid {

@@ -39,7 +39,7 @@ func (v *violation) String() string {
 }
 
 func newModel(w world, without Guard, eff effect) *model {
-	return &model{world: w, rules: Protocol{Kubelet: w.kubelet, without: without}, without: eff, fresh: freshInExploration}
+	return &model{world: w, rules: Protocol{Kubelet: w.kubelet, without: without}, without: eff, fresh: freshInExploration, freshBoot: freshInExploration}
 }
 
 func (m *model) start() state {
@@ -48,6 +48,9 @@ func (m *model) start() state {
 		s.node[i].exists = true
 		s.node[i].up = true
 		s.node[i].reported, s.node[i].booted = !m.unreported, !m.unreported
+		if m.kubelet && m.reboot {
+			s.node[i].kubelet.boot, s.node[i].kubelet.named, s.node[i].kubelet.said = 1, 1, 1
+		}
 	}
 	return s.canonical()
 }

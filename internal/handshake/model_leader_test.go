@@ -60,6 +60,7 @@ func (st *stepper) leaderActs(i int) {
 			if st.kubelet {
 				st.beginListing(i, n)
 				st.unlist(i, n)
+				st.ask(i, n)
 			}
 			if st.intents {
 				st.decideRelease(i, n)
@@ -88,7 +89,7 @@ func (st *stepper) leaderActs(i int) {
 		s.node[l.node].intent.phase = intentAbsent
 		st.intentGone(&s, int(l.node))
 		st.emit(act{actReleaseIntent, l.node, uint8(i), 0}, s)
-	case listing, list, unlisted, awaiting:
+	case listing, list, unlisted, unlistedInUse, awaiting:
 		st.listActs(i, l)
 	}
 }

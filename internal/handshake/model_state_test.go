@@ -64,11 +64,15 @@ type entry struct {
 	detached, forced, unprotected bool
 	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has looked after that.
 	unlisted, looked bool
+	// boot that the Node named when the volume was taken out.
+	boot uint8
+	// asked: the agent was asked for a look once more, after the attachment was gone; relooked: it has looked since.
+	asked, relooked bool
 }
 
 type useState struct {
-	uid   uint8
-	inUse bool
+	uid            uint8
+	inUse, waiting bool
 }
 
 // record is what an agent, or the kubelet, wrote to disk before it called the driver.
@@ -184,8 +188,16 @@ type kubeletState struct {
 	listed, inUse bool
 	// verified is the UID of the attachment that the kubelet has seen attached.
 	verified uint8
-	// looking: the agent has looked and is about to report; saw is what it saw.
-	looking, saw bool
+	// looking: the agent has looked and is about to report; saw is what it saw, and quiet that nothing of it can be of this boot.
+	looking, saw, quiet bool
+
+	// In worlds where the host reboots: boot is the running one, named the one that the Node names, said the one that the
+	// agent reported.
+	boot, named, said uint8
+	// trusts: the kubelet found a record when it started, so it asks only whether there is an attachment, not the Node.
+	trusts bool
+	// waits: a pod was bound here before the kubelet started, and goes only once it has run.
+	waits bool
 }
 
 type claimState struct {
@@ -197,21 +209,22 @@ type claimState struct {
 type pc uint8
 
 const (
-	idle       pc = iota
-	attaching     // has made some of the reads before Attached
-	attached      // is about to write Attached
-	marking       // is about to write Detaching (only where compare-and-swap is left out)
-	deleting      // is about to DELETE
-	moving        // is about to move the claim
-	collecting    // is about to delete the claim (only where the delete carries no version)
-	fencing       // has read the claim that is being moved
-	fence         // is about to write the fence
-	fenced        // is about to clear MovedFrom
-	releasing     // is about to take the finalizer off the intent
-	listing       // has read the Node
-	list          // is about to put the volume into volumesAttached
-	unlisted      // has taken the volume out of volumesAttached
-	awaiting      // waits for the agent to look
+	idle          pc = iota
+	attaching        // has made some of the reads before Attached
+	attached         // is about to write Attached
+	marking          // is about to write Detaching (only where compare-and-swap is left out)
+	deleting         // is about to DELETE
+	moving           // is about to move the claim
+	collecting       // is about to delete the claim (only where the delete carries no version)
+	fencing          // has read the claim that is being moved
+	fence            // is about to write the fence
+	fenced           // is about to clear MovedFrom
+	releasing        // is about to take the finalizer off the intent
+	listing          // has read the Node
+	list             // is about to put the volume into volumesAttached
+	unlisted         // has taken the volume out of volumesAttached
+	unlistedInUse    // has taken it out while the kubelet lists it in use
+	awaiting         // waits for the agent to look
 )
 
 // leader is one process of the cluster controller with all it keeps between two requests.
@@ -222,6 +235,8 @@ type leader struct {
 	reads uint8 // how many of the reads before Attached are done
 	claim claimState
 	va    attachmentState
+	// boot that the Node named when the volume was taken out.
+	boot uint8
 }
 
 type state struct {
@@ -244,6 +259,15 @@ var uidNames = func() (names [64]types.UID) {
 	return names
 }()
 
+var bootNames = func() (names [64]string) {
+	for i := range names {
+		if i > 0 {
+			names[i] = "boot-" + strconv.Itoa(i)
+		}
+	}
+	return names
+}()
+
 var nodeNames = [...]string{"", "node-a", "node-b"}
 
 // view is the node's state as the protocol sees it.
@@ -253,11 +277,12 @@ func (n *nodeState) view() Node {
 	}
 	return Node{
 		Exists: true, Reported: n.reported, Looked: n.entry.looked,
+		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
-			Detached: n.entry.detached, Forced: n.entry.forced,
+			Detached: n.entry.detached, Forced: n.entry.forced, Boot: bootNames[n.entry.boot], Asked: n.entry.asked,
 		},
-		Use:      Use{UID: uidNames[n.use.uid], InUse: n.use.inUse},
+		Use:      Use{UID: uidNames[n.use.uid], InUse: n.use.inUse, Waiting: n.use.waiting},
 		Declared: n.declarations(),
 	}
 }
@@ -304,21 +329,25 @@ func (m *naming) rename(u *uint8) {
 
 // canonical renames UIDs and sorts the leaders, who are interchangeable.
 func (s state) canonical() state {
-	var uids [2]naming
+	var uids, boots [2]naming
 	for i := range s.node {
 		n, m := &s.node[i], &uids[i]
+		for _, b := range [...]*uint8{&n.kubelet.boot, &n.kubelet.named, &n.kubelet.said, &n.entry.boot} {
+			boots[i].rename(b)
+		}
 		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &s.older.va[i].uid} {
 			m.rename(u)
 		}
 	}
 	a, b := &s.leader[0], &s.leader[1]
-	if a.key(&uids[a.node]) < b.key(&uids[b.node]) {
+	if a.key(&uids[a.node], &boots[a.node]) < b.key(&uids[b.node], &boots[b.node]) {
 		*a, *b = *b, *a
 	}
 	for i := range s.leader {
 		l := &s.leader[i]
 		uids[l.node].rename(&l.uid)
 		uids[l.node].rename(&l.va.uid)
+		boots[l.node].rename(&l.boot)
 	}
 	for i := range s.node {
 		uids[i].renameSet(&s.node[i].excused)
@@ -339,13 +368,14 @@ func (m *naming) renameSet(set *uint64) {
 }
 
 // key orders leaders, with the names that their UIDs already have; an idle one comes last.
-func (l leader) key(m *naming) uint64 {
+func (l leader) key(m, boots *naming) uint64 {
 	k := uint64(l.pc)<<8 | uint64(l.node)
 	k = k<<8 | uint64(m.names[l.uid])
 	k = k<<4 | uint64(l.reads)
 	k = k<<4 | uint64(l.claim.holder)<<2 | uint64(l.claim.from)
 	k = k<<4 | uint64(l.va.phase)
 	k = k<<8 | uint64(m.names[l.va.uid])
+	k = k<<4 | uint64(boots.names[l.boot])
 	k <<= 2
 	if l.claim.exists {
 		k |= 1

@@ -96,8 +96,11 @@ const (
 	actKubeletRestarts
 	actNodeDeleted
 	actNodeRegistered
+	actKubeletNames
+	actPodDeleted
 	actLook
 	actReportLook
+	actAskAgain
 )
 
 // words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the claim,
@@ -181,6 +184,9 @@ var words = map[actKind]string{
 	actKubeletRestarts:  "kubelet {N} restarts and forgets the volume ({K})",
 	actLook:             "agent {N} reads {S} and looks at its mount table",
 	actReportLook:       "agent {N} reports what it saw: {S}",
+	actPodDeleted:       "someone deletes the pod that waits on {N}",
+	actKubeletNames:     "kubelet {N} names its boot in the Node",
+	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
 }
 
 var answers = [...]string{"", " (the answer is lost)", " (the write is delayed)"}
@@ -196,7 +202,7 @@ type teller struct {
 
 func newTeller(m *model) *teller {
 	named := *m
-	named.fresh = 1
+	named.fresh, named.freshBoot = 1, 2
 	return &teller{model: &named, now: m.start(), versions: [2]int{1, 1}, leaders: [2]string{"leader-1", "leader-2"}}
 }
 
@@ -215,8 +221,11 @@ func (t *teller) follow(a act, to state) {
 func (t *teller) take(n next) {
 	before := t.now
 	t.now = n.state
-	if n.act.kind == actCreate {
+	switch n.act.kind {
+	case actCreate:
 		t.fresh++
+	case actReboot:
+		t.freshBoot++
 	}
 	for i := range t.versions {
 		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && t.without != effectFenceChanges && int(n.act.node) == i {

@@ -85,6 +85,8 @@ const (
 	effectDeclaredUID   effect = "a declaration speaks of one UID"
 	effectCollectCAS    effect = "version precondition on the claim's DELETE"
 	effectCollectFenced effect = "fence before the claim is deleted"
+	effectAskAgain      effect = "agent looks again after a reboot"
+	effectTouched       effect = "a record that was written in this boot counts"
 )
 
 // model is a world and what is left out of the protocol.
@@ -92,8 +94,8 @@ type model struct {
 	world
 	rules   Protocol
 	without effect
-	// fresh is the name of the next UID. Renaming makes it small again.
-	fresh uint8
+	// fresh is the name of the next UID, freshBoot that of the next boot. Renaming makes them small again.
+	fresh, freshBoot uint8
 }
 
 // freshInExploration is above every canonical name.
@@ -159,7 +161,7 @@ func (st *stepper) wroteState(s *state, n int) {
 	}
 	s.node[n].late = lateWrite{}
 	if st.without != effectLookAfter {
-		s.node[n].kubelet.looking, s.node[n].kubelet.saw = false, false
+		s.node[n].kubelet.looking, s.node[n].kubelet.saw, s.node[n].kubelet.quiet = false, false, false
 	}
 	for i := range s.leader {
 		l := &s.leader[i]
@@ -248,7 +250,9 @@ func (st *stepper) attacher(n int) {
 
 // world: what befalls a node from outside.
 func (st *stepper) world(n int) {
-	if st.reboot {
+	if st.reboot && st.kubelet {
+		st.rebootUnderKubelet(n)
+	} else if st.reboot {
 		s := st.from
 		h := &s.node[n]
 		h.hold, h.call, h.waits, h.up, h.acked = hold{}, 0, false, false, false
@@ -346,7 +350,7 @@ func (st *stepper) fate(n int) {
 	}
 	h.hold, h.rec, h.call, h.waits, h.up, h.acked, h.booted, h.dead = hold{}, record{}, 0, false, false, false, false, true
 	h.intent.published, h.intent.cleared = false, false
-	h.kubelet.verified, h.kubelet.looking, h.kubelet.saw = 0, false, false
+	h.kubelet.verified, h.kubelet.looking, h.kubelet.saw, h.kubelet.quiet = 0, false, false, false
 	st.fault(act{kind: actDies, node: uint8(n)}, s)
 }
 

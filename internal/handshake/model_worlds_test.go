@@ -58,10 +58,15 @@ var (
 		collect: true, force: true,
 	}
 
+	rebootWorld = world{
+		name: "one node, the kubelet publishes, reboots with a pod that waits", nodes: 1, leaders: 1, cuts: true,
+		kubelet: true, force: true, reboot: true,
+	}
+
 	smallWorlds = append([]world{
 		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld,
 	}, smallDeclareWorlds...)
-	bigWorlds = append([]world{sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
+	bigWorlds = append([]world{rebootWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
 )
 
 // The worlds with an administrator. Where the administrator may be wrong, what was declared is excused and all else must hold;

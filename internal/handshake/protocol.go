@@ -69,10 +69,11 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 	)
 }
 
-// mayReplace says whether the entry, whose attachment is gone, may make place for that of attachment uid.
+// mayReplace says whether the entry, whose attachment is gone, may make place for that of attachment uid. One that was forced and
+// is all that says that a use beside it is none of its attachment has to free the name first.
 func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 	_, declared := n.Declares(uid)
-	return n.Entry.Detached && (declared || !OnlyMemory(n)) && (!p.Kubelet || p.ForcedAwayReported(n))
+	return n.Entry.Detached && (declared || !OnlyMemory(n)) && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
 }
 
 // MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read live after
@@ -85,10 +86,10 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 }
 
 // MayFreeName says whether our finalizer may be taken off the attachment a, which was forced away. It asks for the
-// agent's report, or a declaration, also where the entry that said so was lost.
+// agent's report, or a declaration, also where the entry that said so was lost; or for a reboot, of which the entry tells.
 func (p Protocol) MayFreeName(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
-	return p.refuse(GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse())
+	return p.refuse(GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse() || n.Entry.UID == a.UID && p.rebooted(n))
 }
 
 // MayMarkDetached says whether the entry may be marked detached, given the attachment as it was
@@ -107,6 +108,7 @@ func (p Protocol) MayForget(n Node, a Attachment) Guard {
 		p.MayMarkDetached(n, a),
 		p.refuse(GuardForcedAwayReported, p.ForcedAwayReported(n)),
 		p.refuse(GuardDeclarationKept, !OnlyMemory(n)),
+		p.refuse(GuardNameFreed, !n.Entry.Forced || !n.InUse() || !a.Exists || a.UID != n.Entry.UID),
 	)
 }
 
@@ -147,10 +149,11 @@ func (p Protocol) MayCollectClaim(c Claim, fenced bool) Guard {
 // ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports nothing in
 // use, under any UID. No report is too old for that: once Detaching stands the agent cannot take the
 // volume into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
-// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. A declaration stands in for the report.
+// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. A declaration stands in for the report. What counts
+// after a reboot where the kubelet publishes, rebooted says.
 func (p Protocol) ForcedAwayReported(n Node) bool {
 	_, declared := n.Declares(n.Entry.UID)
-	return !n.Entry.Forced || (declared || p.answered(n)) && !n.InUse()
+	return !n.Entry.Forced || (declared || p.answered(n)) && !n.InUse() || p.rebooted(n)
 }
 
 // answered: the agent's word counts for what befell the entry, if there is any.

@@ -244,6 +244,39 @@ func TestAForcedDetachFromAKubelet(t *testing.T) {
 	})
 }
 
+func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
+	p := Protocol{Kubelet: true}
+	unlisted := with(forcedN, func(n *Node) { n.Entry.Boot = "boot-1" })
+	detached := with(unlisted, func(n *Node) { n.Entry.Detached = true })
+	asked := with(detached, func(n *Node) { n.Entry.Asked = true })
+	waiting := with(asked, func(n *Node) { n.LookedAgain, n.Boot, n.Use = true, "boot-2", Use{InUse: true, Waiting: true} })
+	u2 := Attachment{Exists: true, UID: "u2"}
+	check(t, []verdict{
+		{"the agent is asked once more when the attachment is gone", p.MayAskAgain(detached), GuardNone},
+		{"not before", p.MayAskAgain(unlisted), GuardAttachmentGone},
+		{"nor where the boot is not known", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Boot = "" })), GuardDetachingStands},
+		{"nor after the agent's release", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Forced = false })), GuardDetachingStands},
+		{"then records of an earlier boot are a kubelet that waits", p.MayCountAsWaiting(asked, "boot-2"), GuardNone},
+		{"not in the boot in which it was unlisted", p.MayCountAsWaiting(asked, "boot-1"), GuardOtherBoot},
+		{"nor before the agent is asked", p.MayCountAsWaiting(detached, "boot-2"), GuardAttachmentGone},
+		{"nor of an attachment that was not taken away", p.MayCountAsWaiting(attachedN, "boot-2"), GuardDetachingStands},
+
+		{"a kubelet that waits does not keep the name", p.MayFreeName(waiting, nameOnly), GuardNone},
+		{"but that of no other attachment", p.MayFreeName(waiting, Attachment{Exists: true, UID: "u0", NameHeld: true}), GuardForcedAwayReported},
+		{"a kubelet that may use it does", p.MayFreeName(with(waiting, func(n *Node) { n.Use.Waiting = false }), nameOnly), GuardForcedAwayReported},
+		{"also where the use names no attachment before the look", p.MayFreeName(with(waiting, func(n *Node) { n.LookedAgain = false }), nameOnly), GuardForcedAwayReported},
+		{"or in the same boot", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "boot-1" }), nameOnly), GuardForcedAwayReported},
+		{"or where the agent's boot is not known", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "" }), nameOnly), GuardForcedAwayReported},
+		{"one that merely lists the volume does not", p.MayFreeName(with(waiting, func(n *Node) { n.Use = Use{} }), nameOnly), GuardNone},
+
+		{"the entry stays until the name is free", p.MayForget(waiting, nameOnly), GuardNameFreed},
+		{"and goes then", p.MayForget(waiting, Attachment{}), GuardNone},
+		{"or when another has the name", p.MayForget(waiting, u2), GuardNone},
+		{"it makes no place for another meanwhile", p.MayMarkDetaching(waiting, "u2", true), GuardOneAttachment},
+		{"what waits counts as in use", p.MayMarkDetaching(with(waiting, func(n *Node) { n.Entry = Entry{} }), "u2", false), GuardNotInUse},
+	})
+}
+
 func TestCollectingTheClaim(t *testing.T) {
 	var p Protocol
 	nobody, from := Claim{Exists: true}, Claim{Exists: true, MovedFrom: "node-a"}

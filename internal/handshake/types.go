@@ -70,6 +70,11 @@ type Entry struct {
 	Detached bool
 	// Forced: Detaching rests on evidence other than the agent's release.
 	Forced bool
+	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
+	// that is not known.
+	Boot string
+	// Asked: the attachment was gone, and the agent was asked to look after that.
+	Asked bool
 }
 
 // Use is the agent's line for one volume in one NodeVolumeState.
@@ -78,6 +83,8 @@ type Use struct {
 	UID types.UID
 	// InUse from before the first driver call until the last is known to be undone.
 	InUse bool
+	// Waiting: nothing of it belongs to an attachment that was gone when the agent looked; the kubelet waits for the next one.
+	Waiting bool
 }
 
 // Node is one volume's part of one NodeVolumeState at one resourceVersion.
@@ -89,8 +96,12 @@ type Node struct {
 	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has looked at its node after it
 	// saw a spec that was written after that.
 	Looked bool
-	Entry  Entry
-	Use    Use
+	// LookedAgain: the agent has looked after it saw a spec by which the attachment was gone.
+	LookedAgain bool
+	// Boot in which the agent last looked.
+	Boot  string
+	Entry Entry
+	Use   Use
 	// Declared are the attachments that an administrator has declared released on this node, of whatever volume.
 	Declared []Declaration
 }

@@ -24,16 +24,21 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 		Exists:   true,
 		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
 	}
+	n.Boot = nvs.Status.BootID
 	n.Declared = declarationsOf(nvs)
 	if a := AttachmentOf(nvs, volumeName); a != nil {
-		n.Entry = Entry{State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil}
+		n.Entry = Entry{
+			State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil,
+			Boot: a.UnlistedBootID, Asked: a.RebootGeneration > 0,
+		}
 		n.Looked = n.Reported && a.UnlistedGeneration > 0 && nvs.Status.ObservedGeneration >= a.UnlistedGeneration
+		n.LookedAgain = n.Reported && a.RebootGeneration > 0 && nvs.Status.ObservedGeneration >= a.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
 		}
 	}
 	if v := VolumeOf(nvs, volumeName); v != nil {
-		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse}
+		n.Use = Use{UID: v.AttachmentUID, InUse: v.InUse, Waiting: v.Waiting}
 	}
 	return n
 }

@@ -72,6 +72,27 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1"}},
 		},
 		{
+			"the agent of another boot has looked once more, and the kubelet waits",
+			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
+				entryOf(volumesv1alpha1.NodeAttachment{
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedBootID: "boot-1", RebootGeneration: 3,
+				})(nvs)
+				nvs.Status.ObservedGeneration, nvs.Status.BootID = 3, "boot-2"
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: volume, InUse: true, Waiting: true}}
+			}),
+			Node{
+				Exists: true, Reported: true, LookedAgain: true, Boot: "boot-2", Use: Use{InUse: true, Waiting: true},
+				Entry: Entry{State: Detaching, UID: "u1", Boot: "boot-1", Asked: true},
+			},
+		},
+		{
+			"the agent has not looked once more",
+			volumeState(entryOf(volumesv1alpha1.NodeAttachment{
+				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedBootID: "boot-1", RebootGeneration: 3,
+			})),
+			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1", Boot: "boot-1", Asked: true}},
+		},
+		{
 			"the volume was not unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching})(nvs)

@@ -116,7 +116,8 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 	v.comesBack(back, v.goesOn())
 }
 
-// TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService loses everything on the node at once.
+// TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService loses everything on the node at once. A pod that waits
+// there as the machine comes back gets the volume.
 func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *testing.T) {
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	runs(t, v.pod(nodeA, v.write("kept")))
@@ -126,8 +127,14 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
 		t.Fatal(err)
 	}
-	back := func() { startMachine(t, nodeA) }
-	v.comesBack(back, v.goesOn())
+	holder := v.goesOn()
+	taint(t, nodeA)
+	// The kubelet finds its records of the old mount, and a pod that waits for the volume, when it starts.
+	waiting := v.pod(nodeA, v.read("KEPT"))
+	startMachine(t, nodeA)
+	awaitReady(t, nodeA)
+	remove(t, holder)
+	runs(t, waiting)
 }
 
 // goesOn waits until node A is not Ready, sees that this alone moves nothing, and takes the node out of service:
@@ -153,9 +160,7 @@ func (v *volume) goesOn() *corev1.Pod {
 func (v *volume) comesBack(start func(), holder *corev1.Pod) {
 	v.t.Helper()
 	start()
-	if _, err := awaitNode(v.t, nodeA, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue }); err != nil {
-		v.t.Fatal(err)
-	}
+	awaitReady(v.t, nodeA)
 	taint(v.t, nodeA)
 	for _, a := range v.attachments() {
 		if a.Spec.NodeName != nodeA {
@@ -183,6 +188,14 @@ func taint(t *testing.T, name string, taints ...corev1.Taint) {
 		return sys.Client.Update(limited(t), node)
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitReady waits until a node is Ready.
+func awaitReady(t *testing.T, name string) {
+	t.Helper()
+	if _, err := awaitNode(t, name, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue }); err != nil {
 		t.Fatal(err)
 	}
 }

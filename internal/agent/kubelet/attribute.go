@@ -35,6 +35,9 @@ type Use struct {
 	Block     bool
 	// Life are the traces by which this use is told from a later one of the same volume.
 	Life []string
+	// StageWritten tells when the record of its stage was last written; empty where there is none. The kubelet writes it
+	// before it calls the driver.
+	StageWritten string
 	// Mounts are the paths of its mounts.
 	Mounts  []string
 	Sources []Source
@@ -239,6 +242,9 @@ func (a *attribution) count(name string, s Sign) {
 	}
 	if u.DevicePath == "" {
 		u.DevicePath = s.DevicePath
+	}
+	if s.Record && s.Hash != "" && s.Err == nil {
+		u.StageWritten = s.Written
 	}
 	if mounted && s.Shared && filepath.Base(s.Path) == "globalmount" {
 		u.StagedPath = s.Path

@@ -108,15 +108,15 @@ func (r *reader) notice(dir string) {
 // read reads the record in the directory, if there is one, after the directory is watched.
 func (r *reader) read(dir string, s Sign) {
 	s.Path, s.Record = filepath.Join(dir, recordName), true
-	if _, _, err := readRecord(s.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if _, _, _, err := readRecord(s.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return
 	}
 	r.notice(dir)
-	rec, life, err := readRecord(s.Path)
+	rec, life, written, err := readRecord(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	s.Life, s.Err = life, err
+	s.Life, s.Written, s.Err = life, written, err
 	if err == nil {
 		s.Driver, s.Handle, s.Ephemeral = rec.DriverName, rec.VolumeHandle, rec.Lifecycle == "Ephemeral"
 		if s.PersistentVolume == "" {
@@ -131,30 +131,31 @@ func (r *reader) read(dir string, s Sign) {
 	r.signs = append(r.signs, s)
 }
 
-// readRecord reads one record, and what tells it from another one that may be written at that path later.
-func readRecord(path string) (record, string, error) {
-	var rec record
+// readRecord reads one record, what tells it from another one that may come to stand at that path later, and what tells
+// whether it was written again.
+func readRecord(path string) (rec record, life, written string, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return rec, "record " + path, err
+		return rec, "record " + path, "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	var stat unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stat); err != nil {
-		return rec, "record " + path, fmt.Errorf("reading %s: %w", path, err)
+		return rec, "record " + path, "", fmt.Errorf("reading %s: %w", path, err)
 	}
-	life := fmt.Sprintf("record %d %d.%09d %s", stat.Ino, stat.Btime.Sec, stat.Btime.Nsec, path)
+	written = fmt.Sprintf("%d.%09d %d.%09d", stat.Ctime.Sec, stat.Ctime.Nsec, stat.Mtime.Sec, stat.Mtime.Nsec)
+	life = fmt.Sprintf("record %d %d.%09d %s", stat.Ino, stat.Btime.Sec, stat.Btime.Nsec, path)
 	data, err := io.ReadAll(io.LimitReader(f, longestRecord))
 	if err != nil {
-		return rec, life, fmt.Errorf("reading %s: %w", path, err)
+		return rec, life, written, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if err := json.Unmarshal(data, &rec); err != nil {
-		return rec, life, fmt.Errorf("parsing %s: %w", path, err)
+		return rec, life, written, fmt.Errorf("parsing %s: %w", path, err)
 	}
 	if rec.DriverName == "" || rec.VolumeHandle == "" {
-		return rec, life, fmt.Errorf("parsing %s: it names no volume", path)
+		return rec, life, written, fmt.Errorf("parsing %s: it names no volume", path)
 	}
-	return rec, life, nil
+	return rec, life, written, nil
 }
 
 // HashOf the handle is the name of the directory in which the kubelet stages the volume.

@@ -31,6 +31,8 @@ type Sign struct {
 	PersistentVolume string
 	// Life tells this record or mount from one that comes to stand at the same path later.
 	Life string
+	// Written tells the last time that a record was written from any other.
+	Written string
 	// Source of a mount.
 	Source *Source
 	// DevicePath of the device behind a mount, where the mount table tells.

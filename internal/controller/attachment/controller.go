@@ -132,6 +132,8 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 		return c.markDetaching(ctx, f, s)
 	case Unlist:
 		return c.unlist(ctx, f, s.Node)
+	case Ask:
+		return c.ask(ctx, f, s.Node)
 	case Delete:
 		return c.delete(ctx, f, s.Node, s.Attachment)
 	case Forget:

@@ -26,6 +26,8 @@ const (
 	MarkDetaching Act = "MarkDetaching"
 	// Unlist takes the volume, for which Detaching stands, out of the Node's volumesAttached.
 	Unlist Act = "Unlist"
+	// Ask has the agent of a node that has rebooted since a forced detach look once more.
+	Ask Act = "Ask"
 	// Delete deletes the attachment for which Detaching stands.
 	Delete Act = "Delete"
 	// Forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to report.
@@ -141,7 +143,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	}
 	for i := range n.Attachments {
 		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && p.MayFreeName(n.State, a.Attachment) == handshake.GuardNone {
-			return []Step{{Act: FreeName, Node: n, Attachment: a}}
+			return freeOrClaim(f, n, chosen, a)
 		}
 	}
 	switch n.State.Entry.State {
@@ -159,7 +161,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if steps := restOnEvidence(f, p, n); steps != nil {
 			return steps
 		}
-		return goOnDetaching(f, p, n)
+		return goOnDetaching(f, p, n, chosen)
 	default:
 		if steps := declaredAway(f, p, n); steps != nil {
 			return steps
@@ -167,6 +169,18 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 		if !keeps(f, n, chosen) {
 			return clearAway(f, p, n)
 		}
+	}
+	return nil
+}
+
+// freeOrClaim frees the name. Beside a kubelet that waits there the volume has to be the node's before that: such a kubelet mounts
+// as soon as something is attached, and from then on keeps the claim.
+func freeOrClaim(f *Facts, n, chosen *Node, a *Attachment) []Step {
+	switch {
+	case !n.State.InUse() || !f.Exclusive || f.Claim == (handshake.Claim{Exists: true, Holder: n.Name}):
+		return []Step{{Act: FreeName, Node: n, Attachment: a}}
+	case mayComeBack(f, n, chosen):
+		return []Step{{Act: Ask, Node: n, Attachment: a}}
 	}
 	return nil
 }
@@ -238,7 +252,7 @@ func markDetaching(f *Facts, p handshake.Protocol, n *Node, uid types.UID) []Ste
 }
 
 // goOnDetaching: Detaching stands; the attachment is deleted, and its entry goes once it is gone.
-func goOnDetaching(f *Facts, p handshake.Protocol, n *Node) []Step {
+func goOnDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	a := n.attachmentOf(n.State.Entry.UID)
 	switch {
 	case toUnlist(f, p, n):
@@ -248,6 +262,9 @@ func goOnDetaching(f *Facts, p handshake.Protocol, n *Node) []Step {
 	case a == nil || a.Gone():
 		if !n.State.Entry.Detached || p.MayForget(n.State, handshake.Attachment{}) == handshake.GuardNone {
 			return []Step{{Act: Forget, Node: n, Attachment: a}}
+		}
+		if toAsk(f, p, n, chosen) {
+			return []Step{{Act: Ask, Node: n, Attachment: a}}
 		}
 	case a.Terminating:
 	case n.State.Entry.Forced:

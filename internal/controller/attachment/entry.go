@@ -89,6 +89,7 @@ func detachingEntry(f *Facts, old *volumesv1alpha1.NodeAttachment, uid types.UID
 	if old != nil && old.AttachmentUID == uid {
 		e = *old.DeepCopy()
 	}
-	e.State, e.Evidence, e.DetachedTime, e.UnlistedGeneration = volumesv1alpha1.AttachmentDetaching, &evidence, nil, 0
+	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
+	e.UnlistedGeneration, e.UnlistedBootID, e.RebootGeneration = 0, "", 0
 	return e
 }

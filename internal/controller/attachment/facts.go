@@ -77,6 +77,8 @@ type Node struct {
 	Managed bool
 	// Lists is what the Node object says of the volume, in the cache or as we last wrote it.
 	Lists handshake.KubeletLists
+	// BootID that the Node names, in the cache or as we last wrote it.
+	BootID string
 	// KubeletUses: it is the kubelet, not the agent, that uses the volume.
 	KubeletUses bool
 	// Evidence stands in for the agent's release where there is any.

@@ -44,7 +44,7 @@ func (c *Controller) gatherLists(ctx context.Context, f *Facts, n *Node) error {
 		return nil
 	}
 	n.Managed = managed(node)
-	n.Lists = listed(node)[corev1.UniqueVolumeName(f.Volume)]
+	n.Lists, n.BootID = listed(node)[corev1.UniqueVolumeName(f.Volume)], node.Status.NodeInfo.BootID
 	return nil
 }
 
@@ -67,47 +67,96 @@ func toUnlist(f *Facts, p handshake.Protocol, n *Node) bool {
 	if !f.Replace || n.unlisted() || n.Entry.AttachmentName == "" && !n.Lists.Attached && !n.State.Entry.Forced {
 		return false
 	}
-	return !n.State.Entry.Forced || n.Lists.Attached || p.MayNoteUnlisted(n.Lists) == handshake.GuardNone
+	return !n.State.Entry.Forced || n.Lists.Attached || p.MayNoteUnlisted(n.Lists) == handshake.GuardNone ||
+		n.State.Entry.Boot == "" && n.BootID != ""
 }
 
 // unlist takes the volume out of volumesAttached, and then writes that down so that the agent looks at its node: only what
-// it sees after that is no use by the kubelet.
+// it sees after that is no use by the kubelet. What was forced away from a kubelet that goes on using it is not looked for yet,
+// but the boot is written down: the next one's kubelet cannot have found the volume listed.
 func (c *Controller) unlist(ctx context.Context, f *Facts, n *Node) error {
 	uid := n.State.Entry.UID
 	r, err := c.Lister.Unlist(ctx, n.Name, f.Volume)
 	if err != nil {
 		return fmt.Errorf("taking the volume out of volumesAttached: %w", err)
 	}
-	n.Lists = r.Lists
+	n.Lists, n.BootID = r.Lists, r.BootID
 	if r.Guard != handshake.GuardNone {
 		n.wait("", "")
 		return nil
 	}
 	refused := c.Protocol.MayNoteUnlisted(r.Lists) != handshake.GuardNone
-	if n.State.Entry.Forced && refused {
-		return nil
-	}
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		entry := handshake.AttachmentOf(orEmpty(nvs), f.Volume)
 		// It was unlisted for that attachment; for another one the Node may list it again.
 		if entry == nil || entry.AttachmentUID != uid || entry.State != volumesv1alpha1.AttachmentDetaching || entry.UnlistedGeneration > 0 {
 			return nil, nil
 		}
-		if refused && handshake.NodeOf(nvs, f.Volume).Entry.Forced {
-			// Another leader forced it meanwhile.
+		forced := handshake.NodeOf(nvs, f.Volume).Entry.Forced
+		look, boot := !forced || !refused, forced && entry.UnlistedBootID == "" && r.BootID != ""
+		if !look && !boot {
 			return nil, nil
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Spec.Fences++
-			handshake.AttachmentOf(nvs, f.Volume).UnlistedGeneration = nvs.Generation + 1
+			entry := handshake.AttachmentOf(nvs, f.Volume)
+			if boot {
+				entry.UnlistedBootID = r.BootID
+			}
+			if look {
+				nvs.Spec.Fences++
+				entry.UnlistedGeneration = nvs.Generation + 1
+			}
 		}, nil
 	})
 	if err != nil {
 		return fmt.Errorf("asking the agent to look at its node: %w", err)
 	}
 	n.observe(nvs, f.Volume)
-	if !n.unlisted() {
+	if !n.unlisted() && !(n.State.Entry.Forced && refused) {
 		n.wait("", "")
 	}
+	return nil
+}
+
+// toAsk says whether the agent of a node that has booted since has to look once more, now that the attachment is gone, so
+// that what waits there can have the next one. An exclusive volume has to be free everywhere else.
+func toAsk(f *Facts, p handshake.Protocol, n, chosen *Node) bool {
+	e := n.State.Entry
+	if !f.Replace || e.Asked || n.State.Boot == e.Boot || p.ForcedAwayReported(n.State) {
+		return false
+	}
+	return mayComeBack(f, n, chosen) && p.MayAskAgain(n.State) == handshake.GuardNone
+}
+
+// mayComeBack says whether the node is the next to have the volume.
+func mayComeBack(f *Facts, n, chosen *Node) bool {
+	return n.candidate() != nil && (!f.Exclusive || n == chosen && len(blockers(f, n)) == 0)
+}
+
+// ask has the agent look once more. The claim comes first: what the kubelet waits with counts as in use on the node once the
+// earlier attachment is forgotten.
+func (c *Controller) ask(ctx context.Context, f *Facts, n *Node) error {
+	if taken, err := c.takeClaim(ctx, f, n); err != nil || !taken {
+		return err
+	}
+	if n.State.Entry.Asked {
+		return nil
+	}
+	uid := n.State.Entry.UID
+	nvs, err := c.Writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		state := handshake.NodeOf(nvs, f.Volume)
+		if state.Entry.UID != uid || state.Entry.Asked || c.Protocol.MayAskAgain(state) != handshake.GuardNone {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Spec.Fences++
+			handshake.AttachmentOf(nvs, f.Volume).RebootGeneration = nvs.Generation + 1
+		}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("asking the agent to look at its node once more: %w", err)
+	}
+	n.observe(nvs, f.Volume)
+	n.wait("", "")
 	return nil
 }

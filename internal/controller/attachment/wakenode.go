@@ -45,7 +45,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 	wasAttached, isAttached := entries(was), entries(is)
 	for name, entry := range isAttached {
-		looked := entry.UnlistedGeneration > was.Status.ObservedGeneration && entry.UnlistedGeneration <= is.Status.ObservedGeneration
+		looked := looksSince(was, is, entry.UnlistedGeneration) || looksSince(was, is, entry.RebootGeneration)
 		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
 			add(q, name)
 		}
@@ -72,6 +72,11 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	}
 }
 
+// looksSince says whether the agent has come to look at that generation.
+func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool {
+	return generation > was.Status.ObservedGeneration && generation <= is.Status.ObservedGeneration
+}
+
 // nodeDiffers says whether something changed that concerns every volume of the node.
 func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
 	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported || was.Status.BootID != is.Status.BootID || was.UID != is.UID
@@ -87,16 +92,16 @@ func entries(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1.N
 
 // use is what of a line in status.volumes matters here.
 type use struct {
-	uid   types.UID
-	inUse bool
-	by    volumesv1alpha1.Publisher
+	uid            types.UID
+	inUse, waiting bool
+	by             volumesv1alpha1.Publisher
 }
 
 func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 	m := make(map[string]use, len(nvs.Status.Volumes))
 	for i := range nvs.Status.Volumes {
 		v := &nvs.Status.Volumes[i]
-		m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, by: v.PublishedBy}
+		m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, waiting: v.Waiting, by: v.PublishedBy}
 	}
 	return m
 }

@@ -59,6 +59,8 @@ type Result struct {
 	Guard handshake.Guard
 	// Lists is what the Node lists of the volume now.
 	Lists handshake.KubeletLists
+	// BootID that the Node names at that version; empty where there is no Node.
+	BootID string
 }
 
 type request struct {
@@ -141,7 +143,7 @@ func (w *Writer) decide(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 	for _, r := range group {
 		state, lists := handshake.NodeOf(nvs, r.volumeName), listsOf(node, r.volumeName)
 		lists.Missing = !exists
-		r.result = Result{Lists: lists}
+		r.result = Result{Lists: lists, BootID: node.Status.NodeInfo.BootID}
 		if r.list {
 			r.result.Guard = w.Protocol.MayListAttached(state)
 		} else {
