@@ -57,32 +57,34 @@ func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
 	return f, nil
 }
 
-// gatherIntents finds the intents that are pinned to the volume and those that resolve to it.
+// gatherIntents finds the intents that are pinned to the volume and those that resolve to it. One that is pinned between the two
+// lists stands in the second: were it missed, nobody would want its volume.
 func (c *Controller) gatherIntents(ctx context.Context, f *Facts, volumes []corev1.PersistentVolume) error {
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := c.Client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the intents of %s: %w", f.Volume, err)
 	}
-	for i := range list.Items {
-		if err := c.addIntent(ctx, f, &list.Items[i]); err != nil {
-			return err
-		}
-	}
+	found := list.Items
 	for i := range volumes {
 		ref := volumes[i].Spec.ClaimRef
 		if ref == nil {
 			continue
 		}
-		unpinned := &volumesv1alpha1.VolumeAttachmentIntentList{}
-		if err := c.Client.List(ctx, unpinned, client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
+		ofClaim := &volumesv1alpha1.VolumeAttachmentIntentList{}
+		if err := c.Client.List(ctx, ofClaim, client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
 			return fmt.Errorf("listing the intents of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
-		for j := range unpinned.Items {
-			if intent := &unpinned.Items[j]; intent.Status.UniqueVolumeName == "" && intent.DeletionTimestamp.IsZero() {
-				if err := c.addIntent(ctx, f, intent); err != nil {
-					return err
-				}
+		for _, intent := range ofClaim.Items {
+			known := slices.ContainsFunc(found, func(o volumesv1alpha1.VolumeAttachmentIntent) bool { return o.UID == intent.UID })
+			unpinned := intent.Status.UniqueVolumeName == "" && intent.DeletionTimestamp.IsZero()
+			if !known && (unpinned || intent.Status.UniqueVolumeName == f.Volume) {
+				found = append(found, intent)
 			}
+		}
+	}
+	for i := range found {
+		if err := c.addIntent(ctx, f, &found[i]); err != nil {
+			return err
 		}
 	}
 	return nil
