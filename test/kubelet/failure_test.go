@@ -130,6 +130,7 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	holder := v.goesOn()
 	taint(t, nodeA)
 	// The kubelet finds its records of the old mount, and a pod that waits for the volume, when it starts.
+	v.tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // whoever evicts may still see the taint
 	waiting := v.pod(nodeA, v.read("KEPT"))
 	startMachine(t, nodeA)
 	awaitReady(t, nodeA)

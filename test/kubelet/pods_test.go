@@ -40,6 +40,8 @@ type volume struct {
 	block  bool
 	// meanwhile is what a pod does once its steps are done.
 	meanwhile []string
+	// tolerations of its pods.
+	tolerations []corev1.Toleration
 }
 
 // newVolume makes a claim and waits until it is bound. When the test ends, nothing is attached any more, and the
@@ -108,6 +110,7 @@ func (v *volume) pod(node string, steps ...[]string) *corev1.Pod {
 	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.claim},
 	}}}
+	pod.Spec.Tolerations = v.tolerations
 	create(v.t, pod)
 	v.t.Cleanup(func() { remove(v.t, pod) })
 	return pod
