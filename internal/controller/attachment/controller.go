@@ -35,8 +35,9 @@ import (
 // Workers reconcile so many volumes at once; most of them wait for a write that they share with others.
 const Workers = 1024
 
-// Slots is how many of them may be at work beside each other and beside those writes.
-const Slots = 64
+// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an API server,
+// and the fewer there are, the more volumes share a write while they wait.
+const Slots = 16
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
 // then one write of the intent's status is enough.
