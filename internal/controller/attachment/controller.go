@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -58,7 +59,7 @@ type Controller struct {
 	Writer *nodestate.Writer
 	// Lister keeps the Nodes' volumesAttached in Replace.
 	Lister *volumesattached.Writer
-	// Slots that a pass holds while it works, and lends while it waits for one of the two writers.
+	// Slots that a pass holds while it works, and lends while it waits for what it shares with others.
 	Slots *inflight.Slots
 	// Replace: attach for pods too, in place of upstream's controller.
 	Replace  bool
@@ -73,6 +74,8 @@ type Controller struct {
 	answers answers
 	limits  limits
 	told    told
+	// users of the nodes' volumes, read live.
+	users *batch.Reads[*users]
 	// farewells are for the metrics only.
 	farewells farewells
 	// released: the versions at which finalizers were taken off intents that the cache may still show.

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,13 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
-
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
 // freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
 const freshness = time.Second
@@ -56,8 +50,7 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 		n.wait("", "")
 		return nil
 	}
-	start := c.Clock.Now()
-	free, err := c.freeOfPods(ctx, f, n)
+	free, since, err := c.freeOfPods(ctx, f, n)
 	switch {
 	case err != nil:
 		return err
@@ -68,7 +61,7 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 	case !free:
 		n.wait("", "")
 		return nil
-	case c.Clock.Since(start) > freshness:
+	case c.Clock.Since(since) > freshness:
 		return errOutdated
 	}
 	return c.sendDelete(ctx, n, a)
@@ -104,56 +97,6 @@ func terminating(a *Attachment, now time.Time) *storagev1.VolumeAttachment {
 		},
 		Status: storagev1.VolumeAttachmentStatus{Attached: a.Attached, DetachError: a.DetachError},
 	}
-}
-
-// freeOfPods says whether upstream has no use for the attachment. Evidence that stands in for the node stands in for its pods too. What
-// is asked is asked at once, so that none of the answers is old when the last one is here.
-func (c *Controller) freeOfPods(ctx context.Context, f *Facts, n *Node) (bool, error) {
-	if n.Pods || n.State.Entry.Forced {
-		return n.State.Entry.Forced, nil
-	}
-	var node *corev1.Node
-	var bound bool
-	reads, ctx := errgroup.WithContext(ctx)
-	reads.Go(func() (err error) { node, err = c.readNode(ctx, n.Name); return err })
-	reads.Go(func() (err error) { bound, err = c.podsBound(ctx, f, n); return err })
-	if err := reads.Wait(); err != nil {
-		return false, err
-	}
-	if node == nil {
-		return true, nil
-	}
-	_, lists := listed(node)[corev1.UniqueVolumeName(f.Volume)]
-	return !lists && !bound, nil
-}
-
-// readNode reads a Node live; nil when there is none.
-func (c *Controller) readNode(ctx context.Context, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading node %s: %w", name, err)
-	}
-	return node, nil
-}
-
-// podsBound reads, live, whether pods that have not ended are bound to the node and name a claim of the volume.
-func (c *Controller) podsBound(ctx context.Context, f *Facts, n *Node) (bool, error) {
-	for _, claim := range f.Bound {
-		pods := &corev1.PodList{}
-		if err := c.Reader.List(ctx, pods, client.InNamespace(claim.Namespace), client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
-			return false, fmt.Errorf("listing the pods of node %s: %w", n.Name, err)
-		}
-		for i := range pods.Items {
-			if slices.Contains(index.PodNodeClaims(&pods.Items[i]), index.NodeClaimKey(n.Name, claim.Namespace, claim.Name)) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
 }
 
 // forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to

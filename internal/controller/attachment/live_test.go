@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -58,10 +59,12 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	}
 	c := b.Build()
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
-	return &Controller{
+	controller := &Controller{
 		Client: c, Reader: c, Writer: &nodestate.Writer{Client: c, Reader: c}, Tracker: liveness.NewTracker(now), Clock: now,
 		answers: answers{clock: now},
-	}, now
+	}
+	controller.users = batch.NewReads(nil, controller.readUsers)
+	return controller, now
 }
 
 // reported is the state of a node whose agent has reported.
@@ -161,7 +164,7 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
 			f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-			if free, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
+			if free, _, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
 				t.Errorf("free %v, %v", free, err)
 			}
 		})
@@ -192,7 +195,7 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 		},
 	})
 	f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-	if free, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
+	if free, _, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
 		t.Errorf("free %v, %v", free, err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
+	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -37,6 +38,7 @@ type wake func(ctx context.Context, before, after client.Object, q queue)
 func (c *Controller) Register(mgr manager.Manager) error {
 	c.answers.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
+	c.users = batch.NewReads(c.Slots, c.readUsers)
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object

@@ -60,6 +60,8 @@ type node struct {
 	// spec of the node's state, and the Node's list of attached volumes.
 	spec lane[change]
 	list lane[listing]
+	// users are those for whom upstream keeps volumes attached.
+	users lane[struct{}]
 }
 
 // New makes a client for a user. It tells failed of what must not happen.
@@ -72,6 +74,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
 		n.spec.commit = func(ctx context.Context, group []change) error { return c.writeState(ctx, n, group) }
 		n.list.commit = func(ctx context.Context, group []listing) error { return c.writeList(ctx, n, group) }
+		n.users.commit = func(ctx context.Context, _ []struct{}) error { return c.readUsers(ctx, n) }
 		c.nodes[name] = n
 	}
 	for _, v := range s.Volumes {

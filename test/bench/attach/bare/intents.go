@@ -73,15 +73,19 @@ func (c *Client) unprotectClaim(ctx context.Context, v *volume) error {
 	return c.protectClaim(ctx, v, false)
 }
 
-// lookForPods reads what says whether upstream needs the attachment.
+// lookForPods reads what says whether upstream needs the attachment, together with the node's other volumes.
 func (c *Client) lookForPods(ctx context.Context, v *volume) error {
+	return v.node.users.add(ctx, struct{}{})
+}
+
+func (c *Client) readUsers(ctx context.Context, n *node) error {
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.Go(func() error {
-		return c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: v.Node}, &corev1.Node{}) })
+		return c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, &corev1.Node{}) })
 	})
 	reads.Go(func() error {
 		return c.request(func() error {
-			return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": v.Node})
+			return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": n.name})
 		})
 	})
 	return reads.Wait()

@@ -1,0 +1,59 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package batch
+
+import (
+	"context"
+	"time"
+
+	"github.com/hawser-io/hawser/internal/controller/inflight"
+)
+
+// readTimeout bounds a read that is shared, of whose readers no one's context may end it.
+const readTimeout = 30 * time.Second
+
+// Reads that several want at a time are one. It begins after all who share it have asked, so it is as live for each of them as
+// one of its own.
+type Reads[T any] struct {
+	read    func(ctx context.Context, key string) (T, error)
+	batches Batches[*reader[T]]
+}
+
+type reader[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+// NewReads makes them. Each read holds one of the slots.
+func NewReads[T any](s *inflight.Slots, read func(ctx context.Context, key string) (T, error)) *Reads[T] {
+	return &Reads[T]{read: read, batches: Batches[*reader[T]]{Slots: s}}
+}
+
+// Get reads what the key stands for. The value is shared and must not be changed; while the caller waits, its slot is lent.
+func (r *Reads[T]) Get(ctx context.Context, key string) (value T, err error) {
+	own := &reader[T]{done: make(chan struct{})}
+	r.batches.Add(key, own, r.commit)
+	inflight.Lend(ctx, func() {
+		select {
+		case <-own.done:
+			value, err = own.value, own.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	})
+	return value, err
+}
+
+func (r *Reads[T]) commit(key string, group []*reader[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	value, err := r.read(ctx, key)
+	for _, one := range group {
+		one.value, one.err = value, err
+		close(one.done)
+	}
+}
