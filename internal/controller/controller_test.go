@@ -30,6 +30,7 @@ func TestController(t *testing.T) {
 		{"a claim that is made anew is not switched to", aClaimThatIsMadeAnewIsNotSwitchedTo},
 		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
+		{"an attachment that timed out may have succeeded", anAttachmentThatTimedOutMayHaveSucceeded},
 		{"a volume for a single pod refuses a second intent until the first is gone", aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},
 		{"a shared volume is attached to several nodes", aSharedVolumeIsAttachedToSeveralNodes},
 		{"a volume without attach is written to the node at once", aVolumeWithoutAttachIsWrittenToTheNodeAtOnce},

@@ -62,6 +62,33 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 	}
 }
 
+// anAttachmentThatTimedOutMayHaveSucceeded: the driver was asked, and nobody knows what it did.
+func anAttachmentThatTimedOutMayHaveSucceeded(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	w.node(t, "timeout-a")
+	w.node(t, "timeout-b")
+	w.volume(t, "timeout", volumeOptions{})
+	w.volume(t, "timeout-marker", volumeOptions{})
+	w.attacher.set("pv-timeout", "rpc error: code = DeadlineExceeded", false)
+	first := w.intent(t, "timeout-first", "timeout-a", "timeout")
+	w.reason(t, first, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed)
+	w.attacher.set("pv-timeout", "", true)
+	w.delete(t, first)
+	va := attachmentOf("timeout", "timeout-a")
+	until(t, w, va, "it is to be detached", terminating)
+	second := w.intent(t, "timeout-second", "timeout-b", "timeout")
+	if message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, "timeout-a") {
+		t.Errorf("it does not say where the volume may be: %s", message)
+	}
+	// What came later has gone through, so the second has been looked at.
+	w.attached(t, w.intent(t, "timeout-marker", "timeout-b", "timeout-marker"))
+	until(t, w, attachmentOf("timeout", "timeout-b"), "it is attached nowhere else", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
+	until(t, w, va, "the first is still there", terminating)
+	w.attacher.set("pv-timeout", "", false)
+	w.attached(t, second)
+	gone(t, w, va)
+}
+
 func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	w.node(t, "rwop-a")

@@ -6,8 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package controller_test
 
 import (
+	"errors"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -34,6 +38,7 @@ func TestReplace(t *testing.T) {
 		{"an attachment to a node that attaches by itself is left alone", anAttachmentToANodeThatAttachesByItselfIsLeftAlone},
 		{"a volume that is listed but not attached is taken off the list", aVolumeThatIsListedButNotAttachedIsTakenOffTheList},
 		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
+		{"nothing is detached while the node's list cannot be written", nothingIsDetachedWhileTheNodesListCannotBeWritten},
 		{"a node out of service is unlisted and gives its volumes up", aNodeOutOfServiceIsUnlisted},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
 		{"pods and intents stay through a switch there and back", podsAndIntentsStayThroughASwitchThereAndBack},
@@ -104,6 +109,58 @@ func aPodsVolumeIsListedForTheKubeletAndTakenBack(t *testing.T, w *world) {
 	if n, seen := requests.writes(); n > 13 {
 		t.Errorf("%d writes for one volume there and back: %s", n, seen)
 	}
+}
+
+// deafness is of an API server to which one kind of write does not get through while it is on.
+type deafness struct {
+	what string
+	on   atomic.Bool
+	// tried is told of each, if somebody listens.
+	tried chan struct{}
+}
+
+func (d *deafness) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if !d.on.Load() || describeRequest(r) != d.what {
+			return next.RoundTrip(r)
+		}
+		select {
+		case d.tried <- struct{}{}:
+		default:
+		}
+		return nil, errors.New("the connection was cut")
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func nothingIsDetachedWhileTheNodesListCannotBeWritten(t *testing.T, w *world) {
+	api := &deafness{what: "PATCH nodes/status", tried: make(chan struct{})}
+	o := replace
+	o.transport = api.transport
+	_, stop := w.manage(t, o)
+	defer stop()
+	w.managedNode(t, "unwritten")
+	w.volume(t, "unwritten", volumeOptions{})
+	p := w.pod(t, "unwritten", "unwritten", "unwritten")
+	w.listed(t, "unwritten", "unwritten")
+	api.on.Store(true)
+	w.kill(t, p)
+	// It is tried again, and again in vain.
+	for range 3 {
+		select {
+		case <-api.tried:
+		case <-time.After(patience):
+			t.Fatal("the list is not written any more")
+		}
+	}
+	until(t, w, attachmentOf("unwritten", "unwritten"), "it is attached", held)
+	w.listed(t, "unwritten", "unwritten")
+	api.on.Store(false)
+	gone(t, w, attachmentOf("unwritten", "unwritten"))
+	w.notListed(t, "unwritten", "unwritten")
 }
 
 func whatTheKubeletListsInUseStaysAttached(t *testing.T, w *world) {
