@@ -55,6 +55,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
+	// Most of a test is waiting, and each has a control plane of its own.
+	t.Parallel()
 	cfg, c := apiserver.Start(t)
 	w := &world{config: cfg, client: c}
 	w.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}})
