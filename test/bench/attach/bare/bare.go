@@ -24,7 +24,7 @@ import (
 )
 
 // concurrency is how many requests it has under way.
-const concurrency = 64
+const concurrency = 16
 
 // Client does it.
 type Client struct {
