@@ -34,18 +34,14 @@ func NewReads[T any](s *inflight.Slots, read func(ctx context.Context, key strin
 }
 
 // Get reads what the key stands for. The value is shared and must not be changed; while the caller waits, its slot is lent.
-func (r *Reads[T]) Get(ctx context.Context, key string) (value T, err error) {
+func (r *Reads[T]) Get(ctx context.Context, key string) (T, error) {
 	own := &reader[T]{done: make(chan struct{})}
 	r.batches.Add(key, own, r.commit)
-	inflight.Lend(ctx, func() {
-		select {
-		case <-own.done:
-			value, err = own.value, own.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	})
-	return value, err
+	if err := inflight.Await(ctx, own.done); err != nil {
+		var none T
+		return none, err
+	}
+	return own.value, own.err
 }
 
 func (r *Reads[T]) commit(key string, group []*reader[T]) {

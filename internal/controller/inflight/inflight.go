@@ -52,6 +52,18 @@ func Lend(ctx context.Context, wait func()) {
 	wait()
 }
 
+// Await lends the slot until done is closed, or ctx ends, which is the error.
+func Await(ctx context.Context, done <-chan struct{}) (err error) {
+	Lend(ctx, func() {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	})
+	return err
+}
+
 func (s *Slots) enter() { s.taken <- struct{}{} }
 
 func (s *Slots) leave() { <-s.taken }

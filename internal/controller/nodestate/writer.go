@@ -70,18 +70,11 @@ type request struct {
 // changed. The caller must not change it; while it waits, its slot is lent.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
 	r := &request{ctx: ctx, mutate: mutate, done: make(chan struct{})}
-	var nvs *volumesv1alpha1.NodeVolumeState
-	var err error
 	w.batches.Add(node, r, w.commitInTime)
-	inflight.Lend(ctx, func() {
-		select {
-		case <-r.done:
-			nvs, err = r.nvs, r.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	})
-	return nvs, err
+	if err := inflight.Await(ctx, r.done); err != nil {
+		return nil, err
+	}
+	return r.nvs, r.err
 }
 
 // Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.

@@ -83,18 +83,13 @@ func (w *Writer) Unlist(ctx context.Context, node, volumeName string) (Result, e
 }
 
 // do waits for the commit; meanwhile the caller's slot is lent.
-func (w *Writer) do(ctx context.Context, node string, r *request) (result Result, err error) {
+func (w *Writer) do(ctx context.Context, node string, r *request) (Result, error) {
 	r.done = make(chan struct{})
 	w.batches.Add(node, r, w.commit)
-	inflight.Lend(ctx, func() {
-		select {
-		case <-r.done:
-			result, err = r.result, r.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	})
-	return result, err
+	if err := inflight.Await(ctx, r.done); err != nil {
+		return Result{}, err
+	}
+	return r.result, r.err
 }
 
 func (w *Writer) commit(name string, group []*request) {
