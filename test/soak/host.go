@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/test/soak/kubelet"
 )
 
-// host is what a soak plays of one node itself: in attach mode Replace, its kubelet.
+// host is what a soak plays of one node itself: its kubelet.
 type host struct {
 	*soak
 	node     string
@@ -34,18 +34,16 @@ func newHost(s *soak, node string, _ uint64) (*host, error) {
 	return &host{soak: s, node: node, registry: registry}, nil
 }
 
-// startKubelet runs a kubelet that knows nothing but what stands on disk.
+// startKubelet runs a kubelet that knows nothing but what stands on disk. In Coexist it says so before anything else, because
+// upstream believes a kubelet that does not list what it has mounted.
 func (h *host) startKubelet(ctx context.Context) {
-	if h.Mode != controller.Replace {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.end != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &kubelet.Kubelet{Node: h.node, Dir: h.sys.KubeletDir(h.node), Client: h.sys.Client, Drivers: h.registry, Log: h.out}
+	k := &kubelet.Kubelet{Node: h.node, Dir: h.sys.KubeletDir(h.node), Client: h.sys.Client, Drivers: h.registry, Recalls: h.Mode == controller.Coexist, Log: h.out}
 	var group sync.WaitGroup
 	for _, run := range []func(context.Context) error{h.registry.Start, k.Run} {
 		group.Go(func() {

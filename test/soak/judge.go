@@ -7,14 +7,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -25,25 +28,35 @@ import (
 // place is a volume, by its handle, on a node.
 type place struct{ volume, node string }
 
-// spell is for how long a forced detach was not over: from its evidence until its entry was gone.
+// spell is for how long something lasted; without an end for as long as it lasts.
 type spell struct{ from, to time.Time }
+
+func (s spell) covers(t time.Time) bool {
+	return t.After(s.from) && (s.to.IsZero() || t.Before(s.to))
+}
 
 // judge reads the driver's ledger, and watches every NodeVolumeState. What was done by force is not held against anybody.
 type judge struct {
 	sys *system.System
+	// witness of what upstream does; nil in Replace.
+	witness *witness
 
 	mu     sync.Mutex
 	claims map[string]*claim // by unique name
 	states map[string]*volumesv1alpha1.NodeVolumeState
+	// forced is for how long a forced detach was not over: from its evidence until its entry was gone.
 	forced map[place]map[types.UID]spell
-	// told are the violations that were told of.
+	// told are the violations that were told of, risks what was done that Coexist does not rule out.
 	told    map[string]bool
+	risks   map[how][]string
+	refused int
 	changes int
 	entries int
 }
 
-func newJudge(sys *system.System) *judge {
+func newJudge(sys *system.System, witness *witness) *judge {
 	return &judge{
+		witness: witness, risks: map[how][]string{},
 		sys: sys, claims: map[string]*claim{}, states: map[string]*volumesv1alpha1.NodeVolumeState{},
 		forced: map[place]map[types.UID]spell{}, told: map[string]bool{},
 	}
@@ -51,6 +64,9 @@ func newJudge(sys *system.System) *judge {
 
 // know takes the volumes in that it is about.
 func (j *judge) know(claims []*claim) {
+	if j.witness != nil {
+		j.witness.know(claims)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range claims {
@@ -60,21 +76,31 @@ func (j *judge) know(claims []*claim) {
 
 // start watches until the context ends.
 func (j *judge) start(ctx context.Context, fail func(error)) error {
-	watcher, err := j.sys.Client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{})
+	if j.witness != nil {
+		if err := j.witness.start(ctx); err != nil {
+			return err
+		}
+	}
+	return follow(ctx, j.sys.Client, &volumesv1alpha1.NodeVolumeStateList{}, func(e watch.Event) { j.see(e, fail) })
+}
+
+// follow tells of every change of a kind until the context ends.
+func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, see func(watch.Event)) error {
+	watcher, err := c.Watch(ctx, list)
 	if err != nil {
-		return fmt.Errorf("watching the nodes' states: %w", err)
+		return fmt.Errorf("watching %T: %w", list, err)
 	}
 	go func() {
 		for {
 			for e := range watcher.ResultChan() {
-				j.see(e, fail)
+				see(e)
 			}
 			watcher.Stop()
 			for {
 				if ctx.Err() != nil {
 					return
 				}
-				if watcher, err = j.sys.Client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{}); err == nil {
+				if watcher, err = c.Watch(ctx, list); err == nil {
 					break
 				}
 				wait(ctx, time.Second)
@@ -152,7 +178,7 @@ func (j *judge) usableTwice() []error {
 	return wrong
 }
 
-// look reads the ledger and tells of each violation once.
+// look reads the ledger and, in Coexist, who deleted what, and tells of each violation once.
 func (j *judge) look(fail func(error)) {
 	entries, err := ledger.Read(j.sys.BackingDir())
 	if err != nil {
@@ -163,34 +189,78 @@ func (j *judge) look(fail func(error)) {
 	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
 		found = append(found, rule(entries)...)
 	}
-	j.mu.Lock()
-	j.entries = len(entries)
-	var wrong []error
-	for _, v := range found {
-		if !j.told[v.String()] && !j.excused(v) {
-			j.told[v.String()] = true
-			wrong = append(wrong, fmt.Errorf("ledger, %s: %s", v.Time.Format("15:04:05.000"), v))
+	slices.SortStableFunc(found, func(a, b ledger.Violation) int { return int(a.Seq - b.Seq) })
+	var upstream *inquiry
+	if j.witness != nil {
+		if upstream, err = j.witness.inquire(entries); err != nil {
+			fail(err)
+			return
 		}
 	}
-	j.mu.Unlock()
-	for _, w := range wrong {
+	for _, w := range j.weigh(entries, found, upstream) {
 		fail(w)
 	}
 }
 
+// weigh returns what is wrong and was not told of yet, and notes what is a risk.
+func (j *judge) weigh(entries []ledger.Entry, found []ledger.Violation, upstream *inquiry) []error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries, j.refused = len(entries), refused(entries)
+	var wrong []error
+	tell := func(what string) {
+		if !j.told[what] {
+			j.told[what] = true
+			wrong = append(wrong, errors.New(what))
+		}
+	}
+	j.risks = map[how][]string{}
+	for _, v := range found {
+		what := fmt.Sprintf("ledger, %s: %s", v.Time.Format("15:04:05.000"), v)
+		switch risk := upstream.excuses(v); {
+		case j.excused(v):
+		case risk != free:
+			j.risks[risk] = append(j.risks[risk], what)
+		default:
+			tell(what)
+		}
+	}
+	for _, d := range upstream.blind() {
+		if !j.forcedAt(d.place, d.received) {
+			tell(fmt.Sprintf("%s, %s", d, blind))
+		}
+	}
+	return wrong
+}
+
 // excused: the volume was being forced away from that node, or from the one that still had it staged.
 func (j *judge) excused(v ledger.Violation) bool {
-	for p, spells := range j.forced {
-		if p.volume != v.Volume {
-			continue
-		}
-		for _, s := range spells {
-			if v.Time.After(s.from) && (s.to.IsZero() || v.Time.Before(s.to)) {
-				return true
-			}
+	for p := range j.forced {
+		if p.volume == v.Volume && j.forcedAt(p, v.Time) {
+			return true
 		}
 	}
 	return false
+}
+
+func (j *judge) forcedAt(p place, t time.Time) bool {
+	for _, s := range j.forced[p] {
+		if s.covers(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused counts the publishes that the driver itself refused, because the volume was published elsewhere.
+func refused(entries []ledger.Entry) int {
+	n := 0
+	for _, e := range entries {
+		if e.Phase == ledger.Effect && e.Method == "ControllerPublishVolume" && e.Code == codes.FailedPrecondition.String() {
+			n++
+		}
+	}
+	return n
 }
 
 // stagedTwice returns the stages of a volume for a single node that came about while it was staged on another one.
@@ -224,5 +294,24 @@ func (j *judge) summary() string {
 	for _, spells := range j.forced {
 		forced += len(spells)
 	}
-	return fmt.Sprintf("%d changes of nodes' states and %d lines of the ledger were judged, %d detaches were forced", j.changes, j.entries, forced)
+	text := fmt.Sprintf("%d changes of nodes' states and %d lines of the ledger were judged, %d detaches were forced", j.changes, j.entries, forced)
+	if j.witness == nil {
+		return text
+	}
+	text += fmt.Sprintf(", the driver's refusal was the last guard %d times", j.refused)
+	for _, risk := range slices.Sorted(maps.Keys(j.risks)) {
+		text += fmt.Sprintf(", a volume in use was taken %d times %s", len(j.risks[risk]), risk)
+	}
+	return text
+}
+
+// tellRisks says what was done that Coexist does not rule out.
+func (j *judge) tellRisks(say func(string, ...any)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, risk := range slices.Sorted(maps.Keys(j.risks)) {
+		for _, what := range j.risks[risk] {
+			say("RISK, %s: %s", risk, what)
+		}
+	}
 }

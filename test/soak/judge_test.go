@@ -37,7 +37,7 @@ func nodeState(name string, uid types.UID, state volumesv1alpha1.AttachmentState
 // judgeOf an exclusive volume, or a shared one, that has seen these states.
 func judgeOf(t *testing.T, exclusive bool, states ...*volumesv1alpha1.NodeVolumeState) (j *judge, wrong *[]string) {
 	t.Helper()
-	j, wrong = newJudge(&system.System{Options: system.Options{Dir: t.TempDir()}}), &[]string{}
+	j, wrong = newJudge(&system.System{Options: system.Options{Dir: t.TempDir()}}, nil), &[]string{}
 	if err := os.MkdirAll(j.sys.BackingDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}

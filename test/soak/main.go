@@ -3,10 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command soak lets a whole system live through random wishes and random trouble for some minutes: intents and, in attach mode
-// Replace, pods come and go; agents, controllers, attachers, drivers and kubelets are killed; nodes fail and are put out of
-// service; drivers answer with errors, late, or not at all. At the end everything is asked to go, and nothing may be left; and
-// the ledger of the driver must not tell of a volume that was taken away while in use, or used on two nodes.
+// Command soak lets a whole system live through random wishes and random trouble for some minutes: intents and pods come and
+// go, in attach mode Coexist with upstream's controller for the pods; agents, controllers, attachers, drivers and kubelets are
+// killed; nodes fail and are put out of service; drivers answer with errors, late, or not at all. At the end everything is asked
+// to go, and nothing may be left; and the ledger of the driver must not tell of a volume that was taken away while in use, or
+// used on two nodes.
 package main
 
 import (

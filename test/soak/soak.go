@@ -49,7 +49,12 @@ type soak struct {
 }
 
 func newSoak(o Options, sys *system.System, out io.Writer) (*soak, error) {
-	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), judge: newJudge(sys), hosts: map[string]*host{}, done: map[string]int{}}
+	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), hosts: map[string]*host{}, done: map[string]int{}}
+	var w *witness
+	if o.Mode == controller.Coexist {
+		w = newWitness(sys)
+	}
+	s.judge = newJudge(sys, w)
 	for i, node := range sys.Nodes {
 		h, err := newHost(s, node, uint64(i))
 		if err != nil {
@@ -89,8 +94,9 @@ type action struct {
 }
 
 func (s *soak) actions() []action {
-	actions := []action{
+	return []action{
 		{16, "create an intent", s.createIntent},
+		{16, "create a pod", s.createPod},
 		{12, "delete a wish", s.deleteWish},
 		{4, "change an intent", s.changeIntent},
 		{5, "let the driver fail", s.fault},
@@ -99,12 +105,10 @@ func (s *soak) actions() []action {
 		{1, "run two controllers", s.twoManagers},
 		{1, "kill the attacher", s.killAttacher},
 		{1, "kill a driver", s.killDriver},
+		{1, "kill upstream", s.killUpstream},
+		{2, "restart a kubelet", s.restartKubelet},
 		{1, "lose a node", s.loseNode},
 	}
-	if s.Mode == controller.Replace {
-		actions = append(actions, action{16, "create a pod", s.createPod}, action{2, "restart a kubelet", s.restartKubelet})
-	}
-	return actions
 }
 
 // run plays until the time is over, ends all trouble, lets everything go, and judges.
@@ -127,6 +131,7 @@ func (s *soak) run(ctx context.Context) error {
 	s.fail(s.end(ctx))
 	stopWatching()
 	s.judge.look(s.fail)
+	s.judge.tellRisks(s.progress)
 	for _, h := range s.hosts {
 		h.stopKubelet()
 	}

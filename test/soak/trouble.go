@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/hawser-io/hawser/internal/controller"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -58,6 +57,11 @@ func (s *soak) killAgent(ctx context.Context) error {
 }
 
 func (s *soak) killManager(ctx context.Context) error { return s.restart(ctx, system.Manager) }
+
+// killUpstream kills kube-controller-manager, in Coexist with its attach/detach controller.
+func (s *soak) killUpstream(ctx context.Context) error {
+	return s.restart(ctx, system.ControllerManager)
+}
 
 // killDriver kills the driver's controller, or its part on a node.
 func (s *soak) killDriver(ctx context.Context) error {
@@ -263,9 +267,6 @@ func (l *loss) setTaint(ctx context.Context, out bool) error {
 
 // deletePods deletes the node's pods by force, as the pod garbage collector does with those that somebody deleted.
 func (l *loss) deletePods(ctx context.Context) error {
-	if l.Mode != controller.Replace {
-		return nil
-	}
 	pods := &corev1.PodList{}
 	if err := l.sys.Client.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": l.node}); err != nil {
 		return fmt.Errorf("listing the pods of %s: %w", l.node, err)

@@ -7,11 +7,13 @@ package system
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Users of the programs, as the API server names them.
@@ -19,6 +21,8 @@ const (
 	ManagerUser  = "system:serviceaccount:hawser-system:hawser-manager"
 	AgentUser    = "system:serviceaccount:hawser-system:hawser-agent"
 	AttacherUser = "system:serviceaccount:hawser-system:csi-attacher"
+	// UpstreamUser is upstream's attach/detach controller.
+	UpstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
 )
 
 // Request is one line of the API server's audit log.
@@ -26,7 +30,10 @@ type Request struct {
 	Stage      string `json:"stage"`
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
-	User       struct {
+	// Received is when the API server got it, Answered when the answer was sent.
+	Received time.Time `json:"requestReceivedTimestamp"`
+	Answered time.Time `json:"stageTimestamp"`
+	User     struct {
 		Username string              `json:"username"`
 		Extra    map[string][]string `json:"extra"`
 	} `json:"user"`
@@ -74,6 +81,17 @@ func (s *System) Mark() (AuditMark, error) {
 // Requests reads what was asked of the API server since mark: each request once, a watch when it
 // began.
 func (s *System) Requests(mark AuditMark) ([]Request, error) {
+	return s.requests(mark, "")
+}
+
+// RequestsOn reads every request on one resource.
+func (s *System) RequestsOn(resource string) ([]Request, error) {
+	all, err := s.requests(0, `"resource":"`+resource+`"`)
+	return slices.DeleteFunc(all, func(r Request) bool { return r.ObjectRef.Resource != resource }), err
+}
+
+// requests reads the lines that contain something; an audit log is long, and to look is faster than to parse.
+func (s *System) requests(mark AuditMark, something string) ([]Request, error) {
 	file, err := os.Open(s.AuditLog())
 	if err != nil {
 		return nil, fmt.Errorf("opening the audit log: %w", err)
@@ -86,6 +104,9 @@ func (s *System) Requests(mark AuditMark) ([]Request, error) {
 	scanner := bufio.NewScanner(file)
 	scanner.Buffer(nil, 16<<20)
 	for scanner.Scan() {
+		if !bytes.Contains(scanner.Bytes(), []byte(something)) {
+			continue
+		}
 		var r Request
 		if err := json.Unmarshal(scanner.Bytes(), &r); err != nil {
 			break // the last line is still being written

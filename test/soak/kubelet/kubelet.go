@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet plays the volume manager of a node's kubelet in attach mode Replace: it says which volumes it uses, mounts
-// what it finds listed as attached, with the records that a kubelet keeps beside its mounts, and undoes it all. What it has
-// is what stands on disk; a kubelet that is run anew on the same node has forgotten the rest.
+// Package kubelet plays the volume manager of a node's kubelet: it says which volumes it uses, mounts what it finds listed as
+// attached, with the records that a kubelet keeps beside its mounts, and undoes it all. What it has is what stands on disk; a
+// kubelet that is run anew on the same node has forgotten the rest.
 package kubelet
 
 import (
@@ -42,6 +42,9 @@ type Kubelet struct {
 	Client client.WithWatch
 	// Drivers that are registered on the node.
 	Drivers driver.Registry
+	// Recalls: what stands on disk is in its first word of what it uses, as with a kubelet that has reconstructed everything. One
+	// that has not says at first that it uses nothing, and looks after the records then.
+	Recalls bool
 	// Log gets a line for each thing that failed.
 	Log io.Writer
 
@@ -56,6 +59,9 @@ type Kubelet struct {
 // Run plays until the context ends. Its keys are names of PersistentVolumes.
 func (k *Kubelet) Run(ctx context.Context) error {
 	k.inUse = map[string]bool{}
+	if k.Recalls {
+		k.recall()
+	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackoff, longestBackoff)
 	k.queue = workqueue.NewTypedRateLimitingQueue(limiter)
 	var group sync.WaitGroup

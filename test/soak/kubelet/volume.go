@@ -41,13 +41,18 @@ func (k *Kubelet) volume(pv *corev1.PersistentVolume) *volume {
 		},
 		name: volumes.UniqueNameOf(pv), driver: pv.Spec.CSI.Driver, csi: filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi"), pods: filepath.Join(k.Dir, "pods"),
 	}
+	k.know(v.name, pv.Name)
+	return v
+}
+
+// know remembers which PersistentVolume has a unique name.
+func (k *Kubelet) know(name, persistentVolume string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.persistentVolumes == nil {
 		k.persistentVolumes = map[string]string{}
 	}
-	k.persistentVolumes[v.name] = pv.Name
-	return v
+	k.persistentVolumes[name] = persistentVolume
 }
 
 func (v *volume) attachment(node string) string {
@@ -125,16 +130,36 @@ func (k *Kubelet) enqueueRecorded() {
 	}
 }
 
+// recall takes every volume that is recorded as staged for one that it uses. Nothing is published that is not.
+func (k *Kubelet) recall() {
+	csi := filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi")
+	for _, pattern := range []string{filepath.Join(csi, "*", "*", recordName), filepath.Join(csi, "volumeDevices", "*", "data", recordName)} {
+		paths, _ := filepath.Glob(pattern) // fails only on a bad pattern
+		for _, path := range paths {
+			if r := read(path); r.PersistentVolume != "" {
+				name := volumes.UniqueName(r.Driver, r.Handle)
+				k.know(name, r.PersistentVolume)
+				k.inUse[name] = true
+			}
+		}
+	}
+}
+
 // recordedVolume is the PersistentVolume of a record or a link.
 func recordedVolume(path string) string {
 	if filepath.Base(path) != recordName {
 		return filepath.Base(path)
 	}
+	return read(path).PersistentVolume
+}
+
+// read returns the zero record where there is none that can be read.
+func read(path string) record {
 	var r record
 	if data, err := os.ReadFile(path); err != nil || json.Unmarshal(data, &r) != nil {
-		return ""
+		return record{}
 	}
-	return r.PersistentVolume
+	return r
 }
 
 type record struct {
