@@ -35,11 +35,14 @@ func TestReplace(t *testing.T) {
 		{"nothing is deleted before the agent has looked", nothingIsDeletedBeforeTheAgentHasLooked},
 		{"an attachment of upstream is taken over as it is", anAttachmentOfUpstreamIsTakenOverAsItIs},
 		{"what upstream left behind is detached", whatUpstreamLeftBehindIsDetached},
+		{"what upstream could not attach is detached", whatUpstreamCouldNotAttachIsDetached},
 		{"an attachment to a node that attaches by itself is left alone", anAttachmentToANodeThatAttachesByItselfIsLeftAlone},
 		{"a volume that is listed but not attached is taken off the list", aVolumeThatIsListedButNotAttachedIsTakenOffTheList},
 		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
 		{"nothing is detached while the node's list cannot be written", nothingIsDetachedWhileTheNodesListCannotBeWritten},
 		{"a node out of service is unlisted and gives its volumes up", aNodeOutOfServiceIsUnlisted},
+		{"a pod's volume is forced away from a node that is not Ready after the pods' time", aPodsVolumeIsForcedAwayAfterThePodsTime},
+		{"without the pods' time no volume is forced away from a node that is not Ready", withoutThePodsTimeNoVolumeIsForcedAway},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
 		{"pods and intents stay through a switch there and back", podsAndIntentsStayThroughASwitchThereAndBack},
 		{"a manager that dies at any write is taken over from", aManagerThatDiesAtAnyWriteForPodsIsTakenOverFrom},
@@ -271,6 +274,24 @@ func whatUpstreamLeftBehindIsDetached(t *testing.T, w *world) {
 	defer stop()
 	gone(t, w, va)
 	w.entryState(t, "left", "left", "")
+}
+
+// whatUpstreamCouldNotAttachIsDetached: an attachment that says that it is not attached may be.
+func whatUpstreamCouldNotAttachIsDetached(t *testing.T, w *world) {
+	w.managedNode(t, "tried")
+	w.volume(t, "tried", volumeOptions{})
+	w.attacher.set("pv-tried", "rpc error: code = DeadlineExceeded", false)
+	va := upstreamAttachment("", "tried", "tried")
+	w.create(t, va)
+	until(t, w, va, "the attacher has failed", func(va *storagev1.VolumeAttachment) bool { return va.Status.AttachError != nil })
+	w.attacher.set("pv-tried", "", true)
+	_, stop := w.manage(t, replace)
+	defer stop()
+	until(t, w, va, "the attacher is to detach it", terminating)
+	w.attacher.set("pv-tried", "", false)
+	gone(t, w, va)
+	w.notListed(t, "tried", "tried")
+	w.entryState(t, "tried", "tried", "")
 }
 
 func anAttachmentToANodeThatAttachesByItselfIsLeftAlone(t *testing.T, w *world) {
