@@ -36,6 +36,7 @@ func TestReplace(t *testing.T) {
 		{"an attachment of upstream is taken over as it is", anAttachmentOfUpstreamIsTakenOverAsItIs},
 		{"what upstream left behind is detached", whatUpstreamLeftBehindIsDetached},
 		{"what upstream could not attach is detached", whatUpstreamCouldNotAttachIsDetached},
+		{"what upstream began for a volume of a plugin of old is finished for its pod, and undone without one", whatUpstreamBeganForAPluginOfOldIsFinishedOrUndone},
 		{"an attachment to a node that attaches by itself is left alone", anAttachmentToANodeThatAttachesByItselfIsLeftAlone},
 		{"a volume that is listed but not attached is taken off the list", aVolumeThatIsListedButNotAttachedIsTakenOffTheList},
 		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
