@@ -1,0 +1,72 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package parity keeps docs/parity.md true: every test that it names is there.
+package parity
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// reference is a test as the page names it: `package TestName/the name of a case`.
+var reference = regexp.MustCompile("`([a-z0-9/]+) (Test[A-Za-z]+)(?:/([^`]+))?`")
+
+func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", "parity.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 3 || cells[0] == "| Upstream" {
+			continue
+		}
+		rows++
+		found := reference.FindAllStringSubmatch(cells[2], -1)
+		if len(found) == 0 && !strings.HasPrefix(cells[2], "none: ") {
+			t.Errorf("no test is named for %s", cells[0])
+		}
+		if n := strings.Count(cells[2], "`"); n != 2*len(found) {
+			t.Errorf("not every name is understood: %s", cells[2])
+		}
+		for _, f := range found {
+			exists(t, f[1], f[2], f[3])
+		}
+	}
+	if rows < 40 {
+		t.Errorf("only %d rows were read", rows)
+	}
+}
+
+// exists looks for the test's function and, as a string, for the name of its case.
+func exists(t *testing.T, pkg, test, name string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(apiserver.Root(), filepath.FromSlash(pkg), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(data)
+	}
+	if !strings.Contains(source.String(), "\nfunc "+test+"(") {
+		t.Errorf("there is no %s in %s", test, pkg)
+	}
+	if name != "" && !strings.Contains(source.String(), strconv.Quote(name)) {
+		t.Errorf("there is no case %q in %s", name, pkg)
+	}
+}
