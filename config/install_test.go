@@ -69,7 +69,8 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("an agent reports on its own node state", in.testAgentNodeState)
 	t.Run("an agent reports on its own intents", in.testAgentIntents)
 	t.Run("an agent renews its own Lease", in.testAgentLeases)
-	// Last, because it takes something of the installation away.
+	// Last, because they take something of the installation away.
+	t.Run("claims are let go when Hawser is uninstalled", in.testUnprotectClaims)
 	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
 }
 

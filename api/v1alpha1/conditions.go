@@ -11,8 +11,8 @@ const (
 	// volume, and a NodeVolumeState until it lists no attachment any more.
 	ReleaseFinalizer = "volumes.hawser.io/release"
 
-	// ClaimFinalizer holds a PersistentVolumeClaim while intents with publisher Agent use it.
-	// Kubernetes' own pvc-protection counts pods only.
+	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has ever used: a claim that is
+	// deleted waits until no such intent uses it any more. Kubernetes' own pvc-protection counts pods only.
 	ClaimFinalizer = "volumes.hawser.io/claim-protection"
 
 	// ForcedAwayFinalizer keeps the name of a VolumeAttachment that was forced away taken, until the

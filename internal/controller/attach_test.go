@@ -172,7 +172,7 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	until(t, w, stateOf("many-a"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/volumes, what)
-	if n > 400 {
+	if n > 300 {
 		t.Errorf("%d writes for %d volumes: %s", n, volumes, what)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // TestController runs every scenario on one control plane, each with a manager, nodes and volumes of its own.
@@ -27,6 +28,9 @@ func TestController(t *testing.T) {
 	}{
 		{"bad input is told and recovers once mended", badInputIsToldAndRecoversOnceMended},
 		{"a claim that is deleted while used waits for its intents", aClaimThatIsDeletedWhileUsedWaitsForItsIntents},
+		{"a claim that is deleted while its intent leaves goes after it", aClaimThatIsDeletedWhileItsIntentLeavesGoesAfterIt},
+		{"a claim that was used once goes at once when it is deleted, and its name is free", aClaimThatWasUsedOnceGoesAtOnceWhenItIsDeleted},
+		{"a claim that was deleted while no manager ran goes when one starts", aClaimThatWasDeletedWhileNoManagerRanGoesWhenOneStarts},
 		{"a claim that is made anew is not switched to", aClaimThatIsMadeAnewIsNotSwitchedTo},
 		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
@@ -85,21 +89,49 @@ func attachAndDetach(t *testing.T, w *world) {
 	}
 	until(t, w, intent, "the intent is Ready", isReady)
 
+	claim = until(t, w, claim, "the claim is protected", protected)
 	requests.reset()
-	w.delete(t, intent)
-	gone(t, w, attachmentOf("simple", "simple-a"))
-	gone(t, w, intent)
-	until(t, w, stateOf("simple-a"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
-	until(t, w, claim, "the claim's finalizer is gone", unprotected)
-	if n, what := requests.writes(); n > 6 {
-		t.Errorf("%d writes to detach one volume, at most 6 are due: %s", n, what)
+	w.letGo(t, intent, "simple")
+	if n, what := requests.writes(); n > 4 {
+		t.Errorf("%d writes to detach one volume, at most 4 are due: %s", n, what)
 	}
+
+	version := claim.ResourceVersion
+	requests.reset()
+	again := w.intent(t, "simple-again", "simple-a", "simple")
+	w.attached(t, again)
+	if n, what := requests.writes(); n > 3 {
+		t.Errorf("%d writes to attach the volume again, at most 3 are due: %s", n, what)
+	}
+	until(t, w, again, "the second intent is Ready", isReady)
+	requests.reset()
+	w.letGo(t, again, "simple")
+	if n, what := requests.writes(); n > 4 {
+		t.Errorf("%d writes to detach the volume again, at most 4 are due: %s", n, what)
+	}
+	until(t, w, claim, "the claim is protected as before", protected)
+	if claim.ResourceVersion != version {
+		t.Error("the claim was written again")
+	}
+}
+
+// letGo deletes the only intent of a claim's volume and waits until nothing is left of its attachment.
+func (w *world) letGo(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim string) {
+	t.Helper()
+	node := intent.Spec.NodeName
+	w.delete(t, intent)
+	gone(t, w, intent)
+	gone(t, w, attachmentOf(claim, node))
+	until(t, w, stateOf(node), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.AttachmentOf(s, uniqueName(claim)) == nil
+	})
 }
 
 func isReady(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return exists(i) && meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
 }
 
-func unprotected(claim *corev1.PersistentVolumeClaim) bool {
-	return !slices.Contains(claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
+// protected: the claim carries the finalizer that makes its deletion wait for intents.
+func protected(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
 }

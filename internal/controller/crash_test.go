@@ -153,7 +153,7 @@ func (w *world) crash(t *testing.T, o managerOptions, cycle func(name string)) {
 	}
 }
 
-// cycle brings a volume to one node, then to another, and away.
+// cycle brings a volume to one node, then to another, and away, and deletes its claim.
 func (w *world) cycle(t *testing.T, name, from, to string) {
 	t.Helper()
 	claim := w.volume(t, name, volumeOptions{})
@@ -167,7 +167,8 @@ func (w *world) cycle(t *testing.T, name, from, to string) {
 	gone(t, w, first)
 	gone(t, w, second)
 	gone(t, w, attachmentOf(name, to))
-	until(t, w, claim, "the claim is free", unprotected)
+	w.delete(t, claim)
+	gone(t, w, claim)
 	for _, node := range []string{from, to} {
 		until(t, w, stateOf(node), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool {
 			return len(s.Spec.Attachments) == 0 && len(s.Status.Volumes) == 0

@@ -46,6 +46,7 @@ func TestReplace(t *testing.T) {
 		{"without the pods' time no volume is forced away from a node that is not Ready", withoutThePodsTimeNoVolumeIsForcedAway},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
 		{"pods and intents stay through a switch there and back", podsAndIntentsStayThroughASwitchThereAndBack},
+		{"the claim of an intent goes after a switch", aClaimOfAnIntentGoesAfterASwitchToReplace},
 		{"a manager that dies at any write is taken over from", aManagerThatDiesAtAnyWriteForPodsIsTakenOverFrom},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })

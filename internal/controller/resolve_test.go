@@ -242,7 +242,7 @@ func aClaimThatIsMadeAnewIsNotSwitchedTo(t *testing.T, w *world) {
 	claim := w.volume(t, "anew", volumeOptions{})
 	intent := w.intent(t, "anew", "anew-a", "anew")
 	w.attached(t, intent)
-	until(t, w, claim, "the claim is protected", func(c *corev1.PersistentVolumeClaim) bool { return !unprotected(c) })
+	until(t, w, claim, "the claim is protected", protected)
 	// Somebody cuts the finalizer off.
 	w.delete(t, claim)
 	w.change(t, claim, func() { claim.Finalizers = nil })

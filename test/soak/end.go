@@ -40,7 +40,6 @@ func (s *soak) end(ctx context.Context) error {
 		{"attachments", &storagev1.VolumeAttachmentList{}, always},
 		{"entries or lines of nodes", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
 		{"lists of Nodes", &corev1.NodeList{}, busyNode},
-		{"protected claims", &corev1.PersistentVolumeClaimList{}, protectedClaim},
 		{"moves of exclusive claims", &coordinationv1.LeaseList{}, moving},
 	} {
 		if err := s.none(ctx, left); err != nil {
@@ -104,15 +103,6 @@ func busyState(o client.Object) bool {
 func busyNode(o client.Object) bool {
 	node := o.(*corev1.Node)
 	return len(node.Status.VolumesAttached)+len(node.Status.VolumesInUse) > 0
-}
-
-func protectedClaim(o client.Object) bool {
-	for _, f := range o.GetFinalizers() {
-		if f == volumesv1alpha1.ClaimFinalizer {
-			return true
-		}
-	}
-	return false
 }
 
 func moving(o client.Object) bool {

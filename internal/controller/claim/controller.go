@@ -66,14 +66,15 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, c.expanded(ctx, claim, intents.Items)
 }
 
-// protect sets the claim finalizer while intents use the claim and takes it off afterwards.
+// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted and no intent
+// uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach and each attach.
 func (c *Controller) protect(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
 	claim := cached.DeepCopy()
 	changed := false
-	switch used(claim, intents) {
-	case inUse:
-		changed = claim.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
-	case unused:
+	switch deleting, use := !claim.DeletionTimestamp.IsZero(), used(claim, intents); {
+	case !deleting && use == inUse:
+		changed = controllerutil.AddFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+	case deleting && use == unused:
 		changed = controllerutil.RemoveFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
 	}
 	if !changed {
@@ -90,7 +91,7 @@ type use int
 
 const (
 	unused use = iota
-	// leaving: only intents that are on their way out. What is there stays, nothing is added.
+	// leaving: only intents that are on their way out. Nothing is added for them, but a claim that is being deleted waits.
 	leaving
 	inUse
 )

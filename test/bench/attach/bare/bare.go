@@ -45,8 +45,8 @@ type volume struct {
 	// attachment and intent as the watches show them.
 	attachment *latest[storagev1.VolumeAttachment]
 	intent     *latest[volumesv1alpha1.VolumeAttachmentIntent]
-	// claimVersion is the resourceVersion of its PersistentVolumeClaim.
-	claimVersion string
+	// claim is its PersistentVolumeClaim as the watch shows it.
+	claim *latest[corev1.PersistentVolumeClaim]
 
 	mu sync.Mutex
 	// wished and released are the UIDs of the intent or pod that was last seen to come and to go.
@@ -81,6 +81,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 		c.volumes[v.Name] = &volume{
 			Volume: v, node: c.nodes[v.Node],
 			attachment: newLatest[storagev1.VolumeAttachment](), intent: newLatest[volumesv1alpha1.VolumeAttachmentIntent](),
+			claim: newLatest[corev1.PersistentVolumeClaim](),
 		}
 	}
 	return c
@@ -161,9 +162,7 @@ func (c *Client) listen(ctx context.Context, f *feed.Feed) error {
 	}
 	if err := feed.On(ctx, f, &corev1.PersistentVolumeClaim{}, func(claim *corev1.PersistentVolumeClaim) {
 		if v := c.volumes[claim.Name]; v != nil {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			v.claimVersion = claim.ResourceVersion
+			v.claim.set(claim)
 		}
 	}, nil); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 
 // attachIntent is the way in, in mode Coexist.
 func (c *Client) attachIntent(ctx context.Context, v *volume) error {
-	if err := c.protectClaim(ctx, v, true); err != nil {
+	if err := c.protectClaim(ctx, v); err != nil {
 		return err
 	}
 	if err := c.claim(ctx, v); err != nil {
@@ -51,26 +51,13 @@ func (c *Client) detachIntent(ctx context.Context, v *volume) error {
 	if err := c.release(ctx, v); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.unprotectClaim(ctx, v) })
-	group.Go(func() error {
-		if err := c.lookForPods(ctx, v); err != nil {
-			return err
-		}
-		if err := c.delete(ctx, v, va); err != nil {
-			return err
-		}
-		return c.forget(ctx, v)
-	})
-	return group.Wait()
-}
-
-// unprotectClaim follows once the intent is gone.
-func (c *Client) unprotectClaim(ctx context.Context, v *volume) error {
-	if _, err := v.intent.await(ctx, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil }); err != nil {
+	if err := c.lookForPods(ctx, v); err != nil {
 		return err
 	}
-	return c.protectClaim(ctx, v, false)
+	if err := c.delete(ctx, v, va); err != nil {
+		return err
+	}
+	return c.forget(ctx, v)
 }
 
 // lookForPods reads what says whether upstream needs the attachment, together with the node's other volumes.

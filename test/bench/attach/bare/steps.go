@@ -8,6 +8,7 @@ package bare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,18 +25,16 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// protectClaim sets the finalizer that keeps the claim while an intent uses it, or takes it off.
-func (c *Client) protectClaim(ctx context.Context, v *volume, protect bool) error {
-	finalizers := v.Claim.Finalizers
-	if protect {
-		finalizers = append(finalizers[:len(finalizers):len(finalizers)], volumesv1alpha1.ClaimFinalizer)
+// protectClaim sets the finalizer that makes a deletion of the claim wait for intents. A volume that was attached before has it.
+func (c *Client) protectClaim(ctx context.Context, v *volume) error {
+	seen, err := v.claim.await(ctx, func(claim *corev1.PersistentVolumeClaim) bool { return claim != nil })
+	if err != nil || slices.Contains(seen.Finalizers, volumesv1alpha1.ClaimFinalizer) {
+		return err
 	}
-	v.mu.Lock()
-	version := v.claimVersion
-	v.mu.Unlock()
+	finalizers := append(slices.Clone(seen.Finalizers), volumesv1alpha1.ClaimFinalizer)
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: v.Name}}
 	return c.request(func() error {
-		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": version, "finalizers": finalizers}}))
+		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": seen.ResourceVersion, "finalizers": finalizers}}))
 	})
 }
 

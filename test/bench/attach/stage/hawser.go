@@ -138,6 +138,7 @@ func (s *Stage) sweepNodes(ctx context.Context) error {
 	return s.sweepClaims(ctx)
 }
 
+// sweepClaims takes off what every claim carries from the first time that an intent used it.
 func (s *Stage) sweepClaims(ctx context.Context) error {
 	claims := &corev1.PersistentVolumeClaimList{}
 	if err := s.client.List(ctx, claims); err != nil {

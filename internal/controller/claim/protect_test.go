@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package claim
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// upstreams is Kubernetes' own finalizer, which its API server puts on every claim. Nobody takes it off here.
+const upstreams = "kubernetes.io/pvc-protection"
+
+// bound makes a claim as it is once it is bound.
+func bound(t *testing.T, c client.Client, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	if err := c.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.Phase = corev1.ClaimBound
+	if err := c.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+// TestProtect walks claims through what may come to them, on a real API server.
+func TestProtect(t *testing.T) {
+	_, c := apiserver.Start(t)
+	controller := &Controller{Client: c}
+	user := func(claim *corev1.PersistentVolumeClaim, leaving bool) []volumesv1alpha1.VolumeAttachmentIntent {
+		i := volumesv1alpha1.VolumeAttachmentIntent{Status: volumesv1alpha1.VolumeAttachmentIntentStatus{ClaimUID: claim.UID}}
+		if leaving {
+			i.DeletionTimestamp = ptr.To(metav1.Now())
+		}
+		return []volumesv1alpha1.VolumeAttachmentIntent{i}
+	}
+	// protect what was read, and read again what came of it.
+	protect := func(t *testing.T, claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) {
+		t.Helper()
+		if err := controller.protect(t.Context(), claim, intents); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	carries := func(t *testing.T, claim *corev1.PersistentVolumeClaim, want ...string) {
+		t.Helper()
+		if !slices.Equal(claim.Finalizers, want) {
+			t.Errorf("finalizers %q, want %q", claim.Finalizers, want)
+		}
+	}
+	remove := func(t *testing.T, claim *corev1.PersistentVolumeClaim) {
+		t.Helper()
+		if err := c.Delete(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
+			t.Fatalf("nothing holds the claim: %v", err)
+		}
+	}
+
+	t.Run("it is set once and stays while intents come and go", func(t *testing.T) {
+		claim := bound(t, c, "stays")
+		protect(t, claim, nil)
+		carries(t, claim, upstreams)
+		protect(t, claim, user(claim, true))
+		carries(t, claim, upstreams)
+		protect(t, claim, user(claim, false))
+		carries(t, claim, upstreams, volumesv1alpha1.ClaimFinalizer)
+		version := claim.ResourceVersion
+		for _, intents := range [][]volumesv1alpha1.VolumeAttachmentIntent{user(claim, true), nil, user(claim, false), nil} {
+			protect(t, claim, intents)
+		}
+		if claim.ResourceVersion != version {
+			t.Error("the claim was written again")
+		}
+	})
+	t.Run("a claim that is deleted waits for its intents, and then loses ours alone", func(t *testing.T) {
+		claim := bound(t, c, "waits")
+		protect(t, claim, user(claim, false))
+		remove(t, claim)
+		for _, intents := range [][]volumesv1alpha1.VolumeAttachmentIntent{user(claim, false), user(claim, true)} {
+			protect(t, claim, intents)
+			carries(t, claim, upstreams, volumesv1alpha1.ClaimFinalizer)
+		}
+		protect(t, claim, nil)
+		carries(t, claim, upstreams)
+		// Somebody who comes too late does not hold it any more.
+		protect(t, claim, user(claim, false))
+		carries(t, claim, upstreams)
+	})
+	t.Run("a claim that is deleted does not wait for an intent that has never resolved", func(t *testing.T) {
+		claim := bound(t, c, "unresolved")
+		protect(t, claim, user(claim, false))
+		remove(t, claim)
+		protect(t, claim, []volumesv1alpha1.VolumeAttachmentIntent{{}})
+		carries(t, claim, upstreams)
+	})
+	t.Run("a claim that has lost its volume goes when it is deleted", func(t *testing.T) {
+		claim := bound(t, c, "lost")
+		protect(t, claim, user(claim, false))
+		claim.Status.Phase = corev1.ClaimLost
+		if err := c.Status().Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		protect(t, claim, []volumesv1alpha1.VolumeAttachmentIntent{{}})
+		carries(t, claim, upstreams, volumesv1alpha1.ClaimFinalizer)
+		remove(t, claim)
+		protect(t, claim, []volumesv1alpha1.VolumeAttachmentIntent{{}})
+		carries(t, claim, upstreams)
+	})
+	t.Run("what was decided on an outdated claim has no effect", func(t *testing.T) {
+		claim := bound(t, c, "outdated")
+		outdated := claim.DeepCopy()
+		claim.Annotations = map[string]string{"example.com/written": "meanwhile"}
+		if err := c.Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		protect(t, outdated, user(claim, false))
+		carries(t, outdated, upstreams)
+	})
+	t.Run("a claim that is gone meanwhile is no error", func(t *testing.T) {
+		claim := bound(t, c, "gone")
+		seen := claim.DeepCopy()
+		claim.Finalizers = nil
+		if err := c.Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := controller.protect(t.Context(), seen, user(seen, false)); err != nil {
+			t.Error(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); !apierrors.IsNotFound(err) {
+			t.Errorf("the claim is there: %v", err)
+		}
+	})
+}
