@@ -58,6 +58,11 @@ func collectionIn(r *http.Request) string {
 	return nameIn(r)
 }
 
+// roundTripper stands between a manager and the API server.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // curtain hides resources from a manager: LISTs and WATCHes of them wait until it is opened.
 type curtain struct {
 	mu     sync.Mutex
@@ -233,29 +238,24 @@ func newRivals(times int) *rivals {
 	return &rivals{times: times, came: map[string]int{}, refused: map[string]int{}}
 }
 
-func (v *rivals) transport(next http.RoundTripper) http.RoundTripper { return &contested{v, next} }
-
-type contested struct {
-	*rivals
-	next http.RoundTripper
-}
-
-func (c *contested) RoundTrip(r *http.Request) (*http.Response, error) {
-	what := describeRequest(r)
-	if what == "" || r.Method == http.MethodGet {
-		return c.next.RoundTrip(r)
-	}
-	n := c.comes(what + " " + nameIn(r))
-	if n > c.times {
-		return c.next.RoundTrip(r)
-	}
-	answer, err := c.meet(r, n)
-	if err == nil && answer.StatusCode == http.StatusConflict {
-		c.mu.Lock()
-		c.refused[what]++
-		c.mu.Unlock()
-	}
-	return answer, err
+func (v *rivals) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		what := describeRequest(r)
+		if what == "" || r.Method == http.MethodGet {
+			return next.RoundTrip(r)
+		}
+		n := v.comes(what + " " + nameIn(r))
+		if n > v.times {
+			return next.RoundTrip(r)
+		}
+		answer, err := meet(next, r, n)
+		if err == nil && answer.StatusCode == http.StatusConflict {
+			v.mu.Lock()
+			v.refused[what]++
+			v.mu.Unlock()
+		}
+		return answer, err
+	})
 }
 
 // comes counts.
@@ -266,19 +266,20 @@ func (v *rivals) comes(key string) int {
 	return v.came[key]
 }
 
-func (c *contested) meet(r *http.Request, n int) (*http.Response, error) {
+// meet lets the rival write before r.
+func meet(next http.RoundTripper, r *http.Request, n int) (*http.Response, error) {
 	if r.Method == http.MethodPost {
-		return c.first(r)
+		return createTwice(next, r)
 	}
-	if err := c.touch(r, n); err != nil {
+	if err := touch(next, r, n); err != nil {
 		return nil, err
 	}
-	return c.next.RoundTrip(r)
+	return next.RoundTrip(r)
 }
 
-// first lets a create through and answers that it was there already, as it is when a first answer was lost.
-func (c *contested) first(r *http.Request) (*http.Response, error) {
-	answer, err := c.next.RoundTrip(r)
+// createTwice lets a create through and answers that it was there already, as it is when a first answer was lost.
+func createTwice(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	answer, err := next.RoundTrip(r)
 	if err != nil || answer.StatusCode != http.StatusCreated {
 		return answer, err
 	}
@@ -289,16 +290,16 @@ func (c *contested) first(r *http.Request) (*http.Response, error) {
 }
 
 // touch changes the object that r is about.
-func (c *contested) touch(r *http.Request, n int) error {
+func touch(next http.RoundTripper, r *http.Request, n int) error {
 	url := *r.URL
 	url.Path, url.RawQuery = strings.TrimSuffix(url.Path, "/status"), ""
 	body := fmt.Sprintf(`{"metadata":{"annotations":{"test.hawser.io/rival":"%s %d"}}}`, r.Method, n)
-	touch, err := http.NewRequestWithContext(r.Context(), http.MethodPatch, url.String(), strings.NewReader(body))
+	change, err := http.NewRequestWithContext(r.Context(), http.MethodPatch, url.String(), strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	touch.Header.Set("Content-Type", string(types.MergePatchType))
-	answer, err := c.next.RoundTrip(touch)
+	change.Header.Set("Content-Type", string(types.MergePatchType))
+	answer, err := next.RoundTrip(change)
 	if err != nil {
 		return err
 	}

@@ -104,21 +104,17 @@ func (w *world) goneFor(t *testing.T, c *stepClock, name string, from, to time.D
 // firstWrite tells when an object is first updated.
 type firstWrite struct {
 	path string
-	next http.RoundTripper
 	once sync.Once
 	done chan struct{}
 }
 
-func (f *firstWrite) before(next http.RoundTripper) http.RoundTripper {
-	f.next = next
-	return f
-}
-
-func (f *firstWrite) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, f.path) {
-		f.once.Do(func() { close(f.done) })
-	}
-	return f.next.RoundTrip(r)
+func (f *firstWrite) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, f.path) {
+			f.once.Do(func() { close(f.done) })
+		}
+		return next.RoundTrip(r)
+	})
 }
 
 // keptName waits until the node's entry is there and the attachment has only our finalizer.
@@ -143,7 +139,7 @@ func aNodeThatIsGoneIsForgottenWhenThePolicySaysSo(t *testing.T, w *world) {
 	stop()
 	second := newStepClock()
 	looked := &firstWrite{path: "/nodevolumestates/scaled", done: make(chan struct{})}
-	w.manage(t, managerOptions{clock: second, forgetGoneAfter: forgetAfter, transport: looked.before})
+	w.manage(t, managerOptions{clock: second, forgetGoneAfter: forgetAfter, transport: looked.transport})
 	<-looked.done
 	w.goneFor(t, second, "scaled", time.Hour+forgetPeriod, forgetAfter-forgetPeriod)
 	w.keptName(t, "scaled", uid)

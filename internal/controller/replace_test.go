@@ -137,10 +137,6 @@ func (d *deafness) transport(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func nothingIsDetachedWhileTheNodesListCannotBeWritten(t *testing.T, w *world) {
 	api := &deafness{what: "PATCH nodes/status", tried: make(chan struct{})}
 	o := replace

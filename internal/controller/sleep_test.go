@@ -292,23 +292,18 @@ func newGate(hold func(what, name string) bool) *gate {
 	return &gate{hold: hold, held: make(chan struct{}), open: make(chan struct{})}
 }
 
-func (g *gate) transport(next http.RoundTripper) http.RoundTripper { return &gatekeeper{g, next} }
-
-type gatekeeper struct {
-	*gate
-	next http.RoundTripper
-}
-
-func (k *gatekeeper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if k.holds(describeRequest(r), nameIn(r)) {
-		close(k.held)
-		select {
-		case <-k.open:
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
+func (g *gate) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if g.holds(describeRequest(r), nameIn(r)) {
+			close(g.held)
+			select {
+			case <-g.open:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
 		}
-	}
-	return k.next.RoundTrip(r)
+		return next.RoundTrip(r)
+	})
 }
 
 func (g *gate) holds(what, name string) bool {

@@ -70,16 +70,7 @@ func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile
 }
 
 func (c *Controller) intents(ctx context.Context, field, key string) []reconcile.Request {
-	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, list, client.MatchingFields{field: key}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "by", field, "key", key)
-		return nil
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	return index.Found(ctx, c.Client, &volumesv1alpha1.VolumeAttachmentIntentList{}, field, key)
 }
 
 // podChanged lets through that a pod is bound to a node, or is another one.

@@ -132,16 +132,7 @@ func (c *Controller) ofDriver(ctx context.Context, driver client.Object) []recon
 }
 
 func (c *Controller) pods(ctx context.Context, field, key string) []reconcile.Request {
-	list := &corev1.PodList{}
-	if err := c.Client.List(ctx, list, client.MatchingFields{field: key}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing pods", "by", field, "key", key)
-		return nil
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	return index.Found(ctx, c.Client, &corev1.PodList{}, field, key)
 }
 
 // claimChanged lets through what resolving looks at.
