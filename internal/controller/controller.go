@@ -78,7 +78,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), work), Slots: work, Replace: replace,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
 		},
 		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{

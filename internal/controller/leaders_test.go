@@ -380,7 +380,7 @@ func oneThatSleptDoesNotSayOfANewAttachmentThatItIsUnlisted(t *testing.T, w *wor
 			listing := !unlisted && !w.detaching(t, "slept", "slept")
 			unlisted = !listing
 		}
-		return unlisted && what == "GET nodevolumestates" && name == "slept"
+		return unlisted && what == "PUT nodevolumestates" && name == "slept"
 	})
 	_, stopFirst := w.manage(t, managerOptions{attachMode: controller.Replace, transport: first.transport})
 	w.listed(t, "slept", "slept")

@@ -174,6 +174,7 @@ func (st *stepper) beginListing(i, n int) {
 // unlist: Detaching stands, then the Node is read and written.
 func (st *stepper) unlist(i, n int) {
 	h := &st.from.node[n]
+	st.unlistLate(i, n)
 	if st.rules.MayUnlistAttached(h.view(), st.lists(h.kubelet)) != GuardNone {
 		return
 	}
@@ -197,6 +198,20 @@ func (st *stepper) unlist(i, n int) {
 	if h.kubelet.listed || st.without != effectUnlistChanges && !h.kubelet.missing {
 		st.wroteNode(&s)
 	}
+	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
+}
+
+// unlistLate: the leader knows the state of the node from a copy that says Detaching of an attachment of which nothing is left. It
+// reads the Node and takes the next attachment off its list; what it would write down then is refused.
+func (st *stepper) unlistLate(i, n int) {
+	h := &st.from.node[n]
+	if h.entry.state == entryDetaching || h.kubelet.missing || h.kubelet.inUse || !h.kubelet.listed {
+		return
+	}
+	s := st.from
+	s.leader[i] = leader{}
+	s.node[n].kubelet.listed = false
+	st.wroteNode(&s)
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
 }
 

@@ -76,8 +76,8 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 	return n.Entry.Detached && (declared || !OnlyMemory(n)) && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
 }
 
-// MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read live after
-// Detaching was written and a as it was read after that. The DELETE carries a's UID as a precondition.
+// MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was written, and a. Both may be
+// old by then: Detaching is final, and whoever decided may sleep before the DELETE, which carries a's UID as a precondition.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.UID == a.UID),

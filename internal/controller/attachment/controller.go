@@ -69,11 +69,12 @@ type Controller struct {
 	Clock    clock.PassiveClock
 	Protocol handshake.Protocol
 
-	unready unready
-	begun   begun
-	answers answers
-	limits  limits
-	told    told
+	unready  unready
+	begun    begun
+	answers  answers
+	limits   limits
+	told     told
+	departed departed
 	// users of the nodes' volumes, read live.
 	users *batch.Reads[*users]
 	// farewells are for the metrics only.

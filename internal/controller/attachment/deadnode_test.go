@@ -39,7 +39,7 @@ func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.D
 	}
 	c, now := over(t, append(more, pv, state, va)...)
 	c.Replace, c.Protocol.Kubelet, c.Events = true, true, events.NewFakeRecorder(100)
-	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader}
+	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	look = func() time.Duration {
 		t.Helper()
 		r, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
@@ -118,7 +118,7 @@ func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
 	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "state"}}
 	c, now := over(t, pv, va, state)
 	c.Replace, c.Protocol.Kubelet, c.Events = true, true, events.NewFakeRecorder(100)
-	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader}
+	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	for again := time.Duration(1); again > 0; {
 		r, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 		if err != nil {

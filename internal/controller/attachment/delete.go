@@ -31,7 +31,8 @@ var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago
 // delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE carries
 // the UID and the resourceVersion that it was decided on.
 func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	if !n.Live {
+	if n.State.Entry.Forced && !n.Live {
+		// What evidence there is may have changed; the rest of what a delete asks for never does.
 		return c.look(ctx, f, n)
 	}
 	if c.Protocol.ForcedAwayReported(n.State) || a.NameHeld {
@@ -107,12 +108,9 @@ func (c *Controller) forget(ctx context.Context, f *Facts, n *Node) error {
 		if entry == nil {
 			return nil, nil
 		}
-		var va *storagev1.VolumeAttachment
-		if entry.AttachmentName != "" {
-			var err error
-			if va, err = c.readAttachment(ctx, entry.AttachmentName); err != nil {
-				return nil, err
-			}
+		va, err := c.readEntryAttachment(ctx, entry)
+		if err != nil {
+			return nil, err
 		}
 		state, a := handshake.NodeOf(nvs, f.Volume), handshake.AttachmentFrom(va)
 		switch {

@@ -29,7 +29,7 @@ func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesO
 	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
 	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	c, _ := over(t, state, node)
-	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader}
+	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	// The cache still shows what the detach rested on before.
 	stale := on("a", entry(handshake.Detaching, "1"))
 	if err := c.unlist(t.Context(), &Facts{Volume: "v", Replace: true}, stale); err != nil {
@@ -127,7 +127,8 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	node.Status.NodeInfo.BootID = "boot-1"
 	c, _ := over(t, state, node)
 	c.Protocol.Kubelet = true
-	c.Lister = &volumesattached.Writer{Client: c.Client, Reader: c.Reader, Protocol: c.Protocol}
+	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
+	c.Lister.Protocol = c.Protocol
 	f, n := &Facts{Volume: "v", Replace: true}, on("a", entry(handshake.Detaching, "1"), forced)
 	unlist := func() *volumesv1alpha1.NodeAttachment {
 		t.Helper()

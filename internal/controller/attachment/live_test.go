@@ -117,12 +117,21 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	down := true
-	c.Writer.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if down {
 				return errors.New("the API server is down")
 			}
 			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	c.Writer.Reader = c.Reader
+	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if down {
+				return errors.New("the API server is down")
+			}
+			return w.Update(ctx, o, opts...)
 		},
 	})
 	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)

@@ -128,6 +128,7 @@ func (c *Controller) volumeChanged(_ context.Context, before, after client.Objec
 
 func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
 	c.limits.changed(before, after)
+	c.departed.observe(before, after)
 	va := either[*storagev1.VolumeAttachment](before, after)
 	if after == nil {
 		c.answers.forget(va.Name)

@@ -27,8 +27,10 @@ import (
 // Change changes the object; nil where there is nothing to change.
 type Change func(*volumesv1alpha1.NodeVolumeState)
 
-// Mutation decides, on an object that was read live, whether and what to change. It must not keep or change the object; nvs is
-// nil when there is none. It runs again on a fresh read after each conflict, and whatever else it reads is read after nvs.
+// Mutation decides whether and what to change. It must not keep or change the object; nvs is nil when there is none. Whatever
+// else it reads is read after nvs, live. It runs on the newest version that is known here, upon which the change is then written: had
+// there been another one meanwhile, the API server would refuse it. Where that happens, or nothing is to be changed, it runs again on
+// a version that was read live.
 type Mutation func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error)
 
 // ErrNotFound: a change was wanted of a NodeVolumeState that does not exist.
@@ -42,10 +44,12 @@ const concurrentReads = 64
 
 // Writer is the only writer of NodeVolumeState.spec.
 type Writer struct {
-	// Client writes.
+	// Client writes, and reads from the cache.
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
+
+	written written
 
 	batches batch.Batches[*request]
 	// reads bounds the mutations that run at once.
@@ -58,7 +62,8 @@ func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
 }
 
 type request struct {
-	ctx    context.Context
+	ctx context.Context
+	// mutate is nil for those who only look.
 	mutate Mutation
 	change Change
 	done   chan struct{}
@@ -69,17 +74,20 @@ type request struct {
 // Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where nothing was to be
 // changed. The caller must not change it; while it waits, its slot is lent.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
-	r := &request{ctx: ctx, mutate: mutate, done: make(chan struct{})}
+	return w.do(ctx, node, &request{ctx: ctx, mutate: mutate, done: make(chan struct{})})
+}
+
+// Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.
+func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
+	return w.do(ctx, node, &request{ctx: ctx, done: make(chan struct{})})
+}
+
+func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alpha1.NodeVolumeState, error) {
 	w.batches.Add(node, r, w.commitInTime)
 	if err := inflight.Await(ctx, r.done); err != nil {
 		return nil, err
 	}
 	return r.nvs, r.err
-}
-
-// Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.
-func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
-	return w.Apply(ctx, node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, nil })
 }
 
 func (w *Writer) commitInTime(node string, group []*request) {
@@ -88,9 +96,10 @@ func (w *Writer) commitInTime(node string, group []*request) {
 	w.commit(ctx, node, group)
 }
 
-// commit writes one group, running every check again on a fresh read after a conflict.
+// commit writes one group: those who want something changed upon the newest version that is known here, the others, and all after
+// a conflict, upon one that was read live, again and again.
 func (w *Writer) commit(ctx context.Context, node string, group []*request) {
-	for {
+	for group = w.guess(ctx, node, group); len(group) > 0; {
 		nvs, err := w.read(ctx, node)
 		if err != nil {
 			finish(group, nil, err)
@@ -99,17 +108,23 @@ func (w *Writer) commit(ctx context.Context, node string, group []*request) {
 		group = w.check(nvs, group)
 		var changed int
 		if nvs, group, changed = apply(nvs, group); changed > 0 {
-			err = w.Client.Update(ctx, nvs)
+			err = w.update(ctx, nvs)
 		}
 		if apierrors.IsConflict(err) && ctx.Err() == nil {
 			continue
 		}
-		if err != nil {
-			err = fmt.Errorf("updating the state of node %s: %w", node, err)
-		}
 		finish(group, nvs, err)
 		return
 	}
+}
+
+// update writes the object and takes the answer over into it.
+func (w *Writer) update(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	if err := w.Client.Update(ctx, nvs); err != nil {
+		return fmt.Errorf("updating the state of node %s: %w", nvs.Name, err)
+	}
+	w.written.note(nvs)
+	return nil
 }
 
 func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
@@ -124,18 +139,9 @@ func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVo
 	return nvs, nil
 }
 
-// check runs the mutations side by side, for each may read further objects, and drops those that fail.
+// check runs the mutations and drops those that fail.
 func (w *Writer) check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
-	var wg sync.WaitGroup
-	for _, r := range group {
-		wg.Go(func() {
-			r.err = w.reads.Do(r.ctx, func(ctx context.Context) (err error) {
-				r.change, err = r.mutate(ctx, nvs)
-				return err
-			})
-		})
-	}
-	wg.Wait()
+	w.mutate(nvs, group)
 	var passed []*request
 	for _, r := range group {
 		if r.err != nil {
@@ -145,6 +151,23 @@ func (w *Writer) check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) [
 		passed = append(passed, r)
 	}
 	return passed
+}
+
+// mutate runs the mutations side by side, for each may read further objects.
+func (w *Writer) mutate(nvs *volumesv1alpha1.NodeVolumeState, group []*request) {
+	var wg sync.WaitGroup
+	for _, r := range group {
+		if r.change, r.err = nil, nil; r.mutate == nil {
+			continue
+		}
+		wg.Go(func() {
+			r.err = w.reads.Do(r.ctx, func(ctx context.Context) (err error) {
+				r.change, err = r.mutate(ctx, nvs)
+				return err
+			})
+		})
+	}
+	wg.Wait()
 }
 
 func finish(group []*request, nvs *volumesv1alpha1.NodeVolumeState, err error) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,5 +211,120 @@ func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
 	})
 	if err != nil || nvs.Spec.Attachments[0].State != volumesv1alpha1.AttachmentDetaching {
 		t.Errorf("Detaching does not fit: %v", err)
+	}
+}
+
+// behind is a writer whose cache stays as cached, or shows what the API server has if that is nil; reads counts the live ones.
+func behind(t *testing.T, cached *volumesv1alpha1.NodeVolumeState) (w *Writer, c client.Client, reads *int) {
+	t.Helper()
+	w, c = writer(t, nil)
+	reads = new(int)
+	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			*reads++
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	w.Client = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if cached == nil {
+				return c.Get(ctx, key, o, opts...)
+			}
+			cached.DeepCopyInto(o.(*volumesv1alpha1.NodeVolumeState))
+			return nil
+		},
+	})
+	return w, c, reads
+}
+
+func stateOf(t *testing.T, c client.Client) *volumesv1alpha1.NodeVolumeState {
+	t.Helper()
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: node}, nvs); err != nil {
+		t.Fatal(err)
+	}
+	return nvs
+}
+
+func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
+	w, c, reads := behind(t, nil)
+	if _, err := w.Apply(t.Context(), node, addEntry("a", "")); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(stateOf(t, c).Spec.Attachments); n != 1 || *reads != 0 {
+		t.Errorf("%d entries, %d live reads", n, *reads)
+	}
+}
+
+func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T) {
+	_, c, _ := behind(t, nil)
+	w, c2, reads := behind(t, stateOf(t, c))
+	for _, name := range []string{"a", "b"} {
+		if _, err := w.Apply(t.Context(), node, addEntry(name, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(stateOf(t, c2).Spec.Attachments); n != 2 || *reads != 0 {
+		t.Errorf("%d entries, %d live reads", n, *reads)
+	}
+}
+
+func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
+	_, c, _ := behind(t, nil)
+	w, c2, reads := behind(t, stateOf(t, c))
+	other := stateOf(t, c2)
+	other.Spec.Fences = 7
+	if err := c2.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	var seen []int64
+	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		seen = append(seen, nvs.Spec.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Fences != 8 || *reads != 1 {
+		t.Errorf("decided on %d, wrote %d, %d live reads", seen, nvs.Spec.Fences, *reads)
+	}
+}
+
+func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
+	_, c, _ := behind(t, nil)
+	w, c2, reads := behind(t, stateOf(t, c))
+	other := stateOf(t, c2)
+	other.Spec.Fences = 7
+	if err := c2.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	var seen []int64
+	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		seen = append(seen, nvs.Spec.Fences)
+		return nil, nil
+	})
+	if err != nil || nvs.Spec.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
+		t.Errorf("decided on %d, answered %+v, %v", seen, nvs, err)
+	}
+	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Fences != 7 || *reads != 2 {
+		t.Errorf("looked at %+v, %v, %d live reads", nvs, err, *reads)
+	}
+}
+
+func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
+	_, c, _ := behind(t, nil)
+	w, c2, _ := behind(t, stateOf(t, c))
+	if err := c2.Delete(t.Context(), stateOf(t, c2)); err != nil {
+		t.Fatal(err)
+	}
+	missing := false
+	_, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		if missing = nvs == nil; missing {
+			return nil, nil
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+	})
+	if err != nil || !missing {
+		t.Errorf("missing %t, %v", missing, err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -43,15 +44,17 @@ type Writer struct {
 	// Client writes.
 	Client client.Client
 	// Reader reads live.
-	Reader   client.Reader
+	Reader client.Reader
+	// Known is the newest version of a node's state that is known here; nil when there is none.
+	Known    func(ctx context.Context, node string) *volumesv1alpha1.NodeVolumeState
 	Protocol handshake.Protocol
 
 	batches batch.Batches[*request]
 }
 
 // New makes a writer. Each of its commits holds one of the slots.
-func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
-	return &Writer{Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}}
+func New(c client.Client, reader client.Reader, states *nodestate.Writer, s *inflight.Slots) *Writer {
+	return &Writer{Client: c, Reader: reader, Known: states.Known, batches: batch.Batches[*request]{Slots: s}}
 }
 
 // Result of a request. Guard is what refused it; then nothing was written for it.
@@ -103,12 +106,19 @@ func (w *Writer) commit(name string, group []*request) {
 }
 
 // write decides on live reads, the Node and then its NodeVolumeState, and writes at the Node's version, again and again
-// until nobody else was first.
+// until nobody else was first. For what is only to be unlisted it is enough to know that Detaching stood before the Node was read.
 func (w *Writer) write(ctx context.Context, name string, group []*request) error {
+	known := w.detaching(ctx, name, group)
 	for {
-		node, nvs := &corev1.Node{}, &volumesv1alpha1.NodeVolumeState{}
-		if err := w.read(ctx, name, node, nvs); err != nil {
+		node, nvs := &corev1.Node{}, known
+		if err := w.read(ctx, name, node); err != nil {
 			return err
+		}
+		if nvs == nil {
+			nvs = &volumesv1alpha1.NodeVolumeState{}
+			if err := w.read(ctx, name, nvs); err != nil {
+				return err
+			}
 		}
 		listed, changed := w.decide(node, nvs, group)
 		if !changed {
@@ -121,12 +131,23 @@ func (w *Writer) write(ctx context.Context, name string, group []*request) error
 	}
 }
 
-func (w *Writer) read(ctx context.Context, name string, node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState) error {
-	for _, o := range []client.Object{node, nvs} {
-		err := w.Reader.Get(ctx, client.ObjectKey{Name: name}, o)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading %T %s: %w", o, name, err)
+// detaching is the state of the node as it is known here if it says Detaching of all volumes of the group, and all are to be unlisted;
+// otherwise nil.
+func (w *Writer) detaching(ctx context.Context, name string, group []*request) *volumesv1alpha1.NodeVolumeState {
+	nvs := w.Known(ctx, name)
+	for _, r := range group {
+		if nvs == nil || r.list || handshake.NodeOf(nvs, r.volumeName).Entry.State != handshake.Detaching {
+			return nil
 		}
+	}
+	return nvs
+}
+
+// read reads an object live, which stays empty when there is none.
+func (w *Writer) read(ctx context.Context, name string, o client.Object) error {
+	err := w.Reader.Get(ctx, client.ObjectKey{Name: name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading %T %s: %w", o, name, err)
 	}
 	return nil
 }

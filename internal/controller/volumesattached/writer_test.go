@@ -24,6 +24,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -69,7 +70,7 @@ func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) 
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-	return New(c, c, slots), c
+	return New(c, c, nodestate.New(c, c, slots), slots), c
 }
 
 func listed(t *testing.T, c client.Client) (map[corev1.UniqueVolumeName]string, *corev1.Node) {

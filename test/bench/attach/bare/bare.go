@@ -57,6 +57,8 @@ type volume struct {
 type node struct {
 	name  string
 	state *latest[volumesv1alpha1.NodeVolumeState]
+	// written is how the state was last written.
+	written *volumesv1alpha1.NodeVolumeState
 	// spec of the node's state, and the Node's list of attached volumes.
 	spec lane[change]
 	list lane[listing]

@@ -80,7 +80,7 @@ func (c *Client) detachPod(ctx context.Context, v *volume) error {
 	return c.forget(ctx, v)
 }
 
-// fence makes the node's agent look at its node once more, waits until it did, and reads what it saw.
+// fence makes the node's agent look at its node once more, and waits until it did.
 func (c *Client) fence(ctx context.Context, v *volume) error {
 	var generation int64
 	err := c.change(ctx, v, change{
@@ -93,8 +93,5 @@ func (c *Client) fence(ctx context.Context, v *volume) error {
 	_, err = v.node.state.await(ctx, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		return nvs != nil && nvs.Status.ObservedGeneration >= generation
 	})
-	if err != nil {
-		return err
-	}
-	return c.change(ctx, v, change{})
+	return err
 }

@@ -16,12 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// change of a node's state; one without apply has it only read. What it rests on is read after the state was.
+// change of a node's state. What it rests on is read after the state was.
 type change struct {
 	read  func(context.Context) error
 	apply func(*volumesv1alpha1.NodeVolumeState)
@@ -29,13 +30,11 @@ type change struct {
 	written func(*volumesv1alpha1.NodeVolumeState)
 }
 
-// writeState reads the node's state live, then what the changes rest on, and writes at that version.
+// writeState takes the newest version of the node's state that is known, reads what the changes rest on, and writes at that version.
+// Had there been another one meanwhile, it reads the state live.
 func (c *Client) writeState(ctx context.Context, n *node, group []change) error {
-	for {
-		nvs := &volumesv1alpha1.NodeVolumeState{}
-		if err := c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, nvs) }); err != nil {
-			return fmt.Errorf("reading the state of node %s: %w", n.name, err)
-		}
+	nvs, err := n.known(ctx)
+	for err == nil {
 		reads, readCtx := errgroup.WithContext(ctx)
 		for _, one := range group {
 			if one.read != nil {
@@ -45,27 +44,37 @@ func (c *Client) writeState(ctx context.Context, n *node, group []change) error 
 		if err := reads.Wait(); err != nil {
 			return err
 		}
-		err := c.updateState(ctx, nvs, group)
-		if !apierrors.IsConflict(err) {
+		if err = c.updateState(ctx, n, nvs, group); !apierrors.IsConflict(err) {
 			return err
 		}
+		nvs = &volumesv1alpha1.NodeVolumeState{}
+		err = c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, nvs) })
 	}
+	return fmt.Errorf("reading the state of node %s: %w", n.name, err)
 }
 
-func (c *Client) updateState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, group []change) error {
-	changes := false
-	for _, one := range group {
-		if one.apply != nil {
-			one.apply(nvs)
-			changes = true
+// known is a copy of the node's state as it was last written, or as the watch showed it if that is newer.
+func (n *node) known(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
+	seen, err := n.state.await(ctx, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
+	if err != nil {
+		return nil, err
+	}
+	if n.written != nil {
+		if order, err := resourceversion.CompareResourceVersion(n.written.ResourceVersion, seen.ResourceVersion); err == nil && order > 0 {
+			seen = n.written
 		}
 	}
-	if !changes {
-		return nil
+	return seen.DeepCopy(), nil
+}
+
+func (c *Client) updateState(ctx context.Context, n *node, nvs *volumesv1alpha1.NodeVolumeState, group []change) error {
+	for _, one := range group {
+		one.apply(nvs)
 	}
 	if err := c.request(func() error { return c.api.Update(ctx, nvs) }); err != nil {
 		return err
 	}
+	n.written = nvs
 	for _, one := range group {
 		if one.written != nil {
 			one.written(nvs)
@@ -105,11 +114,15 @@ type listing struct {
 	attached bool
 }
 
-// writeList reads the Node and its state live and writes the list at that version of the Node.
+// writeList reads the Node, and its state if something is to be listed, live and writes the list at that version of the Node.
 func (c *Client) writeList(ctx context.Context, n *node, group []listing) error {
 	for {
 		object := &corev1.Node{}
-		for _, o := range []client.Object{object, &volumesv1alpha1.NodeVolumeState{}} {
+		reads := []client.Object{object}
+		if slices.ContainsFunc(group, func(one listing) bool { return one.attached }) {
+			reads = append(reads, &volumesv1alpha1.NodeVolumeState{})
+		}
+		for _, o := range reads {
 			if err := c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, o) }); err != nil {
 				return fmt.Errorf("reading node %s: %w", n.name, err)
 			}

@@ -155,15 +155,7 @@ func (c *Client) delete(ctx context.Context, v *volume, va *storagev1.VolumeAtta
 	return err
 }
 
-// forget removes the entry, having read the node's state and then that the attachment is gone.
+// forget removes the entry. A UID that was seen going does not come back.
 func (c *Client) forget(ctx context.Context, v *volume) error {
-	return c.change(ctx, v, change{
-		read: func(ctx context.Context) error {
-			err := c.request(func() error {
-				return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
-			})
-			return client.IgnoreNotFound(err)
-		},
-		apply: func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, v.Unique) },
-	})
+	return c.change(ctx, v, change{apply: func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, v.Unique) }})
 }
