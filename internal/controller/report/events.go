@@ -55,7 +55,9 @@ func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
 	switch {
 	case c != nil && c.Status == metav1.ConditionTrue:
 		r.told.Delete(key)
-		r.event(after, after.ResourceVersion, corev1.EventTypeNormal, EventSuccessfulAttach, "Attach", "volume "+after.Status.VolumeName+": "+c.Message)
+		if newsworthy(before) {
+			r.event(after, after.ResourceVersion, corev1.EventTypeNormal, EventSuccessfulAttach, "Attach", "volume "+after.Status.VolumeName+": "+c.Message)
+		}
 	case c != nil && underWay(c.Reason):
 		r.told.Delete(key)
 	case c != nil:
@@ -65,6 +67,16 @@ func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
 		t, _ := r.lastTold(after)
 		r.repeat(after, t, meta.FindStatusCondition(after.Status.Conditions, volumesv1alpha1.ConditionAttached))
 	}
+}
+
+// newsworthy says whether it is worth an event that the intent's volume is attached. Who looks at a pod has nothing else to tell by; an
+// intent says so itself, and needs no event unless an earlier one said that something was wrong.
+func newsworthy(before *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	if _, _, ofPod := index.PodOf(before); ofPod {
+		return true
+	}
+	was := meta.FindStatusCondition(before.Status.Conditions, volumesv1alpha1.ConditionAttached)
+	return was != nil && !underWay(was.Reason) || meta.IsStatusConditionFalse(before.Status.Conditions, volumesv1alpha1.ConditionResolved)
 }
 
 // underWay: nothing is wrong, it is not there yet.

@@ -95,6 +95,27 @@ func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	}
 }
 
+func TestThatAllWentWellIsAnEventOnlyWhereSomethingWasWrongBefore(t *testing.T) {
+	r, events, _ := fixture()
+	unresolved := intent("1")
+	status.Set(unresolved, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound, "no claim")
+	for _, c := range []struct {
+		name   string
+		before *volumesv1alpha1.VolumeAttachmentIntent
+		told   bool
+	}{
+		{"nothing was said", intent("1"), false},
+		{"it was on its way", with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching, "under way"), false},
+		{"it waited for another node", with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse, "held by node a"), true},
+		{"there was no claim", unresolved, true},
+	} {
+		r.tell(c.before, with(c.before, "9", metav1.ConditionTrue, volumesv1alpha1.ReasonAttached, "attached"))
+		if got := events.take(); (len(got) > 0) != c.told {
+			t.Errorf("%s: events %+v", c.name, got)
+		}
+	}
+}
+
 func TestAnotherMessageIsAnotherEvent(t *testing.T) {
 	r, events, _ := fixture()
 	first := intent("1")
