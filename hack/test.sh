@@ -12,11 +12,13 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=0
+# Packages that are tested beside each other. Most of them wait for control planes, drivers and disks more than they compute.
+beside=$(($(nproc) * 3 / 2))
 
 run() { # DIRECTORY FLAGS AND PACKAGES...
 	local directory=$1
 	shift
-	(cd "$directory" && go test -v -timeout 25m "$@" 2>&1) | tee -a "$log" |
+	(cd "$directory" && go test -v -p "$beside" -timeout 25m "$@" 2>&1) | tee -a "$log" |
 		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^handshake: |^# |\.go:[0-9]+:[0-9]+: '
 	[[ ${PIPESTATUS[0]} -eq 0 ]] || failed=1
 }
