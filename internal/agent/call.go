@@ -121,11 +121,19 @@ func guarded(ctx context.Context, do func(context.Context) error) (err error) {
 // save brings the record to the disk.
 func (a *Agent) save(v *volume) error {
 	a.step("before record")
-	if err := a.store.save(v.record); err != nil {
+	if err := a.keep(v); err != nil {
 		return &problem{reason: volumesv1alpha1.ReasonRecordFailed, message: "the record of the volume cannot be written, so nothing is done", err: err}
 	}
 	a.step("after record")
 	return nil
+}
+
+func (a *Agent) keep(v *volume) error {
+	err := a.store.save(v.record)
+	if err == nil {
+		v.unsaved = false
+	}
+	return err
 }
 
 // driverOf returns the volume's driver.

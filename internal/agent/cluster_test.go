@@ -58,6 +58,8 @@ type node struct {
 	driver   *fakeDriver
 	registry *fakeRegistry
 	timeout  time.Duration
+	// dieAt names the step at which agents are killed.
+	dieAt string
 	// drive changes an agent's options, for a node with a real kernel and driver.
 	drive func(*Options)
 }

@@ -100,17 +100,20 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 		})
 	})
 	// A crash may come after the API was told, before the record is removed.
-	n.outlive(r, func(ctx context.Context) bool {
-		for ctx.Err() == nil && len(n.leftovers()) > 0 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-		return ctx.Err() == nil
-	})
+	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return r.steps.Load(), r.deathAt()
+}
+
+// cleared waits until nothing is left behind.
+func (n *node) cleared(ctx context.Context) bool {
+	for ctx.Err() == nil && len(n.leftovers()) > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // outlive waits for what is wanted; if the agent is killed before, another one takes its place.

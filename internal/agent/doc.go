@@ -20,6 +20,9 @@ SPDX-License-Identifier: Apache-2.0
 // still be running, and when the mount table agrees. Each driver call stands in the record on disk,
 // with its deadline, before it is made.
 //
+// That a use has ended is on disk before an intent or the node's state tells it: then the intent may be gone, and a
+// use whose intent is not there stays.
+//
 // A volume whose attachment was taken away (Detaching, or another attachment in its place) while something of it is
 // still here is stale: its filesystem is shut down, then everything is undone.
 //

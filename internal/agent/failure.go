@@ -63,7 +63,7 @@ type failure struct {
 // operationOf names the operation that users see for an act.
 var operationOf = map[verb]string{
 	doTake: "stage", doJoin: "publish", doStage: "stage", doRefer: "stage", doPublish: "publish", doExpand: "expand",
-	doUnpublish: "unpublish", doUnstage: "unstage", doUnrefer: "unstage", doShutdown: "unstage", doShutdownKubelet: "unstage", doClear: "unstage",
+	doUnpublish: "unpublish", doRecord: "unpublish", doUnstage: "unstage", doUnrefer: "unstage", doShutdown: "unstage", doShutdownKubelet: "unstage", doClear: "unstage",
 }
 
 var failedReason = map[string]string{

@@ -28,7 +28,7 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 	if nvs == nil {
 		return facts{}, errNoState
 	}
-	f := facts{name: v.name, paths: a.paths, now: a.now(), record: v.record, busy: v.hanging() != ""}
+	f := facts{name: v.name, paths: a.paths, now: a.now(), record: v.record, unsaved: v.unsaved, busy: v.hanging() != ""}
 	f.node = handshake.NodeOf(nvs, v.name)
 	f.entry = handshake.AttachmentOf(nvs, v.name)
 	f.kubelet = a.observer.use(v.name)

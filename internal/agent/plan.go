@@ -33,6 +33,8 @@ type facts struct {
 	uses      map[types.UID]presence
 	// kubelet is the kubelet's use of the volume; nil where it has none.
 	kubelet *kubeletUse
+	// unsaved: uses were ended that the disk still names.
+	unsaved bool
 	// busy: a driver call that ignored its deadline still runs in this process.
 	busy bool
 	// expands: the driver can expand the volume on the node.
@@ -63,6 +65,8 @@ const (
 	doShutdownKubelet verb = "shutdown-kubelet"
 	// doClear takes inUse back and forgets the volume.
 	doClear verb = "clear"
+	// doRecord brings to the disk which uses have ended, so that their intents may be told.
+	doRecord verb = "record"
 )
 
 // act is one step.
@@ -78,10 +82,14 @@ func plan(f facts) []act {
 	if f.busy {
 		return nil
 	}
+	acts := planOwn(f)
 	if f.kubeletAway() {
-		return append([]act{{verb: doShutdownKubelet}}, planOwn(f)...)
+		acts = slices.Insert(acts, 0, act{verb: doShutdownKubelet})
 	}
-	return planOwn(f)
+	if f.unsaved {
+		acts = append(acts, act{verb: doRecord}) // last: whatever calls the driver writes the record anyway
+	}
+	return acts
 }
 
 // planOwn is the plan for what the agent itself has of the volume.
@@ -124,11 +132,11 @@ func planStale(f facts) []act {
 }
 
 // planReleases undoes what intents ask to be undone, and what they now want to be otherwise. An intent
-// that is simply not there asks for nothing.
+// that is simply not there asks for nothing, but what it had asked for is finished.
 func planReleases(f facts) []act {
 	var acts []act
 	for _, u := range f.record.Uses {
-		if f.releases(u) || f.usable() && f.differs(u) {
+		if f.releases(u) || f.usable() && f.differs(u) || f.ending(u) {
 			acts = append(acts, act{verb: doUnpublish, intent: u.Intent.UID})
 		}
 	}
@@ -206,8 +214,8 @@ func (f facts) yields() bool {
 	return f.kubelet != nil && f.kubelet.doubt == "" && f.record.Stage.Phase != PhaseNone && len(f.record.Uses) == 0 && !f.stale()
 }
 
-// released: nothing is left of the agent's own part.
-func (f facts) released() bool { return f.yields() && f.reference == missing }
+// released: nothing is left of the agent's own part, and the disk knows it.
+func (f facts) released() bool { return f.yields() && f.reference == missing && !f.unsaved }
 
 // kubeletStale: what the kubelet has mounted was made on another attachment than the one that the volume has now.
 func (f facts) kubeletStale() bool {
@@ -296,6 +304,14 @@ func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 
 // orphan: the use's intent is simply not there.
 func (f facts) orphan(u Use) bool { return f.intent(u.Intent.UID) == nil }
+
+// ending: the use's intent is simply not there, but the last call began to unpublish it and nothing is at its path: its end
+// had been asked for.
+func (f facts) ending(u Use) bool {
+	c := f.record.Unfinished
+	return f.orphan(u) && u.Phase == PhaseUncertain && f.uses[u.Intent.UID] == missing &&
+		c != nil && c.Operation == "unpublish" && c.Target == u.Target
+}
 
 // releases: the use's intent asks for its end, or for less than there is.
 func (f facts) releases(u Use) bool {

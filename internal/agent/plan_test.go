@@ -58,6 +58,12 @@ func unused(f *facts) {
 	deleting(f)
 }
 
+// unpublishing: the agent died over the call that unpublishes, which has done its work.
+func unpublishing(f *facts) {
+	f.record.Uses[0].Phase, f.uses["intent-1"] = PhaseUncertain, missing
+	f.record.Unfinished = &Call{Operation: "unpublish", Target: f.record.Uses[0].Target, BootID: "boot"}
+}
+
 func fresh(f *facts) {
 	f.record = nil
 	f.stage, f.reference, f.uses = missing, missing, nil
@@ -111,6 +117,28 @@ func TestPlans(t *testing.T) {
 		{"an intent that is not there asks for nothing", func(f *facts) { f.intents = nil }, ""},
 		{"an entry that is not there asks for nothing", func(f *facts) { f.entry = nil }, ""},
 		{"a release needs no entry", func(f *facts) { f.entry = nil; deleting(f) }, "unpublish intent-1"},
+		{"an orphan that was being unpublished is finished once it is not mounted", func(f *facts) { f.intents = nil; unpublishing(f) }, "unpublish intent-1"},
+		{"not while it is mounted", func(f *facts) {
+			f.intents = nil
+			unpublishing(f)
+			f.uses["intent-1"] = present
+		}, ""},
+		{"nor one that another call was about", func(f *facts) {
+			f.intents = nil
+			unpublishing(f)
+			f.record.Unfinished.Target = "/other"
+		}, ""},
+		{"nor one that was being published", func(f *facts) {
+			f.intents = nil
+			unpublishing(f)
+			f.record.Unfinished.Operation = "publish"
+		}, ""},
+		{"nor one that is only not mounted", func(f *facts) { f.intents, f.uses["intent-1"] = nil, missing }, ""},
+		{"an end that the disk does not know is written before it is told", func(f *facts) {
+			unused(f)
+			f.kubelet, f.reference, f.unsaved = &kubeletUse{}, missing, true
+		}, "record"},
+		{"but by the next call where there is one", func(f *facts) { unused(f); f.unsaved = true }, "unstage, record"},
 		{"without uses the stage is undone", unused, "unstage"},
 		{"a reference alone is undone", func(f *facts) { unused(f); f.record.Stage = Stage{Path: "/k/stage"} }, "unstage"},
 		{"without a stage inUse is cleared", func(f *facts) {
@@ -218,6 +246,19 @@ func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
 	uses := f.joined()
 	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != PhaseDone {
 		t.Errorf("uses: %+v", uses)
+	}
+}
+
+func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
+	f := situation()
+	unused(f)
+	f.kubelet, f.reference = &kubeletUse{}, missing
+	v := newVolume(planVolume).withRecord(f.record)
+	for _, f.unsaved = range []bool{true, false} {
+		told := viewOf(v, *f, f.intents[0]).published != nil
+		if left := lineOf(v, *f).line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.unsaved || left == f.unsaved {
+			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.unsaved, told, left)
+		}
 	}
 }
 

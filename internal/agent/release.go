@@ -36,6 +36,7 @@ func (a *Agent) unpublish(ctx context.Context, v *volume, f facts, intent types.
 			return err
 		}
 	}
+	v.unsaved = true
 	if i := f.intent(intent); f.stale() || i == nil || f.gone(*u) {
 		v.record.drop(intent)
 		return nil
@@ -282,7 +283,7 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	if !r.block() {
 		a.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
 	}
-	// The disk need not know: a process that comes after believes the API, see gather.
+	// The disk need not know: a process that comes after believes the API, see recoverRecords.
 	r.InUse = false
 	a.step("before clear")
 	if err := a.state.urgent(ctx, change{volume: v.name}); err != nil {
@@ -293,7 +294,7 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 		return &problem{reason: volumesv1alpha1.ReasonRecordFailed, message: "the record cannot be removed", err: err}
 	}
 	a.step("after forget")
-	v.record = nil
+	v.record, v.unsaved = nil, false
 	v.failures = map[act]*failure{}
 	v.unprotected = false
 	return nil

@@ -42,6 +42,7 @@ type running struct {
 	deadOnce sync.Once
 	steps    atomic.Int64
 	killAt   int64
+	dieAt    string
 	killedAt atomic.Value
 }
 
@@ -127,7 +128,7 @@ func (r *running) await() {
 
 func (n *node) launch(killAt int64) *running {
 	n.t.Helper()
-	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, done: make(chan struct{}), events: events.NewFakeRecorder(10000)}
+	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, dieAt: n.dieAt, done: make(chan struct{}), events: events.NewFakeRecorder(10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	cfg := rest.CopyConfig(n.cfg)
@@ -181,7 +182,7 @@ func (r *running) step(name string) {
 		select {} // for ever, as a dead process
 	default:
 	}
-	if r.steps.Add(1) == r.killAt {
+	if r.steps.Add(1) == r.killAt || name == r.dieAt {
 		r.killedAt.Store(name)
 		r.kill()
 		select {}

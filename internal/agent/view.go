@@ -59,7 +59,7 @@ func viewOfDeleting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentInten
 	switch {
 	case failure != nil:
 		return view{ready: true, failure: failure, staged: keptStage(f, u), published: failed(failure)}
-	case u == nil && v.record != nil && v.record.held(f.now) && (f.kept() || f.released()):
+	case u == nil && !f.unsaved && v.record != nil && v.record.held(f.now) && (f.kept() || f.released()):
 		return view{published: &verdict{reason: volumesv1alpha1.ReasonReleased, message: "nothing of this intent is left on the node; others use the volume"}}
 	}
 	return view{skip: true}
@@ -72,7 +72,7 @@ func (v *volume) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *Us
 	}
 	acts := []act{{verb: doUnpublish, intent: i.UID}}
 	if u == nil {
-		acts = []act{{verb: doUnstage}, {verb: doClear}, {verb: doShutdown}}
+		acts = []act{{verb: doRecord}, {verb: doUnstage}, {verb: doClear}, {verb: doShutdown}}
 	}
 	for _, a := range acts {
 		if failed := v.failures[a]; failed != nil {
@@ -99,7 +99,7 @@ func viewOfLowered(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 	if failure != nil {
 		return view{ready: true, failure: failure, staged: keptStage(f, u), published: failed(failure)}
 	}
-	if u != nil {
+	if u != nil || f.unsaved {
 		return view{skip: true}
 	}
 	return view{ready: true}

@@ -30,6 +30,9 @@ type volume struct {
 	unprotected bool
 	// slow is the operation whose call takes so long that users are told.
 	slow string
+	// unsaved: uses were ended that the disk still names. Nobody must be told before it knows: whoever is told may let the
+	// intent go, and a process that comes after would take the use for an orphan.
+	unsaved bool
 	// phases are for the metrics only.
 	phases phases
 
@@ -181,7 +184,7 @@ func (a *Agent) leave(v *volume) {
 		return
 	}
 	a.views.Store(v.name, v.record.copy())
-	if err := a.store.save(v.record); err != nil {
+	if err := a.keep(v); err != nil {
 		// The disk says less than is known now, which is safe, and the next call will not be made without it.
 		a.Log.Error(err, "record not brought up to date", "volume", v.name)
 	}
@@ -308,6 +311,8 @@ func (a *Agent) carryOut(ctx context.Context, v *volume, f facts, next act) erro
 		return a.shutdownKubelet(ctx, f)
 	case doClear:
 		return a.clear(ctx, v, f)
+	case doRecord:
+		return a.save(v)
 	}
 	return fmt.Errorf("act %q is not known", next.verb)
 }
