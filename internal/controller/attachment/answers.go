@@ -15,7 +15,7 @@ import (
 
 // answers remembers what the API server answered to our own writes of attachments until the cache shows it,
 // so that a pass in between does not write again. It only saves requests: nothing of it is kept for longer than a moment,
-// and no act rests on it without a live read.
+// and what rests on it carries the UID, or is read live.
 type answers struct {
 	clock clock.PassiveClock
 

@@ -19,8 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// confirm writes Attached: from then on the node may use the volume. Everything is read live in the order that the
-// protocol asks for, the node's state, the claim, the attachment, and written at that version of the state.
+// confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
+// protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state.
 func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
 	taken, err := c.takeClaim(ctx, f, n)
 	if err != nil || !taken {

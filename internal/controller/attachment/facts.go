@@ -234,7 +234,7 @@ func (n *Node) candidate() *Intent {
 	return oldest
 }
 
-// observe takes over a state of the node that was read live; nil where there is none.
+// observe takes over a state of the node that was read live, or that a write proves; nil where there is none.
 func (n *Node) observe(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
 	n.Live = true
 	n.takeOver(nvs, volumeName)

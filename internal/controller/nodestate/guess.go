@@ -7,6 +7,7 @@ package nodestate
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,22 +20,16 @@ import (
 // guess writes what is to be changed upon the newest version that is known here, and returns those whom that does not serve. A
 // version of which the API server takes an update is one that a live read at any time since would have shown.
 func (w *Writer) guess(ctx context.Context, node string, group []*request) []*request {
-	var changing, looking []*request
-	for _, r := range group {
-		if r.mutate != nil {
-			changing = append(changing, r)
-		}
-	}
-	if len(changing) == 0 {
+	if !slices.ContainsFunc(group, func(r *request) bool { return r.mutate != nil }) {
 		return group
 	}
 	known := w.Known(ctx, node)
 	if known == nil {
 		return group
 	}
-	w.mutate(known, changing)
+	w.mutate(known, group)
 	nvs := known.DeepCopy()
-	changing, looking = nil, nil
+	var changing, looking []*request
 	for _, r := range group {
 		if r.change == nil || r.err != nil {
 			looking = append(looking, r)

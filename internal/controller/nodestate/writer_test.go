@@ -246,6 +246,16 @@ func stateOf(t *testing.T, c client.Client) *volumesv1alpha1.NodeVolumeState {
 	return nvs
 }
 
+// fenceElsewhere writes what the writer's cache does not show.
+func fenceElsewhere(t *testing.T, c client.Client) {
+	t.Helper()
+	nvs := stateOf(t, c)
+	nvs.Spec.Fences = 7
+	if err := c.Update(t.Context(), nvs); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
 	w, c, reads := behind(t, nil)
 	if _, err := w.Apply(t.Context(), node, addEntry("a", "")); err != nil {
@@ -272,11 +282,7 @@ func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T
 func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
-	other := stateOf(t, c2)
-	other.Spec.Fences = 7
-	if err := c2.Update(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		seen = append(seen, nvs.Spec.Fences)
@@ -293,11 +299,7 @@ func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
 func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
-	other := stateOf(t, c2)
-	other.Spec.Fences = 7
-	if err := c2.Update(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		seen = append(seen, nvs.Spec.Fences)
