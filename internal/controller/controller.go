@@ -70,7 +70,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		Register(ctrl.Manager) error
 	}{
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reporter: reporter},
-		"claim":  &claim.Controller{Client: mgr.GetClient()},
+		"claim":  &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer, Replace: replace,
 			Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
@@ -82,7 +82,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		},
 		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
 		},
 		"verification": &verify.Verifier{

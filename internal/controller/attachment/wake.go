@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -59,7 +60,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	}
 	return b.WatchesRawSource(source.Func(c.limits.start)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		RateLimiter:             backoff.Limiter(),
+		// The priority queue looks at every key that waits for its own pass to end whenever one comes, which with so many workers are many.
+		UsePriorityQueue: ptr.To(false),
+		RateLimiter:      backoff.Limiter(),
 	}).Complete(c)
 }
 

@@ -26,6 +26,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;patch
@@ -37,6 +38,8 @@ const Workers = 32
 // Controller reconciles claims.
 type Controller struct {
 	Client client.Client
+	// Slots that it shares with the controller of the attachments.
+	Slots *inflight.Slots
 }
 
 // Register adds the controller to the manager.
@@ -47,7 +50,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(ofIntent), builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
-		Complete(c)
+		Complete(c.Slots.Reconciler(c))
 }
 
 // Reconcile one claim.

@@ -8,8 +8,10 @@ package inflight
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // inSlot runs work in a slot of s and says whether it ran.
@@ -36,13 +38,11 @@ func TestWhoWaitsLendsItsSlotAndTakesOneAfterwards(t *testing.T) {
 	inSlot(t.Context(), s, func(ctx context.Context) {
 		// It would never end if the slot were kept.
 		Lend(ctx, func() { inSlot(t.Context(), s, func(context.Context) {}) })
-		select {
-		case s.taken <- struct{}{}:
+		if s.free != 0 {
 			t.Error("work goes on without a slot")
-		default:
 		}
 	})
-	if len(s.taken) != 0 {
+	if s.free != 1 {
 		t.Error("the slot was not given back")
 	}
 }
@@ -68,4 +68,61 @@ func TestWithoutSlotsNothingIsBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// order asks for the only slot in this order and returns in which order it is given.
+func order(s *Slots, asked ...rank) []rank {
+	leave := s.Take()
+	given := make(chan rank)
+	var all sync.WaitGroup
+	for i, r := range asked {
+		w := s.ask(r)
+		if i == 0 && r == shared {
+			w.since = w.since.Add(-time.Minute)
+		}
+		all.Go(func() {
+			<-w.granted
+			given <- r
+			s.leave()
+		})
+	}
+	leave()
+	var got []rank
+	for range asked {
+		got = append(got, <-given)
+	}
+	all.Wait()
+	return got
+}
+
+func TestWorkThatGoesOnComesFirstAndWhatIsSharedLast(t *testing.T) {
+	s := New(1)
+	s.patience = time.Hour
+	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got, []rank{goingOn, beginning, beginning, shared}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
+	s := New(1)
+	s.patience = time.Second
+	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got, []rank{shared, goingOn, beginning, shared}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhoGivesUpLeavesItsTurnToTheNext(t *testing.T) {
+	s := New(1)
+	leave := s.Take()
+	ctx, giveUp := context.WithCancel(t.Context())
+	given := make(chan error)
+	go func() { given <- s.Do(ctx, func(context.Context) error { return nil }) }()
+	giveUp()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	leave()
+	if !inSlot(t.Context(), s, func(context.Context) {}) || s.free != 1 {
+		t.Error("the slot was given to one that had given up")
+	}
 }

@@ -23,6 +23,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
 // Workers reconcile so many pods at once.
@@ -40,6 +42,8 @@ type Controller struct {
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
+	// Slots that it shares with the controller of the attachments.
+	Slots  *inflight.Slots
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 	// Enabled: pods get intents. Otherwise those that were made before are taken back.

@@ -43,7 +43,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
 			Watches(&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged))
 	}
-	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).Complete(c)
+	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).Complete(c.Slots.Reconciler(c))
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -37,8 +37,8 @@ type arena struct {
 // pids of the processes that work while something is measured.
 type pids struct{ contender, apiServer, etcd, bench int }
 
-// measure one contender from its start to its end.
-func (b *bench) measure(ctx context.Context, c contender) error {
+// measure one contender from its start to its end. What no round changes is measured in the first one.
+func (b *bench) measure(ctx context.Context, c contender, round int) error {
 	b.say("%s", c.name)
 	enterCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -47,7 +47,11 @@ func (b *bench) measure(ctx context.Context, c contender) error {
 		return err
 	}
 	turn := Turn{Name: c.name}
-	err = b.measureAll(ctx, a, &turn)
+	if round == 0 {
+		err = b.measureAll(ctx, a, &turn)
+	} else {
+		err = b.massAgain(ctx, a, &turn)
+	}
 	leave()
 	cancel()
 	if err != nil {
@@ -56,7 +60,7 @@ func (b *bench) measure(ctx context.Context, c contender) error {
 	if turn.Swept, err = b.stage.Sweep(ctx, b.manager); err != nil {
 		return err
 	}
-	b.report.Turns = append(b.report.Turns, turn)
+	b.report.add(turn)
 	return nil
 }
 
@@ -166,6 +170,24 @@ func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, beside func(int)
 	}
 	turn.Memory, err = process.MemoryOf(a.pids.contender)
 	return err
+}
+
+// massAgain is many at once and nothing else.
+func (b *bench) massAgain(ctx context.Context, a *arena, turn *Turn) error {
+	if err := b.warmUp(ctx, a); err != nil {
+		return err
+	}
+	volumes := b.stage.Volumes[:b.volumes]
+	var err error
+	if turn.Attach, err = b.attach(ctx, a, volumes); err != nil {
+		return err
+	}
+	b.say("  attach: %s", turn.Attach)
+	if turn.Detach, err = b.detach(ctx, a, volumes); err != nil {
+		return err
+	}
+	b.say("  detach: %s", turn.Detach)
+	return nil
 }
 
 func (b *bench) attach(ctx context.Context, a *arena, volumes []*stage.Volume) (Phase, error) {

@@ -41,13 +41,13 @@ type Options struct {
 	// Out gets progress and report.
 	Out io.Writer
 
-	volumes, nodes, repetitions int
-	idle, patience              time.Duration
-	finalizer, keep             bool
-	contenders, curve           string
-	managerProgram, managerArgs string
-	json                        string
-	profile                     time.Duration
+	volumes, nodes, repetitions, rounds int
+	idle, patience                      time.Duration
+	finalizer, keep                     bool
+	contenders, curve                   string
+	managerProgram, managerArgs         string
+	json                                string
+	profile                             time.Duration
 }
 
 // AddFlags adds the flags of this part alone.
@@ -55,6 +55,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.volumes, "volumes", 1000, "attach: volumes that come at once")
 	flags.IntVar(&o.nodes, "nodes", 50, "attach: nodes that they are spread over")
 	flags.IntVar(&o.repetitions, "repetitions", 20, "attach: volumes that are measured one at a time")
+	flags.IntVar(&o.rounds, "attach-rounds", 3, "attach: how often all volumes come and go at once for each contender, in turn with the others; the rates are medians")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "attach: how long idle requests are counted")
 	flags.DurationVar(&o.patience, "patience", 150*time.Second, "attach: volumes are left behind when none gets through for so long")
 	flags.BoolVar(&o.finalizer, "attacher-finalizer", false, "attach: the stub attacher sets a finalizer, as the real one does")
@@ -117,7 +118,7 @@ func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.Out, time.Now().Format("15:04:05 ")+format+"\n", args...) // progress only
 }
 
-// run measures everybody. Those who know nothing of Hawser come first, on an API server without its admission policies.
+// run measures everybody in turn, as often as there are rounds.
 func (b *bench) run(ctx context.Context) error {
 	if err := b.set(ctx); err != nil {
 		return err
@@ -125,9 +126,20 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.raw(ctx); err != nil {
 		return err
 	}
+	for round := range b.rounds {
+		if err := b.round(ctx, round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round measures those who know nothing of Hawser first, on an API server without its admission policies. Those whose
+// own limits are what is measured take part in the first one only.
+func (b *bench) round(ctx context.Context, round int) error {
 	installed := false
 	for _, c := range b.all() {
-		if names := strings.Split(b.contenders, ","); b.contenders != "" && !slices.Contains(names, c.name) {
+		if names := strings.Split(b.contenders, ","); b.contenders != "" && !slices.Contains(names, c.name) || c.limited && round > 0 {
 			continue
 		}
 		if c.hawser && !installed {
@@ -136,14 +148,17 @@ func (b *bench) run(ctx context.Context) error {
 			}
 			installed = true
 		}
-		if err := b.measure(ctx, c); err != nil {
+		if err := b.measure(ctx, c, round); err != nil {
 			if cause := context.Cause(ctx); !errors.Is(err, cause) {
 				err = errors.Join(err, cause)
 			}
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return nil
+	if !installed {
+		return nil
+	}
+	return b.uninstall(ctx)
 }
 
 // set makes the stage.
@@ -199,19 +214,27 @@ func (b *bench) install(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.awaitPolicies(ctx); err != nil {
+	if err := b.awaitPolicies(ctx, true); err != nil {
 		return err
 	}
 	b.say("Hawser's roles, admission policies and flow control installed")
 	return b.stage.SetStates(ctx)
 }
 
-// awaitPolicies returns once the admission policies are in force, of which nothing tells.
-func (b *bench) awaitPolicies(ctx context.Context) error {
+// uninstall what others would have to pay for: the admission policies.
+func (b *bench) uninstall(ctx context.Context) error {
+	if err := b.cluster.Delete(ctx, "-k", "admission"); err != nil {
+		return err
+	}
+	return b.awaitPolicies(ctx, false)
+}
+
+// awaitPolicies returns once the admission policies are in force or not, of which nothing tells.
+func (b *bench) awaitPolicies(ctx context.Context, inForce bool) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		probe := b.stage.Volumes[0].Intent()
 		err := b.load.Create(ctx, probe, client.DryRunAll)
-		return len(probe.Finalizers) > 0, err
+		return len(probe.Finalizers) > 0 == inForce, err
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the admission policies: %w", err)

@@ -22,6 +22,9 @@ const (
 	upstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
 )
 
+// managerAccount is the service account of system.ManagerUser.
+const managerAccount = "hawser-manager"
+
 // contender is somebody who attaches and detaches what is wished.
 type contender struct {
 	name string
@@ -29,7 +32,9 @@ type contender struct {
 	user string
 	// hawser: it works with Hawser's kinds, under its admission policies.
 	hawser bool
-	wish   wish
+	// limited: it is bound by its own limits, not by the machine.
+	limited bool
+	wish    wish
 	// enter starts it; what it returns stops it again. The PID is that of the process that does the work.
 	enter func(ctx context.Context, a *arena) (pid int, leave func(), err error)
 }
@@ -37,12 +42,12 @@ type contender struct {
 // all in the order in which they are measured.
 func (b *bench) all() []contender {
 	return []contender{
-		{"upstream", upstreamUser, false, podWish, b.upstream("upstream")},
-		{"upstream-lifted", upstreamUser, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
-		{"bare-intents", system.ManagerUser, true, intentWish, b.bare((*bare.Client).Intents)},
-		{"hawser-intents", system.ManagerUser, true, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
-		{"bare-pods", system.ManagerUser, true, podWish, b.bare((*bare.Client).Pods)},
-		{"hawser-pods", system.ManagerUser, true, podWish, b.hawser("hawser-pods", "--attach-mode=Replace")},
+		{"upstream", upstreamUser, false, true, podWish, b.upstream("upstream")},
+		{"upstream-lifted", upstreamUser, false, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
+		{"bare-intents", system.ManagerUser, true, false, intentWish, b.bare((*bare.Client).Intents)},
+		{"hawser-intents", system.ManagerUser, true, false, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
+		{"bare-pods", system.ManagerUser, true, false, podWish, b.bare((*bare.Client).Pods)},
+		{"hawser-pods", system.ManagerUser, true, false, podWish, b.hawser("hawser-pods", "--attach-mode=Replace")},
 	}
 }
 
@@ -67,7 +72,7 @@ func (b *bench) upstream(log string, args ...string) func(context.Context, *aren
 // hawser's manager.
 func (b *bench) hawser(log string, args ...string) func(context.Context, *arena) (int, func(), error) {
 	return func(ctx context.Context, _ *arena) (int, func(), error) {
-		kubeconfig, err := b.cluster.Kubeconfig("manager", system.ManagerUser)
+		kubeconfig, err := b.cluster.ServiceAccountKubeconfig(ctx, "manager", managerAccount)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -88,7 +93,7 @@ func (b *bench) hawser(log string, args ...string) func(context.Context, *arena)
 // bare is the bare client, as Hawser's manager but in this process.
 func (b *bench) bare(serve func(*bare.Client, context.Context, feeder) error) func(context.Context, *arena) (int, func(), error) {
 	return func(ctx context.Context, a *arena) (int, func(), error) {
-		config, err := b.cluster.User(system.ManagerUser)
+		config, err := b.cluster.ServiceAccount(ctx, managerAccount)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -38,6 +38,9 @@ type Report struct {
 	AttacherFinalizer bool   `json:"attacherFinalizer"`
 	Raw               Raw    `json:"raw"`
 	Turns             []Turn `json:"turns"`
+
+	// rounds as they were measured.
+	rounds []Turn
 }
 
 // Raw rates of the API server.
@@ -50,8 +53,12 @@ type Raw struct {
 type Turn struct {
 	Name     string  `json:"name"`
 	OneByOne []Point `json:"oneByOne"`
-	Attach   Phase   `json:"attach"`
-	Detach   Phase   `json:"detach"`
+	// Attach and Detach are of the round whose rate is the median; of two, the lower one.
+	Attach Phase `json:"attach"`
+	Detach Phase `json:"detach"`
+	// Rates of all rounds, volumes a second.
+	AttachRates []float64 `json:"attachRates"`
+	DetachRates []float64 `json:"detachRates"`
 	// Idle requests, a minute, with everything attached.
 	Idle []Count `json:"idlePerMinute"`
 	// Memory of the contender's process; none for a bare client.
@@ -115,6 +122,33 @@ func show(d time.Duration) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return fmt.Sprintf("%.0f ms", milliseconds(d))
+}
+
+// add takes a turn over: as a new one, or as another round of one that is there.
+func (r *Report) add(turn Turn) {
+	r.rounds = append(r.rounds, turn)
+	i := slices.IndexFunc(r.Turns, func(t Turn) bool { return t.Name == turn.Name })
+	if i < 0 {
+		i = len(r.Turns)
+		r.Turns = append(r.Turns, turn)
+	}
+	all := &r.Turns[i]
+	all.Attach, all.AttachRates = r.median(turn.Name, attachOf)
+	all.Detach, all.DetachRates = r.median(turn.Name, detachOf)
+}
+
+// median of the rounds of a contender, and the rates of all of them.
+func (r *Report) median(name string, of func(Turn) Phase) (Phase, []float64) {
+	var phases []Phase
+	var rates []float64
+	for _, turn := range r.rounds {
+		if turn.Name == name {
+			phases = append(phases, of(turn))
+			rates = append(rates, of(turn).PerSecond)
+		}
+	}
+	slices.SortStableFunc(phases, func(p, q Phase) int { return cmp.Compare(p.PerSecond, q.PerSecond) })
+	return phases[(len(phases)-1)/2], rates
 }
 
 // count takes down who asked what for each volume.

@@ -27,15 +27,19 @@ func (r *Report) print(out io.Writer) {
 		p.row(kind.name, whole(kind.raw[0]), whole(kind.raw[1]), whole(kind.raw[2]))
 	}
 	for _, way := range []struct {
-		name string
-		of   func(Turn) Phase
-	}{{"attach", func(t Turn) Phase { return t.Attach }}, {"detach", func(t Turn) Phase { return t.Detach }}} {
+		name  string
+		of    func(Turn) Phase
+		rates func(Turn) []float64
+	}{
+		{"attach", attachOf, func(t Turn) []float64 { return t.AttachRates }},
+		{"detach", detachOf, func(t Turn) []float64 { return t.DetachRates }},
+	} {
 		p.line("")
-		p.row(way.name, "volumes/s", "p50", "p90", "p99", "writes each", "reads each", "Events each", "left behind")
-		p.rule(9)
+		p.row(way.name, "volumes/s", "of", "p50", "p90", "p99", "writes each", "reads each", "Events each", "left behind")
+		p.rule(10)
 		for _, turn := range r.Turns {
 			f := way.of(turn)
-			p.row(turn.Name, fmt.Sprintf("%.0f", f.PerSecond), show(f.Latency.P50), show(f.Latency.P90), show(f.Latency.P99),
+			p.row(turn.Name, whole(f.PerSecond), wholes(way.rates(turn)), show(f.Latency.P50), show(f.Latency.P90), show(f.Latency.P99),
 				fmt.Sprintf("%.2f", f.WritesPerVolume), fmt.Sprintf("%.2f", f.ReadsPerVolume), fmt.Sprintf("%.2f", f.EventsPerVolume), fmt.Sprint(f.LeftBehind))
 		}
 	}
@@ -104,3 +108,12 @@ func (p printer) row(cells ...string) { p.line("| %s |", strings.Join(cells, " |
 func (p printer) rule(columns int) { p.line("|%s", strings.Repeat("---|", columns)) }
 
 func whole(f float64) string { return fmt.Sprintf("%.0f", f) }
+
+// wholes are numbers in the order in which they were measured.
+func wholes(numbers []float64) string {
+	var all []string
+	for _, n := range numbers {
+		all = append(all, whole(n))
+	}
+	return strings.Join(all, ", ")
+}

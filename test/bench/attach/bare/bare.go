@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/test/bench/attach/feed"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
@@ -30,7 +31,7 @@ const concurrency = 16
 type Client struct {
 	api    client.Client
 	failed func(error)
-	slots  chan struct{}
+	slots  *inflight.Slots
 	// running are the volumes that are on their way.
 	running sync.WaitGroup
 
@@ -69,11 +70,12 @@ type node struct {
 // New makes a client for a user. It tells failed of what must not happen.
 func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	c := &Client{
-		api: api, failed: failed, slots: make(chan struct{}, concurrency),
+		api: api, failed: failed, slots: inflight.New(concurrency),
 		volumes: map[string]*volume{}, nodes: map[string]*node{},
 	}
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
+		n.spec.slots, n.list.slots, n.users.slots = c.slots, c.slots, c.slots
 		n.spec.commit = func(ctx context.Context, group []change) error { return c.writeState(ctx, n, group) }
 		n.list.commit = func(ctx context.Context, group []listing) error { return c.writeList(ctx, n, group) }
 		n.users.commit = func(ctx context.Context, _ []struct{}) error { return c.readUsers(ctx, n) }
@@ -195,9 +197,7 @@ func (c *Client) once(ctx context.Context, v *volume, last *types.UID, uid types
 // Wait until nothing is on its way.
 func (c *Client) Wait() { c.running.Wait() }
 
-// request sends one.
-func (c *Client) request(send func() error) error {
-	c.slots <- struct{}{}
-	defer func() { <-c.slots }()
-	return send()
+// request sends one that is a volume's own. What goes out for several holds the slot of its lane.
+func (c *Client) request(ctx context.Context, send func() error) error {
+	return c.slots.Do(ctx, func(context.Context) error { return send() })
 }

@@ -68,12 +68,10 @@ func (c *Client) lookForPods(ctx context.Context, v *volume) error {
 func (c *Client) readUsers(ctx context.Context, n *node) error {
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.Go(func() error {
-		return c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, &corev1.Node{}) })
+		return c.api.Get(ctx, client.ObjectKey{Name: n.name}, &corev1.Node{})
 	})
 	reads.Go(func() error {
-		return c.request(func() error {
-			return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": n.name})
-		})
+		return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": n.name})
 	})
 	return reads.Wait()
 }

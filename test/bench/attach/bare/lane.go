@@ -8,11 +8,15 @@ package bare
 import (
 	"context"
 	"sync"
+
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
-// lane has one commit at a time; what comes meanwhile goes out together with the next one.
+// lane has one commit at a time, which holds a slot; what comes while it waits for that goes out with it, and what comes
+// meanwhile with the next one.
 type lane[T any] struct {
 	commit func(context.Context, []T) error
+	slots  *inflight.Slots
 
 	mu      sync.Mutex
 	waiting []waiter[T]
@@ -42,24 +46,35 @@ func (l *lane[T]) join(ctx context.Context, item T) <-chan error {
 }
 
 func (l *lane[T]) drain(ctx context.Context) {
-	for {
-		l.mu.Lock()
-		group := l.waiting
-		l.waiting = nil
-		l.busy = len(group) > 0
-		l.mu.Unlock()
-		if len(group) == 0 {
-			return
-		}
+	for l.more() {
+		leave := l.slots.Take()
+		group := l.take()
 		items := make([]T, len(group))
 		for i := range group {
 			items[i] = group[i].item
 		}
 		err := l.commit(ctx, items)
+		leave()
 		for _, w := range group {
 			w.done <- err
 		}
 	}
+}
+
+// more says whether somebody waits; the lane is at rest otherwise.
+func (l *lane[T]) more() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = len(l.waiting) > 0
+	return l.busy
+}
+
+func (l *lane[T]) take() []waiter[T] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	group := l.waiting
+	l.waiting = nil
+	return group
 }
 
 // latest is an object as a watch last showed it; nil when it is gone.

@@ -22,7 +22,7 @@ import (
 // attachPod is the way in, in mode Replace.
 func (c *Client) attachPod(ctx context.Context, v *volume, pod *corev1.Pod) error {
 	i := podIntent(v, pod)
-	if err := c.request(func() error { return c.api.Create(ctx, i) }); err != nil {
+	if err := c.request(ctx, func() error { return c.api.Create(ctx, i) }); err != nil {
 		return fmt.Errorf("creating the intent: %w", err)
 	}
 	if err := c.claim(ctx, v); err != nil {
@@ -62,7 +62,7 @@ func (c *Client) detachPod(ctx context.Context, v *volume) error {
 		return err
 	}
 	object := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: i.Name}}
-	if err := c.request(func() error { return c.api.Delete(ctx, object, client.Preconditions{UID: &i.UID}) }); err != nil {
+	if err := c.request(ctx, func() error { return c.api.Delete(ctx, object, client.Preconditions{UID: &i.UID}) }); err != nil {
 		return fmt.Errorf("deleting the intent: %w", err)
 	}
 	if err := c.markDetaching(ctx, v, va); err != nil {

@@ -48,7 +48,7 @@ func (c *Client) writeState(ctx context.Context, n *node, group []change) error 
 			return err
 		}
 		nvs = &volumesv1alpha1.NodeVolumeState{}
-		err = c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, nvs) })
+		err = c.api.Get(ctx, client.ObjectKey{Name: n.name}, nvs)
 	}
 	return fmt.Errorf("reading the state of node %s: %w", n.name, err)
 }
@@ -71,7 +71,7 @@ func (c *Client) updateState(ctx context.Context, n *node, nvs *volumesv1alpha1.
 	for _, one := range group {
 		one.apply(nvs)
 	}
-	if err := c.request(func() error { return c.api.Update(ctx, nvs) }); err != nil {
+	if err := c.api.Update(ctx, nvs); err != nil {
 		return err
 	}
 	n.written = nvs
@@ -123,7 +123,7 @@ func (c *Client) writeList(ctx context.Context, n *node, group []listing) error 
 			reads = append(reads, &volumesv1alpha1.NodeVolumeState{})
 		}
 		for _, o := range reads {
-			if err := c.request(func() error { return c.api.Get(ctx, client.ObjectKey{Name: n.name}, o) }); err != nil {
+			if err := c.api.Get(ctx, client.ObjectKey{Name: n.name}, o); err != nil {
 				return fmt.Errorf("reading node %s: %w", n.name, err)
 			}
 		}
@@ -134,12 +134,10 @@ func (c *Client) writeList(ctx context.Context, n *node, group []listing) error 
 				list = append(list, corev1.AttachedVolume{Name: one.name})
 			}
 		}
-		err := c.request(func() error {
-			return c.api.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, merge(map[string]any{
-				"metadata": map[string]any{"resourceVersion": object.ResourceVersion},
-				"status":   map[string]any{"volumesAttached": list},
-			}))
-		})
+		err := c.api.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, merge(map[string]any{
+			"metadata": map[string]any{"resourceVersion": object.ResourceVersion},
+			"status":   map[string]any{"volumesAttached": list},
+		}))
 		if !apierrors.IsConflict(err) {
 			return err
 		}

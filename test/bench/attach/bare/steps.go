@@ -33,7 +33,7 @@ func (c *Client) protectClaim(ctx context.Context, v *volume) error {
 	}
 	finalizers := append(slices.Clone(seen.Finalizers), volumesv1alpha1.ClaimFinalizer)
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: v.Name}}
-	return c.request(func() error {
+	return c.request(ctx, func() error {
 		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": seen.ResourceVersion, "finalizers": finalizers}}))
 	})
 }
@@ -53,7 +53,7 @@ func (c *Client) claim(ctx context.Context, v *volume) error {
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &v.Node, AcquireTime: &now},
 	}
-	err := c.request(func() error { return c.api.Create(ctx, lease) })
+	err := c.request(ctx, func() error { return c.api.Create(ctx, lease) })
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 			Attacher: stage.DriverName, NodeName: v.Node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.PersistentVolume.Name},
 		},
 	}
-	if err := c.request(func() error { return c.api.Create(ctx, va) }); err != nil {
+	if err := c.request(ctx, func() error { return c.api.Create(ctx, va) }); err != nil {
 		return nil, fmt.Errorf("creating the attachment: %w", err)
 	}
 	return v.attachment.await(ctx, func(seen *storagev1.VolumeAttachment) bool {
@@ -83,12 +83,10 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
 	return c.change(ctx, v, change{
 		read: func(ctx context.Context) error {
-			if err := c.request(func() error { return c.api.Get(ctx, leaseKey(v), &coordinationv1.Lease{}) }); err != nil {
+			if err := c.api.Get(ctx, leaseKey(v), &coordinationv1.Lease{}); err != nil {
 				return fmt.Errorf("reading the claim: %w", err)
 			}
-			return c.request(func() error {
-				return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
-			})
+			return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
 		},
 		apply: func(nvs *volumesv1alpha1.NodeVolumeState) {
 			put(nvs, v.entry(volumesv1alpha1.AttachmentAttached, va.UID))
@@ -111,7 +109,7 @@ func (c *Client) tell(ctx context.Context, v *volume, i *volumesv1alpha1.VolumeA
 		condition.Status, condition.ObservedGeneration = metav1.ConditionTrue, i.Generation
 		meta.SetStatusCondition(&s.Conditions, condition)
 	}
-	return c.request(func() error { return c.api.Status().Update(ctx, i) })
+	return c.request(ctx, func() error { return c.api.Status().Update(ctx, i) })
 }
 
 // markDetaching writes Detaching, at a version at which the volume is not in use.
@@ -133,7 +131,7 @@ func (c *Client) release(ctx context.Context, v *volume) error {
 		return err
 	}
 	object := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: i.Name}}
-	err = c.request(func() error {
+	err = c.request(ctx, func() error {
 		return c.api.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"resourceVersion": i.ResourceVersion, "finalizers": nil}}))
 	})
 	if err != nil {
@@ -144,7 +142,7 @@ func (c *Client) release(ctx context.Context, v *volume) error {
 
 // delete deletes the attachment and waits until it is gone.
 func (c *Client) delete(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
-	err := c.request(func() error {
+	err := c.request(ctx, func() error {
 		return c.api.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: va.Name}},
 			client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)})
 	})

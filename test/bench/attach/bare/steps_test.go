@@ -17,13 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
 func TestAClaimGetsItsFinalizerTheFirstTimeOnly(t *testing.T) {
 	const other = "kubernetes.io/pvc-protection"
 	var sent []metav1.ObjectMeta
-	c := &Client{slots: make(chan struct{}, 1), api: interceptor.NewClient(nil, interceptor.Funcs{
+	c := &Client{slots: inflight.New(1), api: interceptor.NewClient(nil, interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
 			data, err := p.Data(o)
 			if err != nil {

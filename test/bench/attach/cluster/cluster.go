@@ -14,12 +14,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -102,16 +110,51 @@ func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	return user.Config(), nil
 }
 
-// User makes a user who may do what the roles in the cluster say.
-func (c *Cluster) User(name string) (*rest.Config, error) {
-	user, err := c.user(name)
+// ServiceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
+func (c *Cluster) ServiceAccount(ctx context.Context, name string) (*rest.Config, error) {
+	token, err := c.token(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return user.Config(), nil
+	config := rest.AnonymousClientConfig(c.env.Config)
+	config.BearerToken, config.QPS, config.Burst = token, -1, -1
+	return config, nil
 }
 
-// Kubeconfig writes one, under the name of file, for such a user.
+// ServiceAccountKubeconfig writes one, under the name of file, for such a service account.
+func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, file, name string) (string, error) {
+	config, err := c.ServiceAccount(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"": {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"": {Token: config.BearerToken}},
+		Contexts:  map[string]*clientcmdapi.Context{"": {}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
+	}
+	return c.write(file, kubeconfig)
+}
+
+// tokenSeconds are longer than any run.
+const tokenSeconds = 24 * 3600
+
+func (c *Cluster) token(ctx context.Context, name string) (string, error) {
+	clients, err := kubernetes.NewForConfig(c.env.Config)
+	if err != nil {
+		return "", fmt.Errorf("making a client: %w", err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
+	answer, err := clients.CoreV1().ServiceAccounts(volumesv1alpha1.InstallNamespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("making a token for service account %s: %w", name, err)
+	}
+	return answer.Status.Token, nil
+}
+
+// Kubeconfig writes one, under the name of file, for a user with a certificate who may do what the roles of its name and its groups say.
 func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error) {
 	user, err := c.user(name, groups...)
 	if err != nil {
@@ -121,9 +164,13 @@ func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
 	}
+	return c.write(file, kubeconfig)
+}
+
+func (c *Cluster) write(file string, kubeconfig []byte) (string, error) {
 	path := filepath.Join(c.dir, file+".kubeconfig")
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
-		return "", fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+		return "", fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	return path, nil
 }
@@ -148,12 +195,20 @@ func Client(config *rest.Config) (client.WithWatch, error) {
 
 // Apply applies manifests of the repository's config folder.
 func (c *Cluster) Apply(ctx context.Context, flag, path string) error {
-	cmd := exec.CommandContext(ctx, Program("kubectl"), "--kubeconfig", c.admin,
-		"apply", "--server-side", flag, filepath.Join(apiserver.Root(), "config", path))
+	return c.kubectl(ctx, "apply", "--server-side", flag, filepath.Join(apiserver.Root(), "config", path))
+}
+
+// Delete deletes what they made.
+func (c *Cluster) Delete(ctx context.Context, flag, path string) error {
+	return c.kubectl(ctx, "delete", flag, filepath.Join(apiserver.Root(), "config", path))
+}
+
+func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, Program("kubectl"), append([]string{"--kubeconfig", c.admin}, args...)...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("applying %s: %w: %s", path, err, output.String())
+		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, output.String())
 	}
 	return nil
 }

@@ -23,13 +23,13 @@ import (
 // leaseSeconds are longer than any run: the stub agents need not renew their Leases.
 const leaseSeconds = 7 * 24 * 3600
 
-// SetStates makes what Hawser's side of each node has besides: its NodeVolumeState and its agent's Lease.
+// SetStates makes, where it is not there yet, what Hawser's side of each node has besides: its NodeVolumeState and its agent's Lease.
 func (s *Stage) SetStates(ctx context.Context) error {
 	return Each(ctx, s.Nodes, func(ctx context.Context, node string) error {
 		state := &volumesv1alpha1.NodeVolumeState{
 			ObjectMeta: metav1.ObjectMeta{Name: node, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		}
-		if err := s.client.Create(ctx, state); err != nil {
+		if err := s.client.Create(ctx, state); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the state of node %s: %w", node, err)
 		}
 		now := metav1.NowMicro()
@@ -37,7 +37,7 @@ func (s *Stage) SetStates(ctx context.Context) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](leaseSeconds), AcquireTime: &now, RenewTime: &now},
 		}
-		if err := s.client.Create(ctx, lease); err != nil {
+		if err := s.client.Create(ctx, lease); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the Lease of node %s: %w", node, err)
 		}
 		return nil
