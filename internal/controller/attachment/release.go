@@ -13,13 +13,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch;update
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
 // acknowledged says whether the agent has answered on the intent that it no longer publishes it. No agent acts
 // for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed.
@@ -39,7 +40,7 @@ func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) er
 		controllerutil.RemoveFinalizer(intent, volumesv1alpha1.ReleaseFinalizer)
 		// Noted before, because the event of its end may be here before the answer.
 		c.released.Store(i.Object.UID, i.Object.ResourceVersion)
-		err := c.Client.Update(ctx, intent)
+		err := c.Client.Patch(ctx, intent, client.MergeFromWithOptions(i.Object, client.MergeFromWithOptimisticLock{}))
 		// A conflict means that a newer intent is on its way here.
 		if err != nil && !apierrors.IsConflict(err) {
 			c.released.Delete(i.Object.UID)

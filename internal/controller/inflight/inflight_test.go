@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // inSlot runs work in a slot of s and says whether it ran.
@@ -68,6 +71,29 @@ func TestWithoutSlotsNothingIsBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestAReconcilerHoldsASlot(t *testing.T) {
+	s, failure := New(1), errors.New("failed")
+	r := s.Reconciler(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+		if s.free != 0 {
+			t.Error("it works without a slot")
+		}
+		if req.Name == "" {
+			return reconcile.Result{}, failure
+		}
+		return reconcile.Result{RequeueAfter: time.Minute}, nil
+	}))
+	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}}
+	if result, err := r.Reconcile(t.Context(), req); err != nil || result.RequeueAfter != time.Minute {
+		t.Errorf("got %v, %v", result, err)
+	}
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
+	}
+	if s.free != 1 {
+		t.Error("a slot was not given back")
+	}
 }
 
 // order asks for the only slot in this order and returns in which order it is given.
