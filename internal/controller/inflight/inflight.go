@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long what is shared lets work go first.
-const patience = 3 * time.Second
+const patience = 10 * time.Second
 
 // Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared comes after both, unless
 // it has waited for long: the later it goes, the more share it. Nil are without bound.
