@@ -103,8 +103,13 @@ type volume struct {
 
 func limited(t *testing.T) context.Context {
 	t.Helper()
+	return within(t, patience)
+}
+
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
 	// Not the test's own context: cleaning up waits too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -112,7 +117,11 @@ func limited(t *testing.T) context.Context {
 // newVolume makes a claim and waits until it is bound. Both are gone when the test ends.
 func newVolume(t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	t.Helper()
-	ctx := limited(t)
+	return provision(limited(t), t, change...)
+}
+
+func provision(ctx context.Context, t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
+	t.Helper()
 	className := class
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},

@@ -211,6 +211,8 @@ func (v *volume) attachment() string {
 // than the agents' leases, so that the controller finds them expired when it comes back.
 func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 	v := newVolume(t)
+	// Provisioned before: how soon others find back to the API server is not what is shown here.
+	later := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
 	before, err := system.MountIDs(sys.Dir)
@@ -227,7 +229,7 @@ func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 	if err := sys.StartAPIServer(limited(t)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, newVolumeReady(t))
+	write(t, later.ready(later.intent(nodeA)))
 	v.ready(name)
 	after, err := system.MountIDs(sys.Dir)
 	if err != nil {
@@ -238,11 +240,8 @@ func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 			t.Errorf("%s was unmounted", mount)
 		}
 	}
-}
-
-func newVolumeReady(t *testing.T) string {
-	v := newVolume(t)
-	return v.ready(v.intent(nodeA))
+	// The tests that follow need a provisioner that has found back, too.
+	provision(within(t, 3*patience), t)
 }
 
 // write proves that a published filesystem takes data and gives it back.

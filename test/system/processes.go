@@ -13,6 +13,14 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // Names of the processes; a node's own carry its name behind a dash.
@@ -74,7 +82,33 @@ const APIServer = "kube-apiserver"
 
 // StartAPIServer starts the API server again after it was stopped.
 func (s *System) StartAPIServer(ctx context.Context) error {
-	return s.localcluster(ctx, "start", "--dir", s.Dir, APIServer)
+	if err := s.localcluster(ctx, "start", "--dir", s.Dir, APIServer); err != nil {
+		return err
+	}
+	return s.awaitPolicies(ctx)
+}
+
+// awaitPolicies returns once the mutating admission policies know Hawser's kinds. The API server says that it is ready before that, refuses intents
+// meanwhile, and tells nobody when they do.
+func (s *System) awaitPolicies(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		probe := &volumesv1alpha1.VolumeAttachmentIntent{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
+			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+				NodeName: "probe",
+				Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+			},
+		}
+		err := s.Client.Create(ctx, probe, client.DryRunAll)
+		if apierrors.IsServiceUnavailable(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the admission policies: %w", err)
+	}
+	return nil
 }
 
 // BackingFile of a volume of the loop driver.
