@@ -84,12 +84,9 @@ type Controller struct {
 }
 
 // Reconcile one volume; the request's name is its unique name.
-func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-	err = c.Slots.Do(ctx, func(ctx context.Context) (err error) {
-		result.RequeueAfter, err = c.pass(ctx, req.Name)
-		return err
-	})
-	return result, err
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	wait, err := c.pass(ctx, req.Name)
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 // pass over one volume. The answer is when to look again by the clock.

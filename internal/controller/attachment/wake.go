@@ -63,7 +63,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		// The priority queue looks at every key that waits for its own pass to end whenever one comes, which with so many workers are many.
 		UsePriorityQueue: ptr.To(false),
 		RateLimiter:      backoff.Limiter(),
-	}).Complete(c)
+	}).Complete(c.Slots.Reconciler(c))
 }
 
 func (w wake) handler() handler.EventHandler {

@@ -57,8 +57,12 @@ func (s *Slots) Do(ctx context.Context, work func(context.Context) error) error 
 	if s == nil {
 		return work(ctx)
 	}
-	if err := s.enter(ctx, beginning); err != nil {
-		return err
+	w := s.ask(beginning)
+	select {
+	case <-w.granted:
+	case <-ctx.Done():
+		s.withdraw(beginning, w)
+		return ctx.Err()
 	}
 	defer s.leave()
 	return work(context.WithValue(ctx, holding{}, s))
@@ -80,7 +84,7 @@ func (s *Slots) Take() (leave func()) {
 	if s == nil {
 		return func() {}
 	}
-	_ = s.enter(context.Background(), shared) // it does not end
+	<-s.ask(shared).granted
 	return s.leave
 }
 
@@ -88,7 +92,7 @@ func (s *Slots) Take() (leave func()) {
 func Lend(ctx context.Context, wait func()) {
 	if s, ok := ctx.Value(holding{}).(*Slots); ok {
 		s.leave()
-		defer func() { _ = s.enter(context.Background(), goingOn) }() // it does not end
+		defer func() { <-s.ask(goingOn).granted }()
 	}
 	wait()
 }
@@ -105,20 +109,7 @@ func Await(ctx context.Context, done <-chan struct{}) (err error) {
 	return err
 }
 
-// enter takes a slot, or waits for one until ctx ends.
-func (s *Slots) enter(ctx context.Context, r rank) error {
-	w := s.ask(r)
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-	}
-	if !s.withdraw(r, w) {
-		s.leave()
-	}
-	return ctx.Err()
-}
-
+// ask for a slot, whose granted is closed once it is the waiter's.
 func (s *Slots) ask(r rank) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,21 +123,25 @@ func (s *Slots) ask(r rank) *waiter {
 	return w
 }
 
-// withdraw says whether w still waited.
-func (s *Slots) withdraw(r rank, w *waiter) bool {
+// withdraw what was asked for; a slot that was granted meanwhile goes to the next one.
+func (s *Slots) withdraw(r rank, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.waiting[r], w)
-	if i >= 0 {
+	if i := slices.Index(s.waiting[r], w); i >= 0 {
 		s.waiting[r] = slices.Delete(s.waiting[r], i, i+1)
+		return
 	}
-	return i >= 0
+	s.pass()
 }
 
-// leave passes the slot on to the next one, or frees it.
 func (s *Slots) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.pass()
+}
+
+// pass a slot on to the next one, or free it.
+func (s *Slots) pass() {
 	r, ok := s.next()
 	if !ok {
 		s.free++

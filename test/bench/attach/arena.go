@@ -47,10 +47,10 @@ func (b *bench) measure(ctx context.Context, c contender, round int) error {
 		return err
 	}
 	turn := Turn{Name: c.name}
-	if round == 0 {
+	if err = b.warmUp(ctx, a); err == nil && round == 0 {
 		err = b.measureAll(ctx, a, &turn)
-	} else {
-		err = b.massAgain(ctx, a, &turn)
+	} else if err == nil {
+		err = b.mass(ctx, a, &turn, func() error { return nil })
 	}
 	leave()
 	cancel()
@@ -100,9 +100,6 @@ func (b *bench) enter(ctx context.Context, c contender) (*arena, func(), error) 
 
 // measureAll is what is measured of everybody.
 func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
-	if err := b.warmUp(ctx, a); err != nil {
-		return err
-	}
 	beside := func(existing int) error {
 		point, err := b.oneByOne(ctx, a, existing)
 		turn.OneByOne = append(turn.OneByOne, point)
@@ -111,7 +108,13 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 	if err := beside(0); err != nil {
 		return err
 	}
-	if err := b.mass(ctx, a, turn, beside); err != nil {
+	// An idle minute with all of them attached, and one more beside them.
+	if err := b.mass(ctx, a, turn, func() (err error) {
+		if turn.Idle, err = b.idleRequests(ctx, a); err != nil {
+			return err
+		}
+		return beside(b.volumes)
+	}); err != nil {
 		return err
 	}
 	for _, existing := range b.curve {
@@ -147,18 +150,15 @@ func (b *bench) warmUp(ctx context.Context, a *arena) error {
 	return nil
 }
 
-// mass is many at once, an idle minute with all of them attached, and one more beside them.
-func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, beside func(int) error) error {
+// mass is many at once, and meanwhile what is measured while all of them are attached.
+func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, meanwhile func() error) error {
 	volumes := b.stage.Volumes[:b.volumes]
 	var err error
 	if turn.Attach, err = b.attach(ctx, a, volumes); err != nil {
 		return err
 	}
 	b.say("  attach: %s", turn.Attach)
-	if turn.Idle, err = b.idleRequests(ctx, a); err != nil {
-		return err
-	}
-	if err := beside(b.volumes); err != nil {
+	if err := meanwhile(); err != nil {
 		return err
 	}
 	if turn.Detach, err = b.detach(ctx, a, volumes); err != nil {
@@ -170,24 +170,6 @@ func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, beside func(int)
 	}
 	turn.Memory, err = process.MemoryOf(a.pids.contender)
 	return err
-}
-
-// massAgain is many at once and nothing else.
-func (b *bench) massAgain(ctx context.Context, a *arena, turn *Turn) error {
-	if err := b.warmUp(ctx, a); err != nil {
-		return err
-	}
-	volumes := b.stage.Volumes[:b.volumes]
-	var err error
-	if turn.Attach, err = b.attach(ctx, a, volumes); err != nil {
-		return err
-	}
-	b.say("  attach: %s", turn.Attach)
-	if turn.Detach, err = b.detach(ctx, a, volumes); err != nil {
-		return err
-	}
-	b.say("  detach: %s", turn.Detach)
-	return nil
 }
 
 func (b *bench) attach(ctx context.Context, a *arena, volumes []*stage.Volume) (Phase, error) {

@@ -61,9 +61,9 @@ type Turn struct {
 	DetachRates []float64 `json:"detachRates"`
 	// Idle requests, a minute, with everything attached.
 	Idle []Count `json:"idlePerMinute"`
-	// Memory of the contender's process; none for a bare client.
+	// Memory of the contender's process in the first round; none for a bare client.
 	Memory process.Memory `json:"memory"`
-	// Swept are the attachments that were left at the end.
+	// Swept are the attachments that were left at the end of all rounds.
 	Swept int `json:"swept"`
 }
 
@@ -131,6 +131,8 @@ func (r *Report) add(turn Turn) {
 	if i < 0 {
 		i = len(r.Turns)
 		r.Turns = append(r.Turns, turn)
+	} else {
+		r.Turns[i].Swept += turn.Swept
 	}
 	all := &r.Turns[i]
 	all.Attach, all.AttachRates = r.median(turn.Name, attachOf)

@@ -77,14 +77,14 @@ func TestTheRateOfSeveralRoundsIsTheirMedian(t *testing.T) {
 	var r Report
 	for i, rate := range []float64{30, 10, 20} {
 		r.add(Turn{Name: "other"})
-		turn := Turn{Name: "one", Attach: Phase{Result: judge.Result{PerSecond: rate}}}
+		turn := Turn{Name: "one", Swept: i, Attach: Phase{Result: judge.Result{PerSecond: rate}}}
 		if i == 0 {
 			turn.OneByOne = []Point{{Existing: 7}}
 		}
 		r.add(turn)
 	}
 	one, _ := r.turn("one")
-	if len(r.Turns) != 2 || one.Attach.PerSecond != 20 || !slices.Equal(one.AttachRates, []float64{30, 10, 20}) || len(one.OneByOne) != 1 {
-		t.Errorf("%d turns, rate %.0f of %v, alone %v", len(r.Turns), one.Attach.PerSecond, one.AttachRates, one.OneByOne)
+	if len(r.Turns) != 2 || one.Attach.PerSecond != 20 || !slices.Equal(one.AttachRates, []float64{30, 10, 20}) || len(one.OneByOne) != 1 || one.Swept != 3 {
+		t.Errorf("%d turns, rate %.0f of %v, alone %v, %d swept", len(r.Turns), one.Attach.PerSecond, one.AttachRates, one.OneByOne, one.Swept)
 	}
 }

@@ -75,7 +75,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	}
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
-		n.spec.slots, n.list.slots, n.users.slots = c.slots, c.slots, c.slots
+		n.spec.batches.Slots, n.list.batches.Slots, n.users.batches.Slots = c.slots, c.slots, c.slots
 		n.spec.commit = func(ctx context.Context, group []change) error { return c.writeState(ctx, n, group) }
 		n.list.commit = func(ctx context.Context, group []listing) error { return c.writeList(ctx, n, group) }
 		n.users.commit = func(ctx context.Context, _ []struct{}) error { return c.readUsers(ctx, n) }

@@ -9,18 +9,14 @@ import (
 	"context"
 	"sync"
 
-	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/controller/batch"
 )
 
 // lane has one commit at a time, which holds a slot; what comes while it waits for that goes out with it, and what comes
 // meanwhile with the next one.
 type lane[T any] struct {
-	commit func(context.Context, []T) error
-	slots  *inflight.Slots
-
-	mu      sync.Mutex
-	waiting []waiter[T]
-	busy    bool
+	commit  func(context.Context, []T) error
+	batches batch.Batches[waiter[T]]
 }
 
 type waiter[T any] struct {
@@ -34,47 +30,19 @@ func (l *lane[T]) add(ctx context.Context, item T) error { return <-l.join(ctx, 
 // join has item go out with the next commit, of whose end the channel tells.
 func (l *lane[T]) join(ctx context.Context, item T) <-chan error {
 	w := waiter[T]{item: item, done: make(chan error, 1)}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, w)
-	if !l.busy {
-		l.busy = true
-		// What others add is not cut off when the first one is done.
-		go l.drain(context.WithoutCancel(ctx))
-	}
-	return w.done
-}
-
-func (l *lane[T]) drain(ctx context.Context) {
-	for l.more() {
-		leave := l.slots.Take()
-		group := l.take()
+	// What others add is not cut off when the first one is done.
+	ctx = context.WithoutCancel(ctx)
+	l.batches.Add("", w, func(_ string, group []waiter[T]) {
 		items := make([]T, len(group))
 		for i := range group {
 			items[i] = group[i].item
 		}
 		err := l.commit(ctx, items)
-		leave()
 		for _, w := range group {
 			w.done <- err
 		}
-	}
-}
-
-// more says whether somebody waits; the lane is at rest otherwise.
-func (l *lane[T]) more() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy = len(l.waiting) > 0
-	return l.busy
-}
-
-func (l *lane[T]) take() []waiter[T] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	group := l.waiting
-	l.waiting = nil
-	return group
+	})
+	return w.done
 }
 
 // latest is an object as a watch last showed it; nil when it is gone.
