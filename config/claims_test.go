@@ -8,64 +8,70 @@ package config_test
 import (
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func newClaim(name, holder string) *coordinationv1.Lease {
-	claim := newLease(name)
-	claim.Labels = map[string]string{volumesv1alpha1.ExclusiveClaimLabel: "true"}
-	claim.Spec.HolderIdentity = ptr.To(holder)
-	return claim
+func newClaims(name string) *corev1.ConfigMap {
+	claims := newConfigMap(name)
+	claims.Labels = map[string]string{volumesv1alpha1.ExclusiveClaimsLabel: "true"}
+	return claims
+}
+
+func newConfigMap(name string) *corev1.ConfigMap {
+	object := &corev1.ConfigMap{Data: map[string]string{"claims.json": `{"writes": 1}`}}
+	object.Namespace, object.Name = volumesv1alpha1.InstallNamespace, name
+	return object
 }
 
 func (in installation) testExclusiveClaims(t *testing.T) {
-	const message = "the claim of an exclusive volume"
+	const message = "the claims of exclusive volumes"
+	const name = volumesv1alpha1.ExclusiveClaimsPrefix + "00"
 	in.grantEverything(t, managerAccount)
+	in.grantEverything(t, agentAccount)
 	manager, agent := in.as(t, managerAccount), in.as(t, agentAccount, "node-a")
-	claim := newClaim("hawser-volume-1", "node-a")
+	claims := newClaims(name)
 
-	for name, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
-		t.Run(name+" cannot create one", func(t *testing.T) {
-			expectForbidden(t, other.Create(t.Context(), claim.DeepCopy()), "hawser-volume-1")
-			expectForbidden(t, other.Create(t.Context(), newLease("hawser-volume-2")), "hawser-volume-2")
-			expectForbidden(t, other.Create(t.Context(), newClaim("named-otherwise", "node-a")), "named-otherwise")
+	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
+		t.Run(who+" cannot create any", func(t *testing.T) {
+			expectForbidden(t, other.Create(t.Context(), claims.DeepCopy()), name)
+			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveClaimsPrefix+"01")), volumesv1alpha1.ExclusiveClaimsPrefix+"01")
+			expectForbidden(t, other.Create(t.Context(), newClaims("named-otherwise")), "named-otherwise")
 		})
 	}
-	expectAllowed(t, manager.Create(t.Context(), claim))
+	expectAllowed(t, manager.Create(t.Context(), claims))
 
-	for name, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
-		t.Run(name+" cannot change one", func(t *testing.T) {
-			moved := claim.DeepCopy()
-			moved.Spec.HolderIdentity = ptr.To("node-b")
-			expectForbidden(t, other.Update(t.Context(), moved), "hawser-volume-1")
-			unmarked := claim.DeepCopy()
+	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
+		t.Run(who+" cannot change any", func(t *testing.T) {
+			moved := claims.DeepCopy()
+			moved.Data["claims.json"] = `{"writes": 2}`
+			expectForbidden(t, other.Update(t.Context(), moved), name)
+			unmarked := claims.DeepCopy()
 			unmarked.Labels = nil
-			expectForbidden(t, other.Update(t.Context(), unmarked), "hawser-volume-1")
-			expectForbidden(t, other.Delete(t.Context(), claim.DeepCopy()), "hawser-volume-1")
+			expectForbidden(t, other.Update(t.Context(), unmarked), name)
+			expectForbidden(t, other.Delete(t.Context(), claims.DeepCopy()), name)
 		})
 	}
-	ordinary := newLease("ordinary")
+	ordinary := newConfigMap("ordinary")
 	expectAllowed(t, in.admin.Create(t.Context(), ordinary))
-	ordinary.Labels = claim.Labels
+	ordinary.Labels = claims.Labels
 	expectForbidden(t, in.admin.Update(t.Context(), ordinary), message)
 	expectAllowed(t, in.admin.Delete(t.Context(), ordinary))
 
 	set := kubernetes.NewForConfigOrDie(in.config)
-	err := set.CoordinationV1().Leases(volumesv1alpha1.InstallNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
-		metav1.ListOptions{LabelSelector: volumesv1alpha1.ExclusiveClaimLabel})
+	err := set.CoreV1().ConfigMaps(volumesv1alpha1.InstallNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: volumesv1alpha1.ExclusiveClaimsLabel})
 	expectForbidden(t, err, message)
 
-	elsewhere := newClaim("hawser-volume-1", "node-a")
+	elsewhere := newClaims(name)
 	elsewhere.Namespace = "default"
 	expectAllowed(t, in.admin.Create(t.Context(), elsewhere))
 
-	claim.Spec.HolderIdentity = ptr.To("node-b")
-	expectAllowed(t, manager.Update(t.Context(), claim))
-	expectAllowed(t, manager.Delete(t.Context(), claim))
+	claims.Data["claims.json"] = `{"writes": 2}`
+	expectAllowed(t, manager.Update(t.Context(), claims))
+	expectAllowed(t, manager.Delete(t.Context(), claims))
 }

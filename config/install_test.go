@@ -162,7 +162,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
 		"hawser-exclusive-claims": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(in.admin.Create(ctx, newLease("hawser-volume-probe"), client.DryRunAll))
+			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveClaimsPrefix+"probe"), client.DryRunAll))
 		},
 		"hawser-release-finalizer": func(ctx context.Context) bool {
 			probe := newIntent("probe-finalizer", "node-a")

@@ -70,7 +70,8 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", volumes, "nodevolumestates/status", ""},
 		{"get list watch create delete", storage, "volumeattachments", ""},
 		{"patch", storage, "volumeattachments/status", ""},
-		{"get create update delete", coordination, "leases", system},
+		{"get list watch", coordination, "leases", system},
+		{"get list watch create update", "", "configmaps", system},
 		{reading, "", "persistentvolumes", ""},
 		{reading, "", "persistentvolumeclaims", ""},
 	})
@@ -83,6 +84,9 @@ func (in installation) testRoles(t *testing.T) {
 		{"create update patch delete", "", "nodes", ""},
 		{"create update patch delete", "", "pods", ""},
 		{"create update delete", coordination, "leases", "kube-system"},
+		{"update delete", coordination, "leases", system},
+		{"delete", "", "configmaps", system},
+		{every, "", "configmaps", "default"},
 		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
 		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
 	})
@@ -177,9 +181,10 @@ func documented(t *testing.T, page, firstLine string) string {
 // grantEverything lets a service account do all that Hawser's own objects allow, so that what stops it is a policy.
 func (in installation) grantEverything(t *testing.T, account string) {
 	t.Helper()
-	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"},
-	}}}
+	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
+	}}
 	role.Name = "test-everything"
 	binding := &rbacv1.ClusterRoleBinding{
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
@@ -192,6 +197,6 @@ func (in installation) grantEverything(t *testing.T, account string) {
 		}
 	}
 	eventually(t, "the grant holds", func(context.Context) bool {
-		return in.allowed(t, account, "delete", permission{resource: "leases", group: "coordination.k8s.io", namespace: system}, "")
+		return in.allowed(t, account, "delete", permission{resource: "configmaps", namespace: system}, "")
 	})
 }

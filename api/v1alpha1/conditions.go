@@ -36,29 +36,25 @@ const (
 	// the pod with this UID, which is the intent's controller.
 	PodUIDLabel = "volumes.hawser.io/pod-uid"
 
-	// InstallNamespace is where Hawser keeps its Leases: one for each agent's liveness and one
-	// claim for each exclusive volume.
+	// InstallNamespace is where Hawser keeps a Lease for each agent's liveness, and the claims of exclusive volumes.
 	InstallNamespace = "hawser-system"
 
 	// AgentLeasePrefix and the node's name make the name of the Lease that the node's agent renews.
 	AgentLeasePrefix = "hawser-agent-"
 
-	// ExclusiveClaimPrefix and a hash of driver and handle make the name of an exclusive volume's claim.
-	ExclusiveClaimPrefix = "hawser-volume-"
+	// ExclusiveClaimsPrefix and a part of the hash of a volume's unique name make the name of the ConfigMap that has its claim.
+	ExclusiveClaimsPrefix = "hawser-exclusive-claims-"
 
-	// ExclusiveClaimLabel marks the Leases that are claims of exclusive volumes.
-	ExclusiveClaimLabel = "volumes.hawser.io/exclusive-claim"
+	// ExclusiveClaimsLabel marks the ConfigMaps that have the claims of exclusive volumes.
+	ExclusiveClaimsLabel = "volumes.hawser.io/exclusive-claims"
 
 	// CutsAccessAnnotation on a CSIDriver, with the value "true", is its operator's word that the driver's
 	// ControllerUnpublishVolume cuts the node's access to the volume at once, whatever the node still does.
 	// Without it a detach that was not released by the agent is recorded as unprotected.
 	CutsAccessAnnotation = "volumes.hawser.io/unpublish-cuts-access"
 
-	// VolumeNameAnnotation on an exclusive claim, and on a VolumeAttachment that is held, is the unique name of its volume.
+	// VolumeNameAnnotation on a VolumeAttachment that is held is the unique name of its volume.
 	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
-
-	// MovedFromAnnotation on an exclusive claim names the node that held it before.
-	MovedFromAnnotation = "volumes.hawser.io/moved-from"
 )
 
 // Condition types of a VolumeAttachmentIntent. All are positive, True is good, except Stalled.

@@ -8,12 +8,10 @@ package controller_test
 import (
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // TestClaimsAreCollected: the claim of an exclusive volume goes after the volume.
@@ -29,10 +27,6 @@ func TestClaimsAreCollected(t *testing.T) {
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}
-}
-
-func leaseOf(name string) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volume.ClaimName(uniqueName(name))}}
 }
 
 // discard deletes claim and volume, as the PersistentVolume controller does for the reclaim policy Delete.
@@ -59,7 +53,7 @@ func theClaimOfAVolumeThatIsDeletedGoes(t *testing.T, w *world) {
 	w.letGo(t, intent, "collected")
 	requests.reset()
 	w.discard(t, claim)
-	gone(t, w, leaseOf("collected"))
+	w.claimGone(t, "collected")
 	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Fences == 1 })
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
@@ -85,12 +79,12 @@ func theClaimStaysUntilTheLastNodeHasLetGo(t *testing.T, w *world) {
 	w.volume(t, "witness", volumeOptions{})
 	witness := w.intent(t, "witness", "keeping", "witness")
 	w.attached(t, witness)
-	if holder := w.exclusiveClaim(t, "keeping").Spec.HolderIdentity; holder == nil || *holder != "keeping" {
+	if w.exclusiveClaim(t, "keeping").Holder != "keeping" {
 		t.Error("the claim was given up under a volume that is in use")
 	}
 	a.set(func() { a.keeps = false })
 	gone(t, w, intent)
-	gone(t, w, leaseOf("keeping"))
+	w.claimGone(t, "keeping")
 }
 
 func theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart(t *testing.T, w *world) {
@@ -104,7 +98,9 @@ func theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart(t *testing.T, w *world) {
 	gone(t, w, claim)
 	stop()
 	w.discardVolume(t, claim.Name)
-	w.exclusiveClaim(t, "restarted")
+	if w.exclusiveClaim(t, "restarted").Holder != "restarted" {
+		t.Fatal("the claim went without a manager")
+	}
 	w.manage(t, managerOptions{})
-	gone(t, w, leaseOf("restarted"))
+	w.claimGone(t, "restarted")
 }

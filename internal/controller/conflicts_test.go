@@ -25,7 +25,7 @@ func somebodyElseWhoWritesFirstIsGotOver(t *testing.T, w *world, mode controller
 		_, what := requests.writes()
 		t.Logf("requests %s, refused %v", what, r.refused)
 	})
-	writes := []string{"POST leases", "PUT leases", "POST volumeattachments", "DELETE volumeattachments", "PUT nodevolumestates", "DELETE nodevolumestates"}
+	writes := []string{"PUT configmaps", "POST volumeattachments", "DELETE volumeattachments", "PUT nodevolumestates", "DELETE nodevolumestates"}
 	if mode == controller.Replace {
 		w.podCycle(t, name, from, to)
 		writes = append(writes, "POST volumeattachmentintents", "PATCH nodes/status")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hawser-io/hawser/internal/controller/attachment"
 	"github.com/hawser-io/hawser/internal/controller/claim"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
@@ -77,6 +78,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		},
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
+			Claims:  exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
 		},

@@ -9,24 +9,45 @@ import (
 	"strings"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-func (w *world) exclusiveClaim(t *testing.T, name string) *coordinationv1.Lease {
+// claimsWith is the ConfigMap that has the volume's claim.
+func claimsWith(name string) *corev1.ConfigMap {
+	key := exclusive.Key(uniqueName(name))
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+}
+
+func (w *world) exclusiveClaim(t *testing.T, name string) exclusive.Claim {
 	t.Helper()
-	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volume.ClaimName(uniqueName(name))}
-	if err := w.client.Get(t.Context(), key, lease); err != nil {
+	object := claimsWith(name)
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		t.Fatalf("reading the exclusive claim: %v", err)
 	}
-	return lease
+	if object.Labels[volumesv1alpha1.ExclusiveClaimsLabel] == "" {
+		t.Errorf("the claim's ConfigMap is not labelled: %s", dump(object))
+	}
+	claims, err := exclusive.Claims(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims[uniqueName(name)]
+}
+
+// claimGone waits until the volume has no claim.
+func (w *world) claimGone(t *testing.T, name string) {
+	t.Helper()
+	until(t, w, claimsWith(name), "the claim is gone", func(object *corev1.ConfigMap) bool {
+		claims, err := exclusive.Claims(object)
+		_, there := claims[uniqueName(name)]
+		return err == nil && !there
+	})
 }
 
 func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
@@ -42,17 +63,15 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 		t.Errorf("the holder is not named: %s", message)
 	}
 	w.event(t, second, "FailedAttachVolume")
-	if lease := w.exclusiveClaim(t, "move"); *lease.Spec.HolderIdentity != "move-a" || lease.Labels[volumesv1alpha1.ExclusiveClaimLabel] == "" ||
-		lease.Annotations[volumesv1alpha1.VolumeNameAnnotation] != uniqueName("move") {
-		t.Errorf("claim: %s", dump(lease))
+	if claim := w.exclusiveClaim(t, "move"); claim.Holder != "move-a" || claim.MovedFrom != "" || claim.Since == "" {
+		t.Errorf("claim: %+v", claim)
 	}
 	requests.reset()
 	w.delete(t, first)
 	w.attached(t, second)
 	gone(t, w, first)
-	lease := w.exclusiveClaim(t, "move")
-	if *lease.Spec.HolderIdentity != "move-b" || lease.Annotations[volumesv1alpha1.MovedFromAnnotation] != "" {
-		t.Errorf("the claim did not move: %s", dump(lease))
+	if claim := w.exclusiveClaim(t, "move"); claim.Holder != "move-b" || claim.MovedFrom != "" {
+		t.Errorf("the claim did not move: %+v", claim)
 	}
 	until(t, w, stateOf("move-a"), "the first node is fenced and free", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return s.Spec.Fences == 1 && len(s.Spec.Attachments) == 0

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -54,7 +54,7 @@ func (w *world) witness(t *testing.T, name string) *witness {
 		s.sentinels[fmt.Sprintf("%T", o)] = make(chan struct{})
 	}
 	for _, list := range []client.ObjectList{
-		&volumesv1alpha1.NodeVolumeStateList{}, &corev1.NodeList{}, &storagev1.VolumeAttachmentList{}, &coordinationv1.LeaseList{},
+		&volumesv1alpha1.NodeVolumeStateList{}, &corev1.NodeList{}, &storagev1.VolumeAttachmentList{}, &corev1.ConfigMapList{},
 	} {
 		watcher, err := w.client.Watch(t.Context(), list)
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *witness) sentinelObjects() []client.Object {
 	return []client.Object{
 		&volumesv1alpha1.NodeVolumeState{ObjectMeta: named},
 		&corev1.Node{ObjectMeta: named},
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.sentinel}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.sentinel}},
 		&storagev1.VolumeAttachment{ObjectMeta: named, Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: s.sentinel, NodeName: s.sentinel, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &s.sentinel},
 		}},
@@ -140,8 +140,8 @@ type picture struct {
 	nodes  map[string]*corev1.Node
 	// attachments by UID.
 	attachments map[types.UID]*storagev1.VolumeAttachment
-	// claims by volume.
-	claims map[string]*coordinationv1.Lease
+	// claims by the name of their ConfigMap and the volume.
+	claims map[string]map[string]exclusive.Claim
 	// final are the attachments for which Detaching stood once.
 	final map[types.UID]bool
 }
@@ -149,7 +149,7 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		map[string]*volumesv1alpha1.NodeVolumeState{}, map[string]*corev1.Node{}, map[types.UID]*storagev1.VolumeAttachment{},
-		map[string]*coordinationv1.Lease{}, map[types.UID]bool{},
+		map[string]map[string]exclusive.Claim{}, map[types.UID]bool{},
 	}
 }
 
@@ -183,10 +183,12 @@ func (p *picture) add(h happening) []string {
 			wrong = append(wrong, p.deleted(o)...)
 		}
 		set(p.attachments, o.UID, o, h.gone)
-	case *coordinationv1.Lease:
-		if volume := o.Annotations[volumesv1alpha1.VolumeNameAnnotation]; volume != "" {
-			set(p.claims, volume, o, h.gone)
+	case *corev1.ConfigMap:
+		claims, err := exclusive.Claims(o)
+		if err != nil {
+			wrong = append(wrong, err.Error())
 		}
+		set(p.claims, o.Name, claims, h.gone)
 	}
 	return append(wrong, p.standing()...)
 }
@@ -260,7 +262,7 @@ func (p *picture) entry(node string, e *volumesv1alpha1.NodeAttachment) []string
 		if !p.live(e) {
 			tell("is Attached without a live attachment")
 		}
-		claim := claimIn(p.claims[e.VolumeName])
+		claim := p.claims[exclusive.Key(e.VolumeName).Name][e.VolumeName]
 		if claim.Holder != node && claim.MovedFrom != node {
 			tell(fmt.Sprintf("is Attached while the claim is %+v", claim))
 		}
@@ -269,17 +271,6 @@ func (p *picture) entry(node string, e *volumesv1alpha1.NodeAttachment) []string
 		tell("is said to be unlisted and is listed")
 	}
 	return wrong
-}
-
-func claimIn(lease *coordinationv1.Lease) handshake.Claim {
-	if lease == nil {
-		return handshake.Claim{}
-	}
-	c := handshake.Claim{Exists: true, MovedFrom: lease.Annotations[volumesv1alpha1.MovedFromAnnotation]}
-	if lease.Spec.HolderIdentity != nil {
-		c.Holder = *lease.Spec.HolderIdentity
-	}
-	return c
 }
 
 func listsVolume(n *corev1.Node, volume string) bool {
@@ -324,8 +315,8 @@ func tellStory(story []happening) string {
 			what = fmt.Sprintf(" attached=%v inUse=%v", o.Status.VolumesAttached, o.Status.VolumesInUse)
 		case *storagev1.VolumeAttachment:
 			what = fmt.Sprintf(" %s on %s %.4s attached=%v deleted=%v", *o.Spec.Source.PersistentVolumeName, o.Spec.NodeName, o.UID, o.Status.Attached, o.DeletionTimestamp != nil)
-		case *coordinationv1.Lease:
-			what = fmt.Sprintf(" %s %+v", short(o.Annotations[volumesv1alpha1.VolumeNameAnnotation]), claimIn(o))
+		case *corev1.ConfigMap:
+			what = fmt.Sprintf(" %v", o.Data)
 		}
 		lines = append(lines, fmt.Sprintf("  %d %s %s gone=%v:%s", h.version, strings.TrimPrefix(fmt.Sprintf("%T", h.object), "*"), h.object.GetName(), h.gone, what))
 	}

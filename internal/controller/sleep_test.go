@@ -44,7 +44,7 @@ type sleeps struct {
 // focuses are the requests that it matters most to oversleep.
 var focuses = []string{
 	"", "PUT nodevolumestates", "GET nodevolumestates", "POST volumeattachments", "GET volumeattachments", "DELETE volumeattachments",
-	"PUT leases", "GET leases", "POST leases", "PATCH nodes/status",
+	"PUT configmaps", "GET configmaps", "POST configmaps", "PATCH nodes/status",
 }
 
 // nap is one request that sleeps.
@@ -209,7 +209,7 @@ func (s *sleeps) takeTurns() {
 }
 
 // watched are the resources of which a leader may see no news for a while, each by itself.
-var watched = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "nodes", "pods"}
+var watched = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "configmaps", "nodes", "pods"}
 
 // seeNews lets a leader that was stalled see everything again.
 func (s *sleeps) seeNews() {

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
 // The tests here show that the judges of the tests with two leaders find what they are there for.
@@ -166,12 +165,8 @@ func (s *story) attachment(node string, uid types.UID, deleted, gone bool) {
 }
 
 func (s *story) claim(holder, from string) {
-	s.add(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: volume.ClaimName(anyVolume), Annotations: map[string]string{
-			volumesv1alpha1.VolumeNameAnnotation: anyVolume, volumesv1alpha1.MovedFromAnnotation: from,
-		}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
-	}, false)
+	claims := fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, anyVolume, holder, from)
+	s.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: exclusive.Key(anyVolume).Name}, Data: map[string]string{"claims.json": claims}}, false)
 }
 
 func (s *story) node(name string, listed ...string) {

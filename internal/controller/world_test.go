@@ -424,6 +424,8 @@ func listFor(o client.Object) client.ObjectList {
 		return &corev1.PersistentVolumeClaimList{}
 	case *coordinationv1.Lease:
 		return &coordinationv1.LeaseList{}
+	case *corev1.ConfigMap:
+		return &corev1.ConfigMapList{}
 	case *corev1.Pod:
 		return &corev1.PodList{}
 	case *corev1.Node:

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -40,7 +40,7 @@ func (s *soak) end(ctx context.Context) error {
 		{"attachments", &storagev1.VolumeAttachmentList{}, always},
 		{"entries or lines of nodes", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
 		{"lists of Nodes", &corev1.NodeList{}, busyNode},
-		{"moves of exclusive claims", &coordinationv1.LeaseList{}, moving},
+		{"moves of exclusive claims", &corev1.ConfigMapList{}, moving},
 	} {
 		if err := s.none(ctx, left); err != nil {
 			return err
@@ -106,7 +106,13 @@ func busyNode(o client.Object) bool {
 }
 
 func moving(o client.Object) bool {
-	return o.GetAnnotations()[volumesv1alpha1.MovedFromAnnotation] != ""
+	claims, err := exclusive.Claims(o.(*corev1.ConfigMap))
+	for _, claim := range claims {
+		if claim.MovedFrom != "" {
+			return true
+		}
+	}
+	return err != nil
 }
 
 // none waits, by a watch, until nothing of a kind is left.

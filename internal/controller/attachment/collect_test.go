@@ -9,33 +9,17 @@ import (
 	"context"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 var gone = volume.UniqueName("d", "h")
-
-// leaseOf is the claim of the volume that is gone.
-func leaseOf(holder, from string) *coordinationv1.Lease {
-	key := claimKey(gone)
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name, UID: "claim", Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: gone},
-	}}
-	if holder != "" {
-		lease.Spec.HolderIdentity = &holder
-	}
-	if from != "" {
-		lease.Annotations[volumesv1alpha1.MovedFromAnnotation] = from
-	}
-	return lease
-}
 
 func TestWhatIsLeftOfAVolumeKeepsItsClaim(t *testing.T) {
 	claim := handshake.Claim{Exists: true, Holder: "a"}
@@ -65,29 +49,29 @@ func TestWhatIsLeftOfAVolumeKeepsItsClaim(t *testing.T) {
 func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		lease *coordinationv1.Lease
+		claim exclusive.Claim
 		// objects besides the claim.
 		objects []client.Object
 		gone    bool
 		fences  int64
 	}{
-		{"held", leaseOf("a", ""), []client.Object{reported("a")}, true, 1},
-		{"held by a node without a state", leaseOf("a", ""), nil, true, 0},
-		{"given up by a process that died", leaseOf("", "a"), []client.Object{reported("a")}, true, 1},
-		{"moved by a process that died", leaseOf("b", "a"), []client.Object{reported("a")}, true, 1},
-		{"given up and fenced", leaseOf("", ""), nil, true, 0},
-		{"held by a node whose agent never reported", leaseOf("a", ""), []client.Object{
+		{"held", exclusive.Claim{Holder: "a"}, []client.Object{reported("a")}, true, 1},
+		{"held by a node without a state", exclusive.Claim{Holder: "a"}, nil, true, 0},
+		{"given up by a process that died", exclusive.Claim{MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
+		{"moved by a process that died", exclusive.Claim{Holder: "b", MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
+		{"given up and fenced", exclusive.Claim{}, nil, true, 0},
+		{"held by a node whose agent never reported", exclusive.Claim{Holder: "a"}, []client.Object{
 			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		}, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, _ := over(t, append(test.objects, test.lease)...)
-			if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: claimOf(test.lease)}); err != nil {
+			c, _ := over(t, append(test.objects, claimed(gone, test.claim))...)
+			if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}}); err != nil {
 				t.Fatal(err)
 			}
-			lease, err := c.readClaim(t.Context(), gone)
-			if err != nil || (lease == nil) != test.gone {
-				t.Errorf("claim %v, %v", lease, err)
+			claim, err := c.Claims.Read(t.Context(), gone)
+			if err != nil || (claim == exclusive.Claim{}) != test.gone {
+				t.Errorf("claim %+v, %v", claim, err)
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil || nvs.Spec.Fences != test.fences {
@@ -98,39 +82,38 @@ func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
 }
 
 func TestAClaimThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
-	lease := leaseOf("", "")
-	c, _ := over(t, lease)
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			taken := &coordinationv1.Lease{}
-			if err := w.Get(ctx, client.ObjectKeyFromObject(o), taken); err != nil {
-				return err
+	c, now := over(t, claimed(gone, exclusive.Claim{}))
+	inner := c.Client.(client.WithWatch)
+	rival := exclusive.New(inner, inner, now, nil)
+	met := false
+	c.Claims.Client = interceptor.NewClient(inner, interceptor.Funcs{
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if !met {
+				met = true
+				if _, taken, err := rival.Swap(ctx, gone, exclusive.Claim{Write: 1}, exclusive.Claim{Holder: "b"}); err != nil || !taken {
+					t.Errorf("taken: %t, %v", taken, err)
+				}
 			}
-			taken.Spec.HolderIdentity = ptr.To("b")
-			if err := w.Update(ctx, taken); err != nil {
-				return err
-			}
-			return w.Delete(ctx, o, opts...)
+			return w.Update(ctx, o, opts...)
 		},
 	})
-	if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: claimOf(lease)}); err != nil {
+	if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}}); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := c.readClaim(t.Context(), gone); err != nil || left == nil || *left.Spec.HolderIdentity != "b" {
-		t.Errorf("claim %v, %v", left, err)
+	if left, err := c.Claims.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
+		t.Errorf("claim %+v, %v; met %t", left, err, met)
 	}
 }
 
 func TestAClaimThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
-	lease := leaseOf("", "")
-	c, _ := over(t, lease)
+	c, _ := over(t, claimed(gone, exclusive.Claim{}))
 	n := on("b", wanted("i"))
-	f := &Facts{Volume: gone, Exclusive: true, Claim: claimOf(lease), Nodes: []*Node{n}}
+	f := &Facts{Volume: gone, Exclusive: true, Claim: handshake.Claim{Exists: true}, Nodes: []*Node{n}}
 	if taken, err := c.takeClaim(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taken: %t, %v", taken, err)
 	}
-	left, err := c.readClaim(t.Context(), gone)
-	if err != nil || claimOf(left) != (handshake.Claim{Exists: true, Holder: "b"}) || f.Claim != claimOf(left) {
-		t.Errorf("claim %v, %v", left, err)
+	left, err := c.Claims.Read(t.Context(), gone)
+	if err != nil || left.Handshake() != (handshake.Claim{Exists: true, Holder: "b"}) || f.Claim != left.Handshake() || left.Write != 2 {
+		t.Errorf("claim %+v, %v", left, err)
 	}
 }

@@ -69,11 +69,11 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
 	var claim handshake.Claim
 	if f.Exclusive {
-		lease, err := c.readClaim(ctx, f.Volume)
+		live, err := c.Claims.Read(ctx, f.Volume)
 		if err != nil {
 			return claim, nil, err
 		}
-		claim = claimOf(lease)
+		claim = live.Handshake()
 	}
 	if a != nil {
 		va, err := c.readAttachment(ctx, a.Name)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -57,6 +58,8 @@ type Controller struct {
 	// Reader reads live.
 	Reader client.Reader
 	Writer *nodestate.Writer
+	// Claims of exclusive volumes.
+	Claims *exclusive.Store
 	// Lister keeps the Nodes' volumesAttached in Replace.
 	Lister *volumesattached.Writer
 	// Slots that a pass holds while it works, and lends while it waits for what it shares with others.

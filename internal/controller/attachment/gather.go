@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +26,6 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;csinodes;volumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=get;list;watch
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;list;watch
 
 // gather collects everything about one volume from the cache.
 func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
@@ -218,15 +216,11 @@ func isHeld(va *storagev1.VolumeAttachment) bool {
 
 // gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
 func (c *Controller) gatherClaim(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
-	lease := &coordinationv1.Lease{}
-	err := c.Client.Get(ctx, claimKey(f.Volume), lease)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the claim of %s: %w", f.Volume, err)
-	}
+	claim, err := c.Claims.Known(ctx, f.Volume)
 	if err != nil {
-		return nil
+		return err
 	}
-	f.Claim = claimOf(lease)
+	f.Claim = claim.Handshake()
 	for _, name := range []string{f.Claim.Holder, f.Claim.MovedFrom} {
 		if name != "" {
 			f.node(name)

@@ -172,8 +172,8 @@ func TestTheClaimIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	if err := c.ask(t.Context(), f, n); err != nil {
 		t.Fatal(err)
 	}
-	if lease, err := c.readClaim(t.Context(), name); err != nil || lease == nil || *lease.Spec.HolderIdentity != "a" {
-		t.Errorf("claim %v, %v", lease, err)
+	if claim, err := c.Claims.Read(t.Context(), name); err != nil || claim.Holder != "a" {
+		t.Errorf("claim %+v, %v", claim, err)
 	}
 	nvs, err := c.readState(t.Context(), "a")
 	if err != nil {

@@ -8,6 +8,7 @@ package attachment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -20,7 +21,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,6 +28,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -61,7 +62,7 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{
 		Client: c, Reader: c, Writer: &nodestate.Writer{Client: c, Reader: c}, Tracker: liveness.NewTracker(now), Clock: now,
-		answers: answers{clock: now},
+		Claims: exclusive.New(c, c, now, nil), answers: answers{clock: now},
 	}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	return controller, now
@@ -72,6 +73,13 @@ func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
 	}
+}
+
+// claimed is the ConfigMap in which the volume's claim stands.
+func claimed(volumeName string, claim exclusive.Claim) *corev1.ConfigMap {
+	key := exclusive.Key(volumeName)
+	claims := fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, claim.Holder, claim.MovedFrom)
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "claims"}, Data: map[string]string{"claims.json": claims}}
 }
 
 func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
@@ -210,13 +218,9 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 }
 
 func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: claimKey("v").Namespace, Name: claimKey("v").Name, Annotations: map[string]string{volumesv1alpha1.MovedFromAnnotation: "a"}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("b")},
-	}
 	old := reported("a")
 	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-	c, _ := over(t, lease, old)
+	c, _ := over(t, claimed("v", exclusive.Claim{Holder: "b", MovedFrom: "a"}), old)
 	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: handshake.Claim{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
 	if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
@@ -277,15 +281,8 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 }
 
 func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
-	claim := func(volumeName, holder, movedFrom string) *coordinationv1.Lease {
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: claimKey("").Namespace, Name: volumeName, Annotations: map[string]string{
-				volumesv1alpha1.VolumeNameAnnotation: volumeName, volumesv1alpha1.MovedFromAnnotation: movedFrom,
-			}},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
-		}
-	}
-	c, _ := over(t, claim("held", "a", ""), claim("moved", "b", "a"), claim("elsewhere", "b", ""))
+	c, _ := over(t, claimed("held", exclusive.Claim{Holder: "a"}), claimed("moved", exclusive.Claim{Holder: "b", MovedFrom: "a"}),
+		claimed("elsewhere", exclusive.Claim{Holder: "b"}))
 	silent := reported("a")
 	silent.Status.ObservedUID = ""
 	for _, change := range []struct {

@@ -8,7 +8,6 @@ package attachment
 import (
 	"context"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -50,7 +49,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		{&corev1.PersistentVolume{}, c.volumeChanged},
 		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged},
 		{&storagev1.VolumeAttachment{}, c.attachmentChanged},
-		{&coordinationv1.Lease{}, c.leaseChanged},
+		{&corev1.ConfigMap{}, c.claimsChanged},
 		{&corev1.Node{}, c.nodeChanged},
 		{&storagev1.CSINode{}, c.driversChanged},
 		{&storagev1.CSIDriver{}, c.driverChanged},
@@ -165,9 +164,17 @@ func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.Volu
 	}
 }
 
-func (c *Controller) leaseChanged(_ context.Context, before, after client.Object, q queue) {
-	lease := either[*coordinationv1.Lease](before, after)
-	add(q, lease.Annotations[volumesv1alpha1.VolumeNameAnnotation])
+func (c *Controller) claimsChanged(ctx context.Context, before, after client.Object, q queue) {
+	old, _ := before.(*corev1.ConfigMap)
+	object, _ := after.(*corev1.ConfigMap)
+	volumes, err := c.Claims.Changed(old, object)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "finding the volumes whose claims have changed")
+		return
+	}
+	for _, name := range volumes {
+		add(q, name)
+	}
 }
 
 func (c *Controller) driversChanged(ctx context.Context, before, after client.Object, q queue) {

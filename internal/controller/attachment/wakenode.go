@@ -9,7 +9,6 @@ import (
 	"context"
 	"maps"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -143,13 +143,21 @@ func (c *Controller) addForeign(ctx context.Context, name string, q queue) {
 // addClaimed adds the exclusive volumes that were last on the node: who waits for one to be fenced there need have
 // nothing else to do with the node.
 func (c *Controller) addClaimed(ctx context.Context, node string, q queue) {
-	leases := &coordinationv1.LeaseList{}
-	if err := c.Client.List(ctx, leases, client.MatchingFields{index.Node: node}); err != nil {
+	objects := &corev1.ConfigMapList{}
+	if err := c.Client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the claims of a node", "node", node)
 		return
 	}
-	for i := range leases.Items {
-		add(q, leases.Items[i].Annotations[volumesv1alpha1.VolumeNameAnnotation])
+	for i := range objects.Items {
+		claims, err := exclusive.Claims(&objects.Items[i])
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "finding the claims of a node", "node", node)
+		}
+		for name, claim := range claims {
+			if claim.Holder == node || claim.MovedFrom == node {
+				add(q, name)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,11 +29,14 @@ func Options() cache.Options {
 		DefaultTransform:             cache.TransformStripManagedFields(),
 		ReaderFailOnMissingInformer:  true,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                      {Transform: trimPod},
-			&corev1.Node{}:                     {Transform: trimNode},
-			&corev1.PersistentVolume{}:         {Transform: trimPersistentVolume},
-			&corev1.PersistentVolumeClaim{}:    {Transform: trimClaim},
-			&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
+			&corev1.Pod{}:                   {Transform: trimPod},
+			&corev1.Node{}:                  {Transform: trimNode},
+			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
+			&corev1.PersistentVolumeClaim{}: {Transform: trimClaim},
+			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {
+				LabelSelector: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveClaimsLabel: "true"}),
+			}}},
 			&storagev1.CSIDriver{}:             {},
 			&storagev1.CSINode{}:               {},
 			&storagev1.StorageClass{}:          {Transform: trimStorageClass},

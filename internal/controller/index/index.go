@@ -10,14 +10,15 @@ package index
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -27,7 +28,7 @@ const (
 	// Volume finds intents, PersistentVolumes, NodeVolumeStates and Nodes, which list what is attached, by unique volume name; also pods
 	// that have the volume in themselves, and VolumeAttachments that do or that Hawser has named it on.
 	Volume = "hawser.volume"
-	// Node finds intents, pods that use volumes, VolumeAttachments and the claims of exclusive volumes by node name.
+	// Node finds intents, pods that use volumes, VolumeAttachments and the ConfigMaps with claims of exclusive volumes by node name.
 	Node = "hawser.node"
 	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
@@ -55,7 +56,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&storagev1.VolumeAttachment{}, PersistentVolume, attachmentPersistentVolume},
 		{&storagev1.VolumeAttachment{}, Volume, attachmentVolume},
 		{&storagev1.VolumeAttachment{}, Node, attachmentNode},
-		{&coordinationv1.Lease{}, Node, claimNodes},
+		{&corev1.ConfigMap{}, Node, claimNodes},
 		{&corev1.Pod{}, NodeClaim, podNodeClaims},
 		{&corev1.Pod{}, Claim, podClaims},
 		{&corev1.Pod{}, Volume, podVolumes},
@@ -150,11 +151,14 @@ func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
 
-// claimNodes are the node that holds an exclusive volume's claim and the one that it is being moved from.
+// claimNodes are the nodes that hold the claims of exclusive volumes and those that they are being moved from. What cannot be read is told
+// by whoever reads it next.
 func claimNodes(o client.Object) []string {
-	lease := o.(*coordinationv1.Lease)
-	if lease.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "" {
-		return nil
+	claims, _ := exclusive.Claims(o.(*corev1.ConfigMap))
+	nodes := map[string]bool{}
+	for _, claim := range claims {
+		nodes[claim.Holder], nodes[claim.MovedFrom] = true, true
 	}
-	return append(nonEmpty(ptr.Deref(lease.Spec.HolderIdentity, "")), nonEmpty(lease.Annotations[volumesv1alpha1.MovedFromAnnotation])...)
+	delete(nodes, "")
+	return slices.Sorted(maps.Keys(nodes))
 }

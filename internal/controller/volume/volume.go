@@ -14,8 +14,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 const uniqueNamePrefix = "kubernetes.io/csi/"
@@ -43,11 +41,6 @@ func UniqueNameOf(pv *corev1.PersistentVolume) string {
 // It is shared on purpose: the same name makes the API server the judge of who was first.
 func AttachmentName(driver, handle, node string) string {
 	return "csi-" + sum(handle+driver+node)
-}
-
-// ClaimName is the name of the Lease that is an exclusive volume's claim.
-func ClaimName(uniqueName string) string {
-	return volumesv1alpha1.ExclusiveClaimPrefix + sum(uniqueName)
 }
 
 func sum(s string) string {

@@ -190,10 +190,10 @@ func counts(requests []request, users []string, divisor float64) []Count {
 	return all
 }
 
-// resource names what is asked for; the claims of exclusive volumes apart from other Leases.
+// resource names what is asked for; the claims of exclusive volumes apart from other ConfigMaps.
 func resource(r request) string {
-	if r.ObjectRef.Resource == "leases" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveClaimPrefix) {
-		return "leases (claims)"
+	if r.ObjectRef.Resource == "configmaps" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveClaimsPrefix) {
+		return "configmaps (claims)"
 	}
 	return r.What()
 }

@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -37,10 +35,9 @@ func owner(r system.Request) string {
 	return ""
 }
 
-// apart says whether a request is counted apart: events, and leases that only show liveness.
+// apart says whether a request is counted apart: events, and the Leases that show liveness.
 func apart(r system.Request) bool {
-	return r.ObjectRef.Resource == "events" ||
-		r.ObjectRef.Resource == "leases" && !isClaim(r)
+	return r.ObjectRef.Resource == "events" || r.ObjectRef.Resource == "leases"
 }
 
 // requestTable prints the requests for each volume by who asked, what for and how.
@@ -76,9 +73,4 @@ func (b *bench) requestTable(title string, requests []system.Request, volumes in
 	for _, line := range lines {
 		b.say("  %6.2f  %s", per(counts[line]), line)
 	}
-}
-
-// isClaim says whether a lease is an exclusive volume's claim.
-func isClaim(r system.Request) bool {
-	return r.Verb == "create" && r.ObjectRef.Name == "" || strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveClaimPrefix)
 }

@@ -37,12 +37,15 @@ type Client struct {
 
 	volumes map[string]*volume
 	nodes   map[string]*node
+	// claims of exclusive volumes by the name of their ConfigMap.
+	claims map[string]*claims
 }
 
 // volume is one volume's part, by the name of its intent.
 type volume struct {
 	*stage.Volume
-	node *node
+	node   *node
+	claims *claims
 	// attachment and intent as the watches show them.
 	attachment *latest[storagev1.VolumeAttachment]
 	intent     *latest[volumesv1alpha1.VolumeAttachmentIntent]
@@ -71,7 +74,7 @@ type node struct {
 func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	c := &Client{
 		api: api, failed: failed, slots: inflight.New(concurrency),
-		volumes: map[string]*volume{}, nodes: map[string]*node{},
+		volumes: map[string]*volume{}, nodes: map[string]*node{}, claims: map[string]*claims{},
 	}
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
@@ -87,6 +90,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 			attachment: newLatest[storagev1.VolumeAttachment](), intent: newLatest[volumesv1alpha1.VolumeAttachmentIntent](),
 			claim: newLatest[corev1.PersistentVolumeClaim](),
 		}
+		c.volumes[v.Name].claims = c.claimsOf(c.volumes[v.Name])
 	}
 	return c
 }

@@ -11,17 +11,15 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	names "github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
@@ -36,28 +34,6 @@ func (c *Client) protectClaim(ctx context.Context, v *volume) error {
 	return c.request(ctx, func() error {
 		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": seen.ResourceVersion, "finalizers": finalizers}}))
 	})
-}
-
-func leaseKey(v *volume) client.ObjectKey {
-	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: names.ClaimName(v.Unique)}
-}
-
-// claim makes the exclusive volume the node's. A volume that was attached before has its claim.
-func (c *Client) claim(ctx context.Context, v *volume) error {
-	key, now := leaseKey(v), metav1.NowMicro()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: key.Name,
-			Labels:      map[string]string{volumesv1alpha1.ExclusiveClaimLabel: "true"},
-			Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: v.Unique},
-		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &v.Node, AcquireTime: &now},
-	}
-	err := c.request(ctx, func() error { return c.api.Create(ctx, lease) })
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }
 
 // attach creates the attachment, held, and waits until the driver carried it out.
@@ -83,7 +59,7 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
 	return c.change(ctx, v, change{
 		read: func(ctx context.Context) error {
-			if err := c.api.Get(ctx, leaseKey(v), &coordinationv1.Lease{}); err != nil {
+			if err := c.api.Get(ctx, exclusive.Key(v.Unique), &corev1.ConfigMap{}); err != nil {
 				return fmt.Errorf("reading the claim: %w", err)
 			}
 			return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})

@@ -54,9 +54,8 @@ func (s *Stage) Sweep(ctx context.Context, manager client.Client) (int, error) {
 	if err != nil {
 		return left, err
 	}
-	leases := &coordinationv1.Lease{}
-	claims := client.MatchingLabels{volumesv1alpha1.ExclusiveClaimLabel: "true"}
-	if err := manager.DeleteAllOf(ctx, leases, client.InNamespace(volumesv1alpha1.InstallNamespace), claims); err != nil {
+	claims := client.MatchingLabels{volumesv1alpha1.ExclusiveClaimsLabel: "true"}
+	if err := manager.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(volumesv1alpha1.InstallNamespace), claims); err != nil {
 		return left, fmt.Errorf("deleting the claims of exclusive volumes: %w", err)
 	}
 	return left, s.sweepNodes(ctx)

@@ -1,0 +1,128 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package exclusive
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// newest remembers the newest version of each ConfigMap that was looked at, with what it says, and which writes were ours. The zero
+// value is ready to use.
+type newest struct {
+	mu   sync.Mutex
+	last map[string]version
+	// own writes of which the watch has not told yet, by the UID of the ConfigMap.
+	own map[types.UID]map[int64]bool
+}
+
+type version struct {
+	object *corev1.ConfigMap
+	table  table
+}
+
+// get returns the newest version that is remembered; nil when there is none.
+func (n *newest) get(name string) (*corev1.ConfigMap, table) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := n.last[name]
+	return v.object, v.table
+}
+
+// of returns what was written last if the cache, which has cached, is behind it, and cached otherwise.
+func (n *newest) of(cached *corev1.ConfigMap) (*corev1.ConfigMap, table, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if v := n.last[cached.Name]; v.object != nil && v.object.UID == cached.UID {
+		if order, err := resourceversion.CompareResourceVersion(v.object.ResourceVersion, cached.ResourceVersion); err == nil && order >= 0 {
+			return v.object, v.table, nil
+		}
+	}
+	t, err := parse(cached)
+	if err != nil {
+		return nil, t, err
+	}
+	n.keep(cached, t)
+	return cached, t, nil
+}
+
+// wrote takes note of a write of ours.
+func (n *newest) wrote(object *corev1.ConfigMap, t table) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	object.ManagedFields = nil
+	n.keep(object, t)
+	if n.own == nil {
+		n.own = map[types.UID]map[int64]bool{}
+	}
+	if n.own[object.UID] == nil {
+		n.own[object.UID] = map[int64]bool{}
+	}
+	n.own[object.UID][t.Writes] = true
+}
+
+func (n *newest) keep(object *corev1.ConfigMap, t table) {
+	if n.last == nil {
+		n.last = map[string]version{}
+	}
+	n.last[object.Name] = version{object, t}
+}
+
+// Changed names the volumes whose claims somebody else has changed, given both versions that the watch tells of; one of the two may be nil. Whoever
+// changes a claim here goes on by himself.
+func (s *Store) Changed(before, after *corev1.ConfigMap) ([]string, error) {
+	old, err := parse(before)
+	if err != nil {
+		return nil, err
+	}
+	t, err := parse(after)
+	if err != nil {
+		return nil, err
+	}
+	var own map[int64]bool
+	if after != nil {
+		own = s.newest.told(after.UID, t.Writes)
+	} else {
+		s.newest.forget(before)
+	}
+	var changed []string
+	for name := range old.Claims {
+		if _, there := t.Claims[name]; !there {
+			changed = append(changed, name)
+		}
+	}
+	for name, claim := range t.Claims {
+		if claim != old.Claims[name] && !own[claim.Write] {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	return changed, nil
+}
+
+// told returns which writes were ours, and forgets those up to the one of which the watch tells.
+func (n *newest) told(uid types.UID, writes int64) map[int64]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	own := maps.Clone(n.own[uid])
+	maps.DeleteFunc(n.own[uid], func(write int64, _ bool) bool { return write <= writes })
+	return own
+}
+
+// forget a ConfigMap that is gone.
+func (n *newest) forget(object *corev1.ConfigMap) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.own, object.UID)
+	if v := n.last[object.Name]; v.object != nil && v.object.UID == object.UID {
+		delete(n.last, object.Name)
+	}
+}

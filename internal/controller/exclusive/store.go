@@ -1,0 +1,187 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package exclusive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
+)
+
+// +kubebuilder:rbac:groups="",resources=configmaps,namespace=hawser-system,verbs=get;list;watch;create;update
+
+// commitTimeout bounds one group's write with its reruns; what did not make it is tried again with backoff.
+const commitTimeout = 30 * time.Second
+
+// Store is the only reader and writer of claims.
+type Store struct {
+	// Client writes, and reads from the cache.
+	Client client.Client
+	// Reader reads live.
+	Reader client.Reader
+	Clock  clock.PassiveClock
+
+	newest  newest
+	batches batch.Batches[*request]
+	reads   *batch.Reads[table]
+}
+
+// New makes a store. Each of its writes holds one of the slots.
+func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *inflight.Slots) *Store {
+	s := &Store{Client: c, Reader: reader, Clock: now, batches: batch.Batches[*request]{Slots: slots}}
+	// Whoever reads a claim live may do so within a write of something else, whose slot it has.
+	s.reads = batch.NewReads(nil, func(ctx context.Context, name string) (table, error) {
+		_, t, err := s.load(ctx, name)
+		return t, err
+	})
+	return s
+}
+
+// request to put next in place of old.
+type request struct {
+	volume    string
+	old, next Claim
+
+	done    chan struct{}
+	stands  Claim
+	swapped bool
+	err     error
+}
+
+// Known is the newest claim that is known here, as the cache has it or as it was last written.
+func (s *Store) Known(ctx context.Context, volumeName string) (Claim, error) {
+	_, t, err := s.known(ctx, Key(volumeName).Name)
+	return t.Claims[volumeName], err
+}
+
+// Read reads the claim live, together with others who do.
+func (s *Store) Read(ctx context.Context, volumeName string) (Claim, error) {
+	t, err := s.reads.Get(ctx, Key(volumeName).Name)
+	return t.Claims[volumeName], err
+}
+
+// Swap puts next in place of old; the zero Claim stands for none in both. It says whether it did, and returns what stands: where old
+// did not stand any more, that was read live. The caller need not fill in when and with which write; while it waits, its slot is lent.
+func (s *Store) Swap(ctx context.Context, volumeName string, old, next Claim) (Claim, bool, error) {
+	r := &request{volume: volumeName, old: old, next: next, done: make(chan struct{})}
+	s.batches.Add(Key(volumeName).Name, r, s.commit)
+	if err := inflight.Await(ctx, r.done); err != nil {
+		return Claim{}, false, err
+	}
+	return r.stands, r.swapped, r.err
+}
+
+// commit writes one group: upon the newest version that is known here and, where the API server knows a newer one, upon what is read live.
+func (s *Store) commit(name string, group []*request) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	err := s.write(ctx, name, group)
+	for _, r := range group {
+		if err != nil {
+			r.stands, r.swapped, r.err = Claim{}, false, err
+		}
+		close(r.done)
+	}
+}
+
+func (s *Store) write(ctx context.Context, name string, group []*request) error {
+	object, t, err := s.known(ctx, name)
+	t.Claims = maps.Clone(t.Claims)
+	for live := false; err == nil; live = true {
+		if s.apply(&t, group) {
+			if err = s.send(ctx, name, object, t); !outdated(err) || ctx.Err() != nil {
+				return err
+			}
+		} else if live {
+			return nil
+		}
+		// Where nothing was written, nothing proves either that what was known still stands.
+		object, t, err = s.load(ctx, name)
+	}
+	return err
+}
+
+// outdated: what the write rested on is not what stands.
+func outdated(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+// apply makes the changes of the group, and says whether there were any.
+func (s *Store) apply(t *table, group []*request) bool {
+	t.Writes++
+	changed := false
+	now := s.Clock.Now().UTC().Format(time.RFC3339)
+	for _, r := range group {
+		r.stands, r.swapped = t.swap(r.volume, r.old, r.next, now)
+		changed = changed || r.swapped
+	}
+	return changed
+}
+
+// send writes the table at the version of object, or creates it where that is nil.
+func (s *Store) send(ctx context.Context, name string, object *corev1.ConfigMap, t table) error {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("encoding the claims of %s: %w", name, err)
+	}
+	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: key(name).Namespace, Name: name, Labels: map[string]string{volumesv1alpha1.ExclusiveClaimsLabel: "true"},
+	}}
+	if object != nil {
+		next = object.DeepCopy()
+	}
+	next.Data = map[string]string{dataKey: string(data)}
+	if object == nil {
+		err = s.Client.Create(ctx, next)
+	} else {
+		err = s.Client.Update(ctx, next)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the claims of %s: %w", name, err)
+	}
+	s.newest.wrote(next, t)
+	return nil
+}
+
+// load reads a ConfigMap live; nil when there is none.
+func (s *Store) load(ctx context.Context, name string) (*corev1.ConfigMap, table, error) {
+	object := &corev1.ConfigMap{}
+	err := s.Reader.Get(ctx, key(name), object)
+	if apierrors.IsNotFound(err) {
+		return nil, table{}, nil
+	}
+	if err != nil {
+		return nil, table{}, fmt.Errorf("reading the claims of %s: %w", name, err)
+	}
+	t, err := parse(object)
+	return object, t, err
+}
+
+// known is the newest version that is known here; nil when there is none. The caller must not change it.
+func (s *Store) known(ctx context.Context, name string) (*corev1.ConfigMap, table, error) {
+	cached := &corev1.ConfigMap{}
+	err := s.Client.Get(ctx, key(name), cached)
+	if apierrors.IsNotFound(err) {
+		object, t := s.newest.get(name)
+		return object, t, nil
+	}
+	if err != nil {
+		return nil, table{}, fmt.Errorf("reading the claims of %s: %w", name, err)
+	}
+	return s.newest.of(cached)
+}

@@ -1,0 +1,326 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package exclusive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
+)
+
+// api counts what is asked of it.
+type api struct {
+	client.Client
+	mu            sync.Mutex
+	reads, writes int
+	// first, when not nil, comes before each write.
+	first func() error
+}
+
+func newAPI(t *testing.T) *api {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	a := &api{}
+	write := func() error {
+		a.mu.Lock()
+		a.writes++
+		first := a.first
+		a.mu.Unlock()
+		if first == nil {
+			return nil
+		}
+		return first()
+	}
+	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			a.mu.Lock()
+			a.reads++
+			a.mu.Unlock()
+			return c.Get(ctx, key, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return errors.Join(write(), c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := write(); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	}).Build()
+	return a
+}
+
+// cache is what a process sees of the API: as of the last time that it was renewed.
+type cache struct {
+	client.Client
+	seen map[client.ObjectKey]*corev1.ConfigMap
+}
+
+func (c *cache) renew(t *testing.T, volumes ...string) {
+	t.Helper()
+	for _, name := range volumes {
+		object := &corev1.ConfigMap{}
+		if err := c.Client.Get(t.Context(), Key(name), object); err != nil {
+			t.Fatal(err)
+		}
+		c.seen[Key(name)] = object
+	}
+}
+
+func (c *cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if object := c.seen[key]; object != nil {
+		object.DeepCopyInto(o.(*corev1.ConfigMap))
+		return nil
+	}
+	if c.seen == nil {
+		return c.Client.Get(ctx, key, o, opts...)
+	}
+	empty := fake.NewClientBuilder().Build()
+	return empty.Get(ctx, key, o)
+}
+
+// process is a store with a cache of its own.
+func process(a *api) (*Store, *cache) {
+	c := &cache{Client: a.Client, seen: map[client.ObjectKey]*corev1.ConfigMap{}}
+	return New(c, a.Client, clock.RealClock{}, nil), c
+}
+
+func swap(t *testing.T, s *Store, volume string, old, next Claim) (Claim, bool) {
+	t.Helper()
+	stands, swapped, err := s.Swap(t.Context(), volume, old, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stands, swapped
+}
+
+// together are so many volumes whose claims stand in one ConfigMap.
+func together(n int) []string {
+	names := []string{"v0"}
+	for i := 1; len(names) < n; i++ {
+		if name := fmt.Sprintf("v%05d", i); Key(name) == Key("v0") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestOfTwoWhoTakeAClaimOneIsFirst(t *testing.T) {
+	a := newAPI(t)
+	one, _ := process(a)
+	other, _ := process(a)
+	if claim, taken := swap(t, one, "v", Claim{}, Claim{Holder: "a"}); !taken || claim.Holder != "a" || claim.Since == "" || claim.Write != 1 {
+		t.Errorf("taken %t: %+v", taken, claim)
+	}
+	if stands, taken := swap(t, other, "v", Claim{}, Claim{Holder: "b"}); taken || stands.Holder != "a" {
+		t.Errorf("taken %t, although this stands: %+v", taken, stands)
+	}
+}
+
+func TestAClaimThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
+	a := newAPI(t)
+	sleeper, _ := process(a)
+	other, _ := process(a)
+	first, _ := swap(t, sleeper, "v", Claim{}, Claim{Holder: "a"})
+	away, _ := swap(t, other, "v", first, Claim{Holder: "b"})
+	back, moved := swap(t, other, "v", away, Claim{Holder: "a"})
+	if !moved {
+		t.Fatal("not moved")
+	}
+	if stands, moved := swap(t, sleeper, "v", first, Claim{Holder: "c"}); moved || stands != back {
+		t.Errorf("moved %t what stands as %+v by who knows %+v", moved, stands, first)
+	}
+}
+
+func TestARefusalRestsOnALiveRead(t *testing.T) {
+	a := newAPI(t)
+	one, seen := process(a)
+	other, _ := process(a)
+	claim, _ := swap(t, one, "v", Claim{}, Claim{Holder: "a"})
+	seen.renew(t, "v")
+	given, _ := swap(t, other, "v", claim, Claim{})
+	if (given != Claim{}) {
+		t.Fatalf("still there: %+v", given)
+	}
+	// What is known here, and what is cached, is the claim of a.
+	if known, err := one.Known(t.Context(), "v"); err != nil || known != claim {
+		t.Fatalf("known: %+v, %v", known, err)
+	}
+	if stands, taken := swap(t, one, "v", Claim{}, Claim{Holder: "b"}); !taken || stands.Holder != "b" {
+		t.Errorf("taken %t: %+v", taken, stands)
+	}
+}
+
+func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
+	a := newAPI(t)
+	inFlight, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	a.first = func() error {
+		once.Do(func() { close(inFlight); <-goOn })
+		return nil
+	}
+	slots := inflight.New(2)
+	s := New(a.Client, a.Client, clock.RealClock{}, slots)
+	names := together(20)
+	var wg sync.WaitGroup
+	claim := func(name string) {
+		wg.Go(func() {
+			if err := slots.Do(t.Context(), func(ctx context.Context) error {
+				_, taken, err := s.Swap(ctx, name, Claim{}, Claim{Holder: "a"})
+				if !taken {
+					err = errors.Join(err, errors.New("not taken"))
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	claim(names[0])
+	<-inFlight
+	for _, name := range names[1:] {
+		claim(name)
+	}
+	for s.batches.Waiting(Key("v0").Name) < len(names)-1 {
+		goruntime.Gosched()
+	}
+	close(goOn)
+	wg.Wait()
+	if a.writes != 2 {
+		t.Errorf("%d writes for %d claims, of which all but the first waited", a.writes, len(names))
+	}
+	for _, name := range names {
+		if claim, err := s.Read(t.Context(), name); err != nil || claim.Holder != "a" {
+			t.Errorf("%s: %+v, %v", name, claim, err)
+		}
+	}
+}
+
+func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+	a := newAPI(t)
+	one, _ := process(a)
+	other, _ := process(a)
+	names := together(2)
+	swap(t, other, names[0], Claim{}, Claim{Holder: "b"})
+	refused := &request{volume: names[0], next: Claim{Holder: "a"}, done: make(chan struct{})}
+	taken := &request{volume: names[1], next: Claim{Holder: "a"}, done: make(chan struct{})}
+	one.commit(Key(names[0]).Name, []*request{refused, taken})
+	if refused.swapped || refused.stands.Holder != "b" || refused.err != nil || !taken.swapped || taken.err != nil {
+		t.Errorf("refused %+v, taken %+v", refused, taken)
+	}
+}
+
+func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
+	a := newAPI(t)
+	s, _ := process(a)
+	swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	a.first = func() error { return errors.ErrUnsupported }
+	known, err := s.Known(t.Context(), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stands, swapped, err := s.Swap(t.Context(), "v", known, Claim{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Claim{}) {
+		t.Errorf("%+v, %t, %v", stands, swapped, err)
+	}
+	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
+		t.Errorf("%+v is known after a write that failed, %v", now, err)
+	}
+}
+
+func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
+	a := newAPI(t)
+	broken := &corev1.ConfigMap{Data: map[string]string{dataKey: "{"}}
+	broken.Namespace, broken.Name = Key("v").Namespace, Key("v").Name
+	if err := a.Client.Create(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := process(a)
+	if _, taken, err := s.Swap(t.Context(), "v", Claim{}, Claim{Holder: "a"}); taken || err == nil || !strings.Contains(err.Error(), broken.Name) {
+		t.Errorf("taken %t, %v", taken, err)
+	}
+}
+
+func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
+	a := newAPI(t)
+	one, seen := process(a)
+	other, _ := process(a)
+	names := together(3)
+	var before *corev1.ConfigMap
+	changed := func() []string {
+		t.Helper()
+		seen.renew(t, names[0])
+		after := seen.seen[Key(names[0])]
+		volumes, err := one.Changed(before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = after
+		return volumes
+	}
+	first, _ := swap(t, one, names[0], Claim{}, Claim{Holder: "a"})
+	if woken := changed(); len(woken) > 0 {
+		t.Errorf("its own write wakes %v", woken)
+	}
+	swap(t, other, names[1], Claim{}, Claim{Holder: "b"})
+	swap(t, one, names[2], Claim{}, Claim{Holder: "c"})
+	if woken := changed(); !slices.Equal(woken, names[1:2]) {
+		t.Errorf("woken: %v", woken)
+	}
+	swap(t, other, names[0], first, Claim{})
+	if woken := changed(); !slices.Equal(woken, names[:1]) {
+		t.Errorf("woken by the end of a claim: %v", woken)
+	}
+	// A manager that starts looks at every claim once.
+	again, _ := process(a)
+	if woken, err := again.Changed(nil, before); err != nil || !slices.Equal(woken, names[1:]) {
+		t.Errorf("woken at the start: %v, %v", woken, err)
+	}
+}
+
+func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
+	a := newAPI(t)
+	s, seen := process(a)
+	swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	seen.renew(t, "v")
+	object := seen.seen[Key("v")]
+	if err := a.Client.Delete(t.Context(), object.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	delete(seen.seen, Key("v"))
+	if woken, err := s.Changed(object, nil); err != nil || !slices.Equal(woken, []string{"v"}) {
+		t.Errorf("woken: %v, %v", woken, err)
+	}
+	if known, err := s.Known(t.Context(), "v"); err != nil || known != (Claim{}) {
+		t.Errorf("known: %+v, %v", known, err)
+	}
+}
+
+func TestWhereAClaimStandsDoesNotChange(t *testing.T) {
+	// A process that looked elsewhere would not find the claims of the others.
+	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-claims-14" {
+		t.Errorf("the claim stands in %s", key)
+	}
+}
