@@ -51,6 +51,8 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	expectAllowed(t, in.admin.Update(t.Context(), forKubelet))
 	expectFinalizers(t, forKubelet, volumesv1alpha1.ReleaseFinalizer)
 
+	in.testFinalizerOfAttached(t)
+
 	expectAllowed(t, in.admin.Delete(t.Context(), intent))
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))
 	intent.Finalizers = []string{"example.com/other"}
@@ -59,8 +61,60 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 
 	intent.Finalizers = nil
 	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectGone(t, in, intent)
+}
+
+// testFinalizerOfAttached: an intent gets it with the update that asks for more than Attached, and keeps it when less is asked for.
+func (in installation) testFinalizerOfAttached(t *testing.T) {
+	intent := newIntent("only-attached", "node-a")
+	intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	expectAllowed(t, in.admin.Create(t.Context(), intent))
+	expectFinalizers(t, intent)
+	intent.Finalizers = []string{"example.com/other"}
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectFinalizers(t, intent, "example.com/other")
+
+	for _, desired := range []volumesv1alpha1.DesiredState{volumesv1alpha1.DesiredStaged, volumesv1alpha1.DesiredPublished} {
+		raised := newIntent("raised", "node-a")
+		raised.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+		expectAllowed(t, in.admin.Create(t.Context(), raised))
+		expectFinalizers(t, raised)
+		raised.Spec.DesiredState = desired
+		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectFinalizers(t, raised, volumesv1alpha1.ReleaseFinalizer)
+
+		raised.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectFinalizers(t, raised, volumesv1alpha1.ReleaseFinalizer)
+		raised.Finalizers = nil
+		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectFinalizers(t, raised, volumesv1alpha1.ReleaseFinalizer)
+
+		expectAllowed(t, in.admin.Delete(t.Context(), raised))
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(raised), raised))
+		raised.Finalizers = nil
+		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectGone(t, in, raised)
+	}
+
+	intent.Finalizers = nil
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectFinalizers(t, intent)
+	intent.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Minute}}
+	expectAllowed(t, in.admin.Update(t.Context(), intent))
+	expectFinalizers(t, intent, volumesv1alpha1.ReleaseFinalizer)
+
+	unbound := newIntent("gone-at-once", "node-a")
+	unbound.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	expectAllowed(t, in.admin.Create(t.Context(), unbound))
+	expectAllowed(t, in.admin.Delete(t.Context(), unbound))
+	expectGone(t, in, unbound)
+}
+
+func expectGone(t *testing.T, in installation, intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	t.Helper()
 	if err := in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
-		t.Errorf("the intent is to be gone with its last finalizer: %v", err)
+		t.Errorf("intent %s is to be gone: %v", intent.Name, err)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	// From here on accounts are granted more, so that what stops them is a policy.
 	t.Run("a held attachment is not deleted", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
-	t.Run("an intent always has its release finalizer", in.testReleaseFinalizer)
+	t.Run("an intent has its release finalizer where it is needed", in.testReleaseFinalizer)
 	t.Run("an exclusive volume's claim is the manager's", in.testExclusiveClaims)
 	t.Run("Hawser declares nothing released", in.testDeclaredByHawser)
 	t.Run("an agent reports on its own node state", in.testAgentNodeState)

@@ -7,8 +7,8 @@ package v1alpha1
 
 // Names that Hawser puts on objects. They are part of the API: tools may rely on them.
 const (
-	// ReleaseFinalizer holds a VolumeAttachmentIntent until its node has let go of the
-	// volume, and a NodeVolumeState until it lists no attachment any more.
+	// ReleaseFinalizer holds a VolumeAttachmentIntent until its node has let go of the volume, if an agent stages or
+	// publishes the volume for it or it has a detachPolicy, and a NodeVolumeState until it lists no attachment any more.
 	ReleaseFinalizer = "volumes.hawser.io/release"
 
 	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has ever used: a claim that is

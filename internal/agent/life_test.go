@@ -6,11 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -25,30 +29,32 @@ import (
 
 func TestLifeOfVolumesOnANode(t *testing.T) {
 	runAll(t, map[string]func(*testing.T, *cluster){
-		"an intent becomes a mounted volume and nothing is left when it is deleted": testThereAndBack,
-		"several intents share one stage, and each is told when it is released":     testShared,
-		"a restarted agent goes on where it was and calls no driver":                testRestart,
-		"an intent that is simply gone leaves an orphan, and another one adopts it": testOrphan,
-		"a device that is adopted leaves no reference behind":                       testAdoptedDevice,
-		"nobody but the agent may look into the records":                            testPermissions,
-		"a block volume is a device node, and the kubelet sees that it is used":     testBlock,
-		"a changed publication is made anew":                                        testChanged,
-		"the desired state goes down and up":                                        testLowered,
-		"a volume grows while it is used":                                           testGrows,
-		"a forced away volume is shut down and let go":                              testForcedAway,
-		"a forced away volume that cannot be shut down stays and is told":           testUnprotected,
-		"another attachment is taken into use after the old one was let go":         testBounce,
-		"a volume whose entry is gone stays":                                        testEntryGone,
-		"after a reboot everything is mounted again":                                testReboot,
-		"a node state made anew gets the whole report":                              testStateAnew,
-		"a hundred intents at once cost few writes":                                 testHundred,
-		"all requests are about the agent's own node":                               testOwnNode,
-		"Ready Unknown of an unreachable agent is taken back":                       testTakenBack,
-		"a second agent waits for the end of the first":                             testLock,
-		"a sub path with an fsGroup":                                                testSubPath,
-		"figures and an abnormal condition are reported":                            testStats,
-		"an intent that is not resolved gets its Ready":                             testUnresolved,
-		"an agent that waits for its node state starts when that appears":           testLateState,
+		"an intent becomes a mounted volume and nothing is left when it is deleted":   testThereAndBack,
+		"several intents share one stage, and each is told when it is released":       testShared,
+		"a restarted agent goes on where it was and calls no driver":                  testRestart,
+		"an intent that is simply gone leaves an orphan, and another one adopts it":   testOrphan,
+		"a device that is adopted leaves no reference behind":                         testAdoptedDevice,
+		"nobody but the agent may look into the records":                              testPermissions,
+		"a block volume is a device node, and the kubelet sees that it is used":       testBlock,
+		"a changed publication is made anew":                                          testChanged,
+		"the desired state goes down and up":                                          testLowered,
+		"an intent that is raised without its finalizer waits until it has it":        testRaised,
+		"an intent that has lost its finalizer when it is read live is not published": testLostFinalizer,
+		"a volume grows while it is used":                                             testGrows,
+		"a forced away volume is shut down and let go":                                testForcedAway,
+		"a forced away volume that cannot be shut down stays and is told":             testUnprotected,
+		"another attachment is taken into use after the old one was let go":           testBounce,
+		"a volume whose entry is gone stays":                                          testEntryGone,
+		"after a reboot everything is mounted again":                                  testReboot,
+		"a node state made anew gets the whole report":                                testStateAnew,
+		"a hundred intents at once cost few writes":                                   testHundred,
+		"all requests are about the agent's own node":                                 testOwnNode,
+		"Ready Unknown of an unreachable agent is taken back":                         testTakenBack,
+		"a second agent waits for the end of the first":                               testLock,
+		"a sub path with an fsGroup":                                                  testSubPath,
+		"figures and an abnormal condition are reported":                              testStats,
+		"an intent that is not resolved gets its Ready":                               testUnresolved,
+		"an agent that waits for its node state starts when that appears":             testLateState,
 	})
 }
 
@@ -105,8 +111,9 @@ func testOrphan(t *testing.T, c *cluster) {
 	v := testVolume{handle: "vol"}
 	n.start()
 	n.attach(v, "uid-1")
-	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = nil })
+	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
+	n.unfinalize(i)
 	n.release(i)
 	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -135,8 +142,9 @@ func testAdoptedDevice(t *testing.T, c *cluster) {
 	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 	n.start()
 	n.attach(v, "uid-1")
-	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = nil })
+	i := n.want(v, "data")
 	n.ready(i)
+	n.unfinalize(i)
 	n.release(i)
 	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Orphaned == 1 })
 	j := n.want(v, "data")
@@ -235,6 +243,69 @@ func testLowered(t *testing.T, c *cluster) {
 	n.ready(i)
 	if _, ok := n.kernel.at(path); !ok {
 		t.Error("not published again")
+	}
+}
+
+func testRaised(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DesiredState, i.Finalizers = volumesv1alpha1.DesiredAttached, nil
+	})
+	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DesiredState = volumesv1alpha1.DesiredPublished
+	})
+	n.intent(i, "looked at and not staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		ready := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady)
+		return ready != nil && ready.Reason == volumesv1alpha1.ReasonProgressing && i.Status.ObservedGeneration == i.Generation
+	})
+	a.rest()
+	if calls := n.driver.made(); len(calls) > 0 {
+		t.Errorf("calls for an intent without its finalizer: %v", calls)
+	}
+	n.state("no line", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) == nil })
+	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+	})
+	n.ready(i)
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+// losing reads an intent for the first time as it stands after somebody took its finalizer off, which the watch has yet to bring.
+type losing struct {
+	client.Client
+	reads atomic.Int32
+	again func()
+}
+
+func (l *losing) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	err := l.Client.Get(ctx, key, o, opts...)
+	if i, ok := o.(*volumesv1alpha1.VolumeAttachmentIntent); ok && l.reads.Add(1) == 1 {
+		i.Finalizers = nil
+	} else if ok {
+		l.again()
+	}
+	return err
+}
+
+func testLostFinalizer(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	l := &losing{again: sync.OnceFunc(func() {
+		if calls := n.driver.made(); slices.Contains(calls, "publish vol") {
+			t.Errorf("calls before the intent was read again: %v", calls)
+		}
+	})}
+	n.drive = func(o *Options) { l.Client, o.Live = o.Live, l }
+	n.start()
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	if l.reads.Load() < 2 {
+		t.Error("published for an intent that was read without its finalizer")
 	}
 }
 

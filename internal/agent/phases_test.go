@@ -35,7 +35,7 @@ func attachedAs(uid types.UID, intents ...types.UID) facts {
 	}
 	for _, i := range intents {
 		f.intents = append(f.intents, &volumesv1alpha1.VolumeAttachmentIntent{
-			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1},
+			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 			Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
 			Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: "v", VolumeName: "pv"},
 		})

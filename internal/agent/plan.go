@@ -360,20 +360,26 @@ func (f facts) gone(u Use) bool {
 	return i != nil && (!i.DeletionTimestamp.IsZero() || level(i.Spec.DesiredState) == 0)
 }
 
-// wanting lists the intents that the agent is to carry out now.
+// wanting lists the intents that the agent is to carry out now. One without the release finalizer could be gone before the agent has
+// undone anything; the manager sets it, and that wakes the agent.
 func (f facts) wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 	if !f.attached() {
 		return nil
 	}
 	var wanting []*volumesv1alpha1.VolumeAttachmentIntent
 	for _, i := range f.intents {
-		if i.DeletionTimestamp.IsZero() && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+		if i.DeletionTimestamp.IsZero() && finalized(i) && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 			level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.name &&
 			i.Status.VolumeName == f.entry.PersistentVolumeName {
 			wanting = append(wanting, i)
 		}
 	}
 	return wanting
+}
+
+// finalized: the intent does not go before it is released.
+func finalized(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return slices.Contains(i.Finalizers, volumesv1alpha1.ReleaseFinalizer)
 }
 
 // joinChanges says whether the record does not yet say what the intents want.

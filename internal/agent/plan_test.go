@@ -45,7 +45,7 @@ func situation() *facts {
 
 func planIntent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
 		Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
 	}
@@ -63,6 +63,9 @@ func unpublishing(f *facts) {
 	f.record.Uses[0].Phase, f.uses["intent-1"] = PhaseUncertain, missing
 	f.record.Unfinished = &Call{Operation: "unpublish", Target: f.record.Uses[0].Target, BootID: "boot"}
 }
+
+// unfinalized: nothing keeps the intent until its volume is released.
+func unfinalized(f *facts) { f.intents[0].Finalizers = []string{"example.com/other"} }
 
 func fresh(f *facts) {
 	f.record = nil
@@ -96,6 +99,11 @@ func TestPlans(t *testing.T) {
 		{"not for an intent with another volume pinned", func(f *facts) { fresh(f); f.intents[0].Status.VolumeName = "other" }, ""},
 		{"not for the kubelet", func(f *facts) { fresh(f); f.intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
 		{"not for Attached", func(f *facts) { fresh(f); f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
+		{"not for an intent that could be gone at once", func(f *facts) { fresh(f); unfinalized(f) }, ""},
+		{"one that lost its finalizer stays published", unfinalized, ""},
+		{"but is not published again", func(f *facts) { unfinalized(f); f.uses["intent-1"] = missing }, ""},
+		{"nor staged again", func(f *facts) { unfinalized(f); f.stage = missing }, ""},
+		{"and is unpublished when it asks for that", func(f *facts) { unfinalized(f); deleting(f) }, "unpublish intent-1"},
 		{"what no acknowledged write stands for is taken anew", func(f *facts) { f.record.InUse = false }, "take"},
 		{"stage before publish", func(f *facts) {
 			f.record.Stage, f.record.Uses, f.stage, f.reference = Stage{Path: "/k/stage"}, nil, missing, missing

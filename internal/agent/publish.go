@@ -72,7 +72,8 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	return err
 }
 
-// mayPublish asks the protocol, with the intent read live: one that was released must not be published any more.
+// mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is, must not be
+// published any more.
 func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
 	node := handshake.NodeOf(a.state.acknowledged(), v.name)
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
@@ -83,6 +84,9 @@ func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
 	live := handshake.Intent{Exists: err == nil && i.UID == u.Intent.UID, Deleting: !i.DeletionTimestamp.IsZero()}
 	if g := (handshake.Protocol{}).MayPublish(node, v.record.AttachmentUID, live); g != handshake.GuardNone {
 		return fmt.Errorf("publishing: refused by %s: %w", g, errAgain)
+	}
+	if !finalized(i) {
+		return fmt.Errorf("publishing: the intent has lost its finalizer: %w", errAgain)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func twoIntentsOnOneNodeAreReleasedOneByOne(t *testing.T, w *world) {
 	w.volume(t, "two", volumeOptions{})
 	published := w.intent(t, "two-published", "two", "two")
 	attached := newIntent("two-attached", "two", "two")
-	attached.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	onlyAttached(attached)
 	w.create(t, attached)
 	until(t, w, published, "the first intent is Ready", isReady)
 	until(t, w, attached, "the second intent is Ready", isReady)

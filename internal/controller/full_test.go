@@ -35,7 +35,7 @@ func (w *world) want(t *testing.T, mode controller.AttachMode, name, claim, node
 		return x
 	}
 	x.intent = newIntent(name+"-on-"+node, node, claim)
-	x.intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	onlyAttached(x.intent)
 	w.create(t, x.intent)
 	return x
 }

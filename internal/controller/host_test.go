@@ -166,7 +166,7 @@ func (h *host) wants(nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1al
 		return false
 	}
 	return slices.ContainsFunc(intents, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.DeletionTimestamp.IsZero() && i.Status.UniqueVolumeName == name &&
+		return i.DeletionTimestamp.IsZero() && finalized(&i) && i.Status.UniqueVolumeName == name &&
 			i.Spec.Publisher != volumesv1alpha1.PublisherKubelet && i.Spec.DesiredState != volumesv1alpha1.DesiredAttached
 	})
 }

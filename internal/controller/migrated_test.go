@@ -216,7 +216,8 @@ func aPodVolumeIntentOfAPersonWaitsForItsPod(t *testing.T, w *world) {
 	w.managedNode(t, "disk-own")
 	w.addDriver(t, "disk-own", diskDriver)
 	intent := newIntent("disk-own", "disk-own", "")
-	intent.Spec.Publisher, intent.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	onlyAttached(intent)
+	intent.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 	intent.Spec.Volume = volumesv1alpha1.VolumeSource{PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: "disk-own", VolumeName: "disk"}}
 	w.create(t, intent)
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonPodNotFound)

@@ -189,7 +189,7 @@ func TestAVolumeThatTheDriverDetachedBehindOurBackIsAttachedAgain(t *testing.T) 
 	handle := d.volume(t, w, "verified")
 	w.manage(t, managerOptions{})
 	intent := newIntent("verified", "verified", "verified")
-	intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	onlyAttached(intent)
 	w.create(t, intent)
 	w.attached(t, intent)
 	name := volume.AttachmentName(csiloop.DriverName, handle, "verified")
@@ -240,7 +240,7 @@ func TestADriverThatIsDownDoesNoHarmToWhatIsAttached(t *testing.T) {
 	handle := d.volume(t, w, "unverified")
 	w.manage(t, managerOptions{})
 	intent := newIntent("unverified", "unverified", "unverified")
-	intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	onlyAttached(intent)
 	w.create(t, intent)
 	w.attached(t, intent)
 	if err := d.controller.Stop(); err != nil {

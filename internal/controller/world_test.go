@@ -360,7 +360,7 @@ func (w *world) volume(t *testing.T, name string, o volumeOptions) *corev1.Persi
 
 func newIntent(name, node, claim string) *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
-		// The finalizer is what the admission policy sets.
+		// The finalizer is what the admission policy sets on an intent whose volume is to be published.
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node,

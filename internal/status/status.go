@@ -24,9 +24,15 @@ func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, v
 	})
 }
 
-// AwaitsRelease says whether an intent that is deleted stays until its node has let go of the volume: every one that an agent
-// carries out, and one with a detachPolicy, which has to be there for as long as it may be needed. What is attached for the kubelet
-// alone is detached after the intent is gone.
+// NeedsFinalizer says whether an intent has to carry the release finalizer: one for which the agent stages or publishes, or has still
+// to undo that, and one with a detachPolicy, which has to be there for as long as it may be needed. What is only attached is detached
+// after its intent is gone.
+func NeedsFinalizer(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return CarriedOutByAgent(intent) || intent.Spec.DetachPolicy != nil
+}
+
+// AwaitsRelease says whether an intent that carries the release finalizer and is deleted keeps it until its node has let go of the
+// volume. That is more than those that need it now: an agent may still have published what an intent wanted before it was lowered.
 func AwaitsRelease(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet || intent.Spec.DetachPolicy != nil
 }

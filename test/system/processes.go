@@ -95,8 +95,9 @@ func (s *System) awaitPolicies(ctx context.Context) error {
 		probe := &volumesv1alpha1.VolumeAttachmentIntent{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
 			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-				NodeName: "probe",
-				Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+				// To one that is published a policy adds something.
+				NodeName: "probe", DesiredState: volumesv1alpha1.DesiredPublished,
+				Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
 			},
 		}
 		err := s.Client.Create(ctx, probe, client.DryRunAll)

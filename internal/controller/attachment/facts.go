@@ -116,7 +116,7 @@ type Intent struct {
 	Result resolve.Result
 	// Volume that it resolved to; nil when it did not.
 	Volume *corev1.PersistentVolume
-	// Protected: its own finalizer and its claim's are in place.
+	// Protected: its own finalizer and its claim's are in place, as far as it needs them.
 	Protected bool
 }
 

@@ -106,7 +106,7 @@ func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1a
 	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
 	}
-	i.Protected = (!status.AwaitsRelease(object) || controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer)) &&
+	i.Protected = (!status.NeedsFinalizer(object) || controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer)) &&
 		(object.Spec.Publisher == volumesv1alpha1.PublisherKubelet || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
 	n := f.node(object.Spec.NodeName)
 	n.Wanted = append(n.Wanted, i)

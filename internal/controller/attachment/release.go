@@ -23,7 +23,8 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
 // acknowledged says whether the agent has answered on the intent that it no longer publishes it. No agent acts
-// for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed.
+// for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed. One that an agent may have published
+// is waited for also if it wants no more than Attached by now.
 func acknowledged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if !status.AwaitsRelease(intent) {
 		return true

@@ -19,10 +19,10 @@ import (
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
-// ensureFinalizer sets the release finalizer where the admission policy has not: nothing is attached for
+// ensureFinalizer sets the release finalizer where the admission policy has not: nothing is staged or published for
 // an intent that could vanish without being released. It says whether it wrote.
 func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) (bool, error) {
-	if !status.AwaitsRelease(cached) {
+	if !status.NeedsFinalizer(cached) {
 		return false, nil
 	}
 	intent := cached.DeepCopy()

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/bench/attach/cluster"
 	"github.com/hawser-io/hawser/test/bench/attach/process"
@@ -233,6 +234,7 @@ func (b *bench) uninstall(ctx context.Context) error {
 func (b *bench) awaitPolicies(ctx context.Context, inForce bool) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		probe := b.stage.Volumes[0].Intent()
+		probe.Spec.DesiredState = volumesv1alpha1.DesiredPublished // one for Attached gets no finalizer
 		err := b.load.Create(ctx, probe, client.DryRunAll)
 		return len(probe.Finalizers) > 0 == inForce, err
 	})

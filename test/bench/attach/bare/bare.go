@@ -106,12 +106,13 @@ func (c *Client) Intents(ctx context.Context, f *feed.Feed) error {
 			return
 		}
 		v.intent.set(i)
-		if i.DeletionTimestamp == nil {
-			c.once(ctx, v, &v.wished, i.UID, c.attachIntent)
-		} else {
+		c.once(ctx, v, &v.wished, i.UID, c.attachIntent)
+	}, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		c.intentGone(i)
+		if v := c.volumes[i.Name]; v != nil {
 			c.once(ctx, v, &v.released, i.UID, c.detachIntent)
 		}
-	}, c.intentGone)
+	})
 }
 
 // Pods serves pods from now on, until ctx ends.

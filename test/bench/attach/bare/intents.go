@@ -39,16 +39,13 @@ func (c *Client) attachIntent(ctx context.Context, v *volume) error {
 	return c.tell(ctx, v, i.DeepCopy())
 }
 
-// detachIntent is the way out, in mode Coexist.
+// detachIntent is the way out, in mode Coexist. The intent is gone by then: it wanted no more than Attached, so nothing kept it.
 func (c *Client) detachIntent(ctx context.Context, v *volume) error {
 	va, err := v.attachment.await(ctx, func(va *storagev1.VolumeAttachment) bool { return va != nil })
 	if err != nil {
 		return err
 	}
 	if err := c.markDetaching(ctx, v, va); err != nil {
-		return err
-	}
-	if err := c.release(ctx, v); err != nil {
 		return err
 	}
 	if err := c.lookForPods(ctx, v); err != nil {

@@ -100,22 +100,6 @@ func (c *Client) markDetaching(ctx context.Context, v *volume, va *storagev1.Vol
 	}})
 }
 
-// release lets the intent go.
-func (c *Client) release(ctx context.Context, v *volume) error {
-	i, err := v.intent.await(ctx, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i == nil || i.DeletionTimestamp != nil })
-	if i == nil || err != nil {
-		return err
-	}
-	object := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: i.Name}}
-	err = c.request(ctx, func() error {
-		return c.api.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"resourceVersion": i.ResourceVersion, "finalizers": nil}}))
-	})
-	if err != nil {
-		return fmt.Errorf("releasing the intent: %w", err)
-	}
-	return nil
-}
-
 // delete deletes the attachment and waits until it is gone.
 func (c *Client) delete(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
 	err := c.request(ctx, func() error {

@@ -1,0 +1,159 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package controller_test
+
+import (
+	"slices"
+	"testing"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller"
+)
+
+// TestWhatIsOnlyAttached runs every scenario in both modes, one manager at a time.
+func TestWhatIsOnlyAttached(t *testing.T) {
+	w := newWorld(t)
+	for mode, name := range map[controller.AttachMode]string{controller.Coexist: "beside", controller.Replace: "alone"} {
+		o := managerOptions{attachMode: mode}
+		for _, s := range []struct {
+			name     string
+			scenario func(*testing.T, *world, managerOptions, string)
+		}{
+			{"its intent is gone at once, and it is detached without a write to the intent", anIntentIsGoneAtOnceAndItsVolumeDetached},
+			{"if its intent went while no manager ran it is detached when one starts", aVolumeWhoseIntentWentWhileNoManagerRanIsDetached},
+			{"while it is in use on the node it stays attached when its intent is gone", aVolumeInUseStaysAttachedWhenItsIntentIsGone},
+			{"if it was published before its agent is waited for", anIntentThatWasLoweredIsWaitedFor},
+			{"if it is to be published its intent gets the finalizer", anIntentThatIsRaisedGetsItsFinalizer},
+		} {
+			t.Run(string(mode)+", "+s.name, func(t *testing.T) { s.scenario(t, w, o, name) })
+		}
+	}
+}
+
+// onlyAttached makes an intent one for Attached, to which the admission policy gives no finalizer.
+func onlyAttached(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	intent.Spec.DesiredState, intent.Finalizers = volumesv1alpha1.DesiredAttached, nil
+}
+
+// attachOnly has a volume attached for an intent that wants no more.
+func (w *world) attachOnly(t *testing.T, name, node string) *volumesv1alpha1.VolumeAttachmentIntent {
+	t.Helper()
+	w.volume(t, name, volumeOptions{})
+	intent := newIntent(name, node, name)
+	onlyAttached(intent)
+	w.create(t, intent)
+	until(t, w, intent, "the intent is Ready", isReady)
+	return intent
+}
+
+func finalized(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return slices.Contains(i.Finalizers, volumesv1alpha1.ReleaseFinalizer)
+}
+
+func anIntentIsGoneAtOnceAndItsVolumeDetached(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-gone"
+	requests, stop := w.manage(t, o)
+	defer stop()
+	w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	if finalized(intent) {
+		t.Error("the manager set a finalizer that nobody needs")
+	}
+	requests.reset()
+	w.delete(t, intent)
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
+		t.Errorf("the intent is still there: %v, %s", err, dump(intent))
+	}
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
+	for _, what := range []string{"PATCH volumeattachmentintents", "PUT volumeattachmentintents/status"} {
+		if n := requests.count(what); n > 0 {
+			t.Errorf("%d times %s for an intent that is gone", n, what)
+		}
+	}
+}
+
+func aVolumeWhoseIntentWentWhileNoManagerRanIsDetached(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-away"
+	_, stop := w.manage(t, o)
+	w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	stop()
+	w.delete(t, intent)
+	gone(t, w, intent)
+	until(t, w, attachmentOf(name, name), "nobody detaches yet", held)
+	_, stop = w.manage(t, o)
+	defer stop()
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
+}
+
+// aVolumeInUseStaysAttachedWhenItsIntentIsGone: by the kubelet, which asks nobody.
+func aVolumeInUseStaysAttachedWhenItsIntentIsGone(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-used"
+	_, stop := w.manage(t, o)
+	defer stop()
+	a := w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	a.set(func() { a.mounted = map[string]bool{uniqueName(name): true} })
+	until(t, w, stateOf(name), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
+	w.delete(t, intent)
+	gone(t, w, intent)
+	// What came later has gone through, so this one has been looked at.
+	w.life(t, name+"-marker", name)
+	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
+	until(t, w, attachmentOf(name, name), "it stays attached", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
+	a.set(func() { a.mounted = nil })
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
+}
+
+// anIntentThatWasLoweredIsWaitedFor: its agent cannot let go of it, whatever is wanted by now.
+func anIntentThatWasLoweredIsWaitedFor(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-lowered"
+	_, stop := w.manage(t, o)
+	defer stop()
+	a := w.managedNode(t, name)
+	w.volume(t, name, volumeOptions{})
+	intent := w.intent(t, name, name, name)
+	until(t, w, intent, "the intent is Ready", isReady)
+	w.volume(t, name+"-marker", volumeOptions{})
+	a.set(func() { a.keeps = true })
+	// As long as the agent is at it the intent need not say so.
+	w.changeStatus(t, intent, func() {
+		meta.RemoveStatusCondition(&intent.Status.Conditions, volumesv1alpha1.ConditionStaged)
+		meta.RemoveStatusCondition(&intent.Status.Conditions, volumesv1alpha1.ConditionPublished)
+	})
+	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	w.delete(t, intent)
+	w.attached(t, w.intent(t, name+"-marker", name, name+"-marker"))
+	until(t, w, intent, "the intent stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return exists(i) && i.DeletionTimestamp != nil && finalized(i)
+	})
+	until(t, w, attachmentOf(name, name), "the attachment stays and is held", held)
+	a.set(func() { a.keeps = false })
+	gone(t, w, intent)
+	gone(t, w, attachmentOf(name, name))
+}
+
+// anIntentThatIsRaisedGetsItsFinalizer also here, where no admission policy is in force.
+func anIntentThatIsRaisedGetsItsFinalizer(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-raised"
+	_, stop := w.manage(t, o)
+	defer stop()
+	w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
+	until(t, w, intent, "the intent has its finalizer and is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return finalized(i) && isReady(i) && i.Status.ObservedGeneration == i.Generation
+	})
+	w.letGo(t, intent, name)
+}
