@@ -31,7 +31,8 @@ import (
 
 // TestObservability runs every scenario of what people and Prometheus are told.
 func TestObservability(t *testing.T) {
-	w := newWorld(t)
+	// The metrics are the process's.
+	w := newWorldAlone(t)
 	for _, s := range []struct {
 		name     string
 		scenario func(*testing.T, *world)

@@ -57,6 +57,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	// Most of a test is waiting, and each has a control plane of its own.
 	t.Parallel()
+	return newWorldAlone(t)
+}
+
+// newWorldAlone is for a test that looks at what all managers of a process share: nothing runs beside it.
+func newWorldAlone(t *testing.T) *world {
 	cfg, c := apiserver.Start(t)
 	w := &world{config: cfg, client: c}
 	w.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}})
