@@ -26,7 +26,8 @@ import (
 
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
-	taken, err := c.takeClaim(ctx, f, n)
+	since := n.Spec
+	taken, err := c.takeForGood(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
@@ -55,6 +56,7 @@ func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 		return fmt.Errorf("creating attachment %s: %w", va.Name, err)
 	}
 	c.answers.note("", va)
+	c.taken.created(f.Volume, n.Name, since, va.UID)
 	n.addAttachment(va)
 	return nil
 }

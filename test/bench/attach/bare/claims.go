@@ -38,14 +38,17 @@ func (c *Client) claimsOf(v *volume) *claims {
 	return c.claims[key.Name]
 }
 
-// claim makes the exclusive volume the node's, together with others. A volume that was attached before has its claim.
+// claim makes the exclusive volume the node's, together with others. A volume that was attached before has its claim, which is read.
 func (c *Client) claim(ctx context.Context, v *volume) error { return v.claims.add(ctx, v) }
 
 func (c *Client) writeClaims(ctx context.Context, key client.ObjectKey, one *claims, group []*volume) error {
 	for {
 		next, missing, err := withClaims(key, one.object, group)
-		if err != nil || !missing {
+		if err != nil {
 			return err
+		}
+		if !missing {
+			return c.api.Get(ctx, key, next)
 		}
 		if one.object == nil {
 			err = c.api.Create(ctx, next)
