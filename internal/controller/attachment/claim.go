@@ -30,7 +30,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 		return false, nil
 	}
 	if claim.MovedFrom != "" {
-		fenced := false
+		var fenced bool
 		if claim, fenced, err = c.fence(ctx, f, n, claim); !fenced || err != nil {
 			return false, err
 		}
