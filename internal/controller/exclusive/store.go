@@ -104,7 +104,7 @@ func (s *Store) write(ctx context.Context, name string, group []*request) error 
 	t.Claims = maps.Clone(t.Claims)
 	for live := false; err == nil; live = true {
 		if s.apply(&t, group) {
-			if err = s.send(ctx, name, object, t); !outdated(err) || ctx.Err() != nil {
+			if err = s.send(ctx, name, object, t); !outdated(object, err) || ctx.Err() != nil {
 				return err
 			}
 		} else if live {
@@ -116,9 +116,9 @@ func (s *Store) write(ctx context.Context, name string, group []*request) error 
 	return err
 }
 
-// outdated: what the write rested on is not what stands.
-func outdated(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+// outdated: what the write rested on is not what stands. Where there was no object it is the namespace that is not found.
+func outdated(object *corev1.ConfigMap, err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || object != nil && apierrors.IsNotFound(err)
 }
 
 // apply makes the changes of the group, and says whether there were any.

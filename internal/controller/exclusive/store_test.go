@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
@@ -61,7 +62,10 @@ func newAPI(t *testing.T) *api {
 			return c.Get(ctx, key, o, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return errors.Join(write(), c.Create(ctx, o, opts...))
+			if err := write(); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if err := write(); err != nil {
@@ -247,6 +251,33 @@ func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	}
 	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
 		t.Errorf("%+v is known after a write that failed, %v", now, err)
+	}
+}
+
+func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
+	a := newAPI(t)
+	a.first = func() error {
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), volumesv1alpha1.InstallNamespace)
+	}
+	s, _ := process(a)
+	if _, taken, err := s.Swap(t.Context(), "v", Claim{}, Claim{Holder: "a"}); taken || !apierrors.IsNotFound(err) || a.writes != 1 {
+		t.Errorf("taken %t after %d writes, %v", taken, a.writes, err)
+	}
+}
+
+func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
+	a := newAPI(t)
+	s, seen := process(a)
+	claim, _ := swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	seen.renew(t, "v")
+	if err := a.Client.Delete(t.Context(), seen.seen[Key("v")].DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if stands, moved := swap(t, s, "v", claim, Claim{Holder: "b"}); moved || stands != (Claim{}) {
+		t.Errorf("moved %t what is not there: %+v", moved, stands)
+	}
+	if _, taken := swap(t, s, "v", Claim{}, Claim{Holder: "b"}); !taken {
+		t.Error("not taken")
 	}
 }
 
