@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -379,7 +380,7 @@ func (f facts) wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 
 // finalized: the intent does not go before it is released.
 func finalized(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return slices.Contains(i.Finalizers, volumesv1alpha1.ReleaseFinalizer)
+	return controllerutil.ContainsFinalizer(i, volumesv1alpha1.ReleaseFinalizer)
 }
 
 // joinChanges says whether the record does not yet say what the intents want.
