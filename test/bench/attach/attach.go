@@ -139,10 +139,7 @@ func (b *bench) run(ctx context.Context) error {
 // own limits are what is measured take part in the first one only.
 func (b *bench) round(ctx context.Context, round int) error {
 	installed := false
-	for _, c := range b.all() {
-		if names := strings.Split(b.contenders, ","); b.contenders != "" && !slices.Contains(names, c.name) || c.limited && round > 0 {
-			continue
-		}
+	for _, c := range b.inTurn(round) {
 		if c.hawser && !installed {
 			if err := b.install(ctx); err != nil {
 				return err
@@ -160,6 +157,26 @@ func (b *bench) round(ctx context.Context, round int) error {
 		return nil
 	}
 	return b.uninstall(ctx)
+}
+
+// inTurn are those who take part in the round. Every second time the others come in reverse order, because an API server has more to remember, and to
+// collect, for whoever comes later.
+func (b *bench) inTurn(round int) []contender {
+	var ignorant, others []contender
+	for _, c := range b.all() {
+		names := strings.Split(b.contenders, ",")
+		switch {
+		case b.contenders != "" && !slices.Contains(names, c.name) || c.limited && round > 0:
+		case c.hawser:
+			others = append(others, c)
+		default:
+			ignorant = append(ignorant, c)
+		}
+	}
+	if round%2 == 1 {
+		slices.Reverse(others)
+	}
+	return append(ignorant, others...)
 }
 
 // set makes the stage.

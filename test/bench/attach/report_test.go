@@ -88,3 +88,26 @@ func TestTheRateOfSeveralRoundsIsTheirMedian(t *testing.T) {
 		t.Errorf("%d turns, rate %.0f of %v, alone %v, %d swept", len(r.Turns), one.Attach.PerSecond, one.AttachRates, one.OneByOne, one.Swept)
 	}
 }
+
+func TestThoseWhoPayForThePoliciesComeInReverseOrderEverySecondRound(t *testing.T) {
+	b := &bench{}
+	names := func(round int) (all []string) {
+		for _, c := range b.inTurn(round) {
+			all = append(all, c.name)
+		}
+		return all
+	}
+	for round, want := range [][]string{
+		{"upstream", "upstream-lifted", "bare-intents", "hawser-intents", "bare-pods", "hawser-pods"},
+		{"upstream-lifted", "hawser-pods", "bare-pods", "hawser-intents", "bare-intents"},
+		{"upstream-lifted", "bare-intents", "hawser-intents", "bare-pods", "hawser-pods"},
+	} {
+		if got := names(round); !slices.Equal(got, want) {
+			t.Errorf("round %d: %q", round, got)
+		}
+	}
+	b.contenders = "hawser-pods,upstream"
+	if got := names(0); !slices.Equal(got, []string{"upstream", "hawser-pods"}) {
+		t.Errorf("of those who were named: %q", got)
+	}
+}

@@ -17,9 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/test/bench/attach/feed"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
@@ -38,15 +40,13 @@ type Client struct {
 
 	volumes map[string]*volume
 	nodes   map[string]*node
-	// claims of exclusive volumes by the name of their ConfigMap.
-	claims map[string]*claims
+	claims  *exclusive.Store
 }
 
 // volume is one volume's part, by the name of its intent.
 type volume struct {
 	*stage.Volume
-	node   *node
-	claims *claims
+	node *node
 	// attachment and intent as the watches show them.
 	attachment *latest[storagev1.VolumeAttachment]
 	intent     *latest[volumesv1alpha1.VolumeAttachmentIntent]
@@ -75,8 +75,9 @@ type node struct {
 func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	c := &Client{
 		api: api, failed: failed, slots: inflight.New(concurrency),
-		volumes: map[string]*volume{}, nodes: map[string]*node{}, claims: map[string]*claims{},
+		volumes: map[string]*volume{}, nodes: map[string]*node{},
 	}
+	c.claims = exclusive.New(uncached{api}, api, clock.RealClock{}, c.slots)
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
 		n.spec.batches.Slots, n.list.batches.Slots, n.users.batches.Slots = c.slots, c.slots, c.slots
@@ -91,7 +92,6 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 			attachment: newLatest[storagev1.VolumeAttachment](), intent: newLatest[volumesv1alpha1.VolumeAttachmentIntent](),
 			claim: newLatest[corev1.PersistentVolumeClaim](),
 		}
-		c.volumes[v.Name].claims = c.claimsOf(c.volumes[v.Name])
 	}
 	return c
 }

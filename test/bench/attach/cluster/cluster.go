@@ -107,7 +107,10 @@ func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return user.Config(), nil
+	config := user.Config()
+	// What the instruments watch is not to cost the API server more than it has to.
+	config.DisableCompression = true
+	return config, nil
 }
 
 // ServiceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
