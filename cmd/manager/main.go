@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 
+	uberzap "go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
@@ -25,10 +27,20 @@ func main() {
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging), zap.RawZapOpts(uberzap.WrapCore(lazily))))
 	ctrl.Log.Info("starting", "version", version.Version, "attachMode", o.attachMode)
 	if err := run(signals.SetupSignalHandler(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
+}
+
+// lazily takes down what a logger is to say with each line only once it says something: each pass makes one, and few say anything.
+func lazily(core zapcore.Core) zapcore.Core { return lazyCore{core} }
+
+type lazyCore struct{ zapcore.Core }
+
+// With makes a core that adds the fields.
+func (c lazyCore) With(fields []zapcore.Field) zapcore.Core {
+	return lazyCore{zapcore.NewLazyWith(c.Core, fields)}
 }

@@ -134,6 +134,8 @@ func newManager(o options) (manager.Manager, error) {
 	}
 	// The API server's priority and fairness is the limit.
 	config.QPS, config.Burst = -1, -1
+	// It would compress each event of each watch by itself, which costs both sides more than the bytes do.
+	config.DisableCompression = true
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,
 		Cache:                         cached.Options(),

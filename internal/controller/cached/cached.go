@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,9 +35,11 @@ func Options() cache.Options {
 			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
 			&corev1.PersistentVolumeClaim{}: {Transform: trimClaim},
 			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {
-				LabelSelector: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveClaimsLabel: "true"}),
-			}}},
+			// A cache of one namespace by its selector: one by Namespaces looks the kind up in the API's list of resources at each read.
+			&corev1.ConfigMap{}: {
+				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveClaimsLabel: "true"}),
+				Field: fields.OneTermEqualSelector("metadata.namespace", volumesv1alpha1.InstallNamespace),
+			},
 			&storagev1.CSIDriver{}:             {},
 			&storagev1.CSINode{}:               {},
 			&storagev1.StorageClass{}:          {Transform: trimStorageClass},

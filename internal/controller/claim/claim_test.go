@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -50,6 +51,33 @@ func TestUse(t *testing.T) {
 			}
 			if got := used(claim, c.intents); got != c.want {
 				t.Errorf("use %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
+	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "this", ResourceVersion: "1", Finalizers: []string{"kubernetes.io/pvc-protection"}}}
+	protected := before.DeepCopy()
+	protected.ResourceVersion, protected.Finalizers = "2", append(protected.Finalizers, volumesv1alpha1.ClaimFinalizer)
+	for _, c := range []struct {
+		name string
+		was  *corev1.PersistentVolumeClaim
+		is   func(*corev1.PersistentVolumeClaim)
+		want bool
+	}{
+		{"protected", before, func(*corev1.PersistentVolumeClaim) {}, false},
+		{"protected and bound at once", before, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }, true},
+		{"protected and deleted at once", before, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, true},
+		{"protected, and free of another's protection", before, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[1:] }, true},
+		{"protected before", protected, func(*corev1.PersistentVolumeClaim) {}, true},
+		{"not protected any more", protected, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[:1] }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			is := protected.DeepCopy()
+			c.is(is)
+			if got := Changed.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.want {
+				t.Errorf("let through: %t, want %t", got, c.want)
 			}
 		})
 	}

@@ -7,10 +7,14 @@ package claim
 
 import (
 	"context"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -29,6 +33,24 @@ func ofIntent(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{
 		Namespace: intent.Namespace, Name: intent.Spec.Volume.PersistentVolumeClaim.ClaimName,
 	}}}
+}
+
+// Changed lets every change of a claim through but that it was protected here, which is nothing to look at again for.
+var Changed = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !onlyProtected(e.ObjectOld.(*corev1.PersistentVolumeClaim), e.ObjectNew.(*corev1.PersistentVolumeClaim))
+	},
+}
+
+func onlyProtected(before, after *corev1.PersistentVolumeClaim) bool {
+	if controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) || !controllerutil.ContainsFinalizer(after, volumesv1alpha1.ClaimFinalizer) {
+		return false
+	}
+	now := *after
+	now.ResourceVersion = before.ResourceVersion
+	now.Finalizers = slices.Clone(after.Finalizers)
+	controllerutil.RemoveFinalizer(&now, volumesv1alpha1.ClaimFinalizer)
+	return equality.Semantic.DeepEqual(*before, now)
 }
 
 // intentUse lets through what changes whether an intent uses its claim.
