@@ -73,6 +73,9 @@ type Controller struct {
 	Clock    clock.PassiveClock
 	Protocol handshake.Protocol
 
+	// waiting are the volumes that wait for a slot.
+	waiting *inflight.Queue
+
 	unready  unready
 	begun    begun
 	answers  answers

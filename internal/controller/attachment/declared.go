@@ -99,12 +99,12 @@ func (c *Controller) addDeclared(ctx context.Context, was, is *volumesv1alpha1.N
 	}
 	for name, entry := range entries(is) {
 		if changed[entry.AttachmentUID] {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	for name, use := range uses(is) {
 		if changed[use.uid] {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	attachments, err := attachmentsOn(ctx, c.Client, is.Name)

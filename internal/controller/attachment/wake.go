@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -57,12 +56,14 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	} {
 		b = b.Watches(w.object, w.wake.handler())
 	}
+	c.waiting = c.Slots.Queue()
 	return b.WatchesRawSource(source.Func(c.limits.start)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		// The priority queue looks at every key that waits for its own pass to end whenever one comes, which with so many workers are many.
-		UsePriorityQueue: ptr.To(false),
-		RateLimiter:      backoff.Limiter(),
-	}).Complete(c.Slots.Reconciler(c))
+		// Not controller-runtime's priority queue: that looks at every key that waits for its own pass to end whenever one comes, which with so
+		// many workers are many.
+		NewQueue:    c.waiting.New,
+		RateLimiter: backoff.Limiter(),
+	}).Complete(c.waiting.Reconciler(c))
 }
 
 func (w wake) handler() handler.EventHandler {
@@ -73,10 +74,16 @@ func (w wake) handler() handler.EventHandler {
 	}
 }
 
-func add(q queue, volumeName string) {
-	if volumeName != "" {
-		q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: volumeName}})
+// add a volume for what has happened on the node; empty where it is about none in particular. The volumes of a node share its writes.
+func (c *Controller) add(q queue, node, volumeName string) {
+	if volumeName == "" {
+		return
 	}
+	req := reconcile.Request{NamespacedName: client.ObjectKey{Name: volumeName}}
+	if c.waiting != nil && node != "" {
+		c.waiting.Join(node, req)
+	}
+	q.Add(req)
 }
 
 // either returns the newer of the two.
@@ -105,7 +112,7 @@ func (c *Controller) addIntentVolume(ctx context.Context, intent *volumesv1alpha
 		ctrl.LoggerFrom(ctx).Error(err, "finding the volume of an intent", "intent", client.ObjectKeyFromObject(intent))
 		return
 	}
-	add(q, name)
+	c.add(q, intent.Spec.NodeName, name)
 }
 
 func (c *Controller) claimChanged(ctx context.Context, before, after client.Object, q queue) {
@@ -125,7 +132,7 @@ func (c *Controller) addIntents(ctx context.Context, field, key string, q queue)
 }
 
 func (c *Controller) volumeChanged(_ context.Context, before, after client.Object, q queue) {
-	add(q, volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
+	c.add(q, "", volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
 }
 
 func (c *Controller) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
@@ -140,13 +147,13 @@ func (c *Controller) attachmentChanged(ctx context.Context, before, after client
 
 func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeAttachment, q queue) {
 	if name := volume.AttachedUniqueName(va); name != "" || va.Spec.Source.PersistentVolumeName == nil {
-		add(q, name)
+		c.add(q, va.Spec.NodeName, name)
 		return
 	}
 	name := *va.Spec.Source.PersistentVolumeName
 	pv := &corev1.PersistentVolume{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, pv); err == nil {
-		add(q, volume.UniqueNameOf(pv))
+		c.add(q, va.Spec.NodeName, volume.UniqueNameOf(pv))
 		return
 	}
 	// The PersistentVolume is gone: whoever still speaks of it knows the volume.
@@ -158,7 +165,7 @@ func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.Volu
 	for i := range states.Items {
 		for j := range states.Items[i].Spec.Attachments {
 			if a := &states.Items[i].Spec.Attachments[j]; a.PersistentVolumeName == name {
-				add(q, a.VolumeName)
+				c.add(q, va.Spec.NodeName, a.VolumeName)
 			}
 		}
 	}
@@ -173,7 +180,7 @@ func (c *Controller) claimsChanged(ctx context.Context, before, after client.Obj
 		return
 	}
 	for _, name := range volumes {
-		add(q, name)
+		c.add(q, "", name)
 	}
 }
 
@@ -193,7 +200,7 @@ func (c *Controller) driverChanged(ctx context.Context, before, after client.Obj
 	}
 	for i := range volumes.Items {
 		if pv := &volumes.Items[i]; pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.Name {
-			add(q, volume.UniqueNameOf(pv))
+			c.add(q, "", volume.UniqueNameOf(pv))
 		}
 	}
 }
@@ -214,7 +221,7 @@ func (c *Controller) podChanged(ctx context.Context, before, after client.Object
 
 func (c *Controller) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
 	for _, pv := range volume.InlineOf(pod) {
-		add(q, volume.UniqueNameOf(pv))
+		c.add(q, pod.Spec.NodeName, volume.UniqueNameOf(pv))
 	}
 	for _, name := range index.PodClaims(pod) {
 		claim := &corev1.PersistentVolumeClaim{}
@@ -223,7 +230,7 @@ func (c *Controller) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue
 		}
 		pv := &corev1.PersistentVolume{}
 		if err := c.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err == nil {
-			add(q, volume.UniqueNameOf(pv))
+			c.add(q, pod.Spec.NodeName, volume.UniqueNameOf(pv))
 		}
 	}
 }

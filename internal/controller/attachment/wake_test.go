@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -78,5 +80,27 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
 	if got := woken(t, c.nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
 		t.Errorf("woken: %v", got)
+	}
+}
+
+func TestTheVolumesOfANodeComeOneAfterAnother(t *testing.T) {
+	c, _ := over(t)
+	c.waiting = (*inflight.Slots)(nil).Queue()
+	q := c.waiting.New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	for _, at := range []struct{ node, handle string }{{"a", "1"}, {"b", "2"}, {"a", "3"}, {"b", "4"}} {
+		c.attachmentChanged(t.Context(), nil, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: at.handle, Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: volume.UniqueName("d", at.handle)}},
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: at.node},
+		}, q)
+	}
+	var got []string
+	for q.Len() > 0 {
+		r, _ := q.Get()
+		_, handle := volume.Split(r.Name)
+		got = append(got, handle)
+	}
+	if want := []string{"1", "3", "2", "4"}; !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -47,23 +47,23 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	for name, entry := range isAttached {
 		looked := looksSince(was, is, entry.UnlistedGeneration) || looksSince(was, is, entry.RebootGeneration)
 		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	for name := range wasAttached {
 		if isAttached[name] == nil {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	wasUsed, isUsed := uses(was), uses(is)
 	for name := range isUsed {
 		if wasUsed[name] != isUsed[name] {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	for name := range wasUsed {
 		if _, ok := isUsed[name]; !ok {
-			add(q, name)
+			c.add(q, is.Name, name)
 		}
 	}
 	c.addDeclared(ctx, was, is, q)
@@ -109,10 +109,10 @@ func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 // addNode adds every volume that the node lists or is wanted on.
 func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
 	for name := range entries(nvs) {
-		add(q, name)
+		c.add(q, nvs.Name, name)
 	}
 	for name := range uses(nvs) {
-		add(q, name)
+		c.add(q, nvs.Name, name)
 	}
 	if nvs.Name != "" {
 		c.addIntents(ctx, index.Node, nvs.Name, q)
@@ -136,7 +136,7 @@ func (c *Controller) addForeign(ctx context.Context, name string, q queue) {
 		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
 	}
 	for volumeName := range listed(node) {
-		add(q, string(volumeName))
+		c.add(q, name, string(volumeName))
 	}
 }
 
@@ -155,7 +155,7 @@ func (c *Controller) addClaimed(ctx context.Context, node string, q queue) {
 		}
 		for name, claim := range claims {
 			if claim.Holder == node || claim.MovedFrom == node {
-				add(q, name)
+				c.add(q, node, name)
 			}
 		}
 	}
@@ -195,12 +195,12 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 	was, is := listed(before.(*corev1.Node)), listed(node)
 	for name, lists := range is {
 		if was[name] != lists {
-			add(q, string(name))
+			c.add(q, node.Name, string(name))
 		}
 	}
 	for name := range was {
 		if _, ok := is[name]; !ok {
-			add(q, string(name))
+			c.add(q, node.Name, string(name))
 		}
 	}
 }

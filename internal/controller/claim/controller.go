@@ -44,13 +44,14 @@ type Controller struct {
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
+	waiting := c.Slots.Queue()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claim").
-		For(&corev1.PersistentVolumeClaim{}).
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(ofIntent), builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
-		Complete(c.Slots.Reconciler(c))
+		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+		Complete(waiting.Reconciler(c))
 }
 
 // Reconcile one claim.

@@ -12,17 +12,18 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // patience is how long what is shared lets work go first.
 const patience = 10 * time.Second
 
-// Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared comes after both, unless
-// it has waited for long: the later it goes, the more share it. Nil are without bound.
+// Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared comes after both and leaves half
+// of the slots free, unless it has waited for long: the later it goes, the more share it, and who is at work may be about to. Nil are without bound.
 type Slots struct {
 	patience time.Duration
+
+	// kept free of what is shared.
+	kept int
 
 	mu   sync.Mutex
 	free int
@@ -47,7 +48,7 @@ type waiter struct {
 }
 
 // New makes n slots.
-func New(n int) *Slots { return &Slots{patience: patience, free: n} }
+func New(n int) *Slots { return &Slots{patience: patience, kept: n / 2, free: n} }
 
 // holding is the key under which a context carries the slots of which its work holds one.
 type holding struct{}
@@ -66,17 +67,6 @@ func (s *Slots) Do(ctx context.Context, work func(context.Context) error) error 
 	}
 	defer s.leave()
 	return work(context.WithValue(ctx, holding{}, s))
-}
-
-// Reconciler reconciles as r does, in slots.
-func (s *Slots) Reconciler(r reconcile.Reconciler) reconcile.Reconciler {
-	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-		err = s.Do(ctx, func(ctx context.Context) (err error) {
-			result, err = r.Reconcile(ctx, req)
-			return err
-		})
-		return result, err
-	})
 }
 
 // Take a slot, which leave gives back, for what is shared.
@@ -114,12 +104,11 @@ func (s *Slots) ask(r rank) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &waiter{since: time.Now(), granted: make(chan struct{})}
-	if s.free > 0 {
-		s.free--
-		close(w.granted)
-		return w
-	}
 	s.waiting[r] = append(s.waiting[r], w)
+	s.grant()
+	if r == shared && len(s.waiting[r]) > 0 {
+		time.AfterFunc(s.patience, s.review)
+	}
 	return w
 }
 
@@ -131,33 +120,43 @@ func (s *Slots) withdraw(r rank, w *waiter) {
 		s.waiting[r] = slices.Delete(s.waiting[r], i, i+1)
 		return
 	}
-	s.pass()
+	s.free++
+	s.grant()
+}
+
+// review who has waited for long.
+func (s *Slots) review() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grant()
 }
 
 func (s *Slots) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pass()
+	s.free++
+	s.grant()
 }
 
-// pass a slot on to the next one, or free it.
-func (s *Slots) pass() {
-	r, ok := s.next()
-	if !ok {
-		s.free++
-		return
+// grant the slots that are free to those whose turn it is.
+func (s *Slots) grant() {
+	for r, ok := s.next(); ok; r, ok = s.next() {
+		s.free--
+		close(s.waiting[r][0].granted)
+		s.waiting[r] = s.waiting[r][1:]
 	}
-	close(s.waiting[r][0].granted)
-	s.waiting[r] = s.waiting[r][1:]
 }
 
-// next is the rank whose turn it is.
+// next is the rank whose turn it is, if a slot is free for it.
 func (s *Slots) next() (rank, bool) {
-	if w := s.waiting[shared]; len(w) > 0 && time.Since(w[0].since) > s.patience {
+	if s.free == 0 {
+		return 0, false
+	}
+	if w := s.waiting[shared]; len(w) > 0 && time.Since(w[0].since) >= s.patience {
 		return shared, true
 	}
 	for r := range s.waiting {
-		if len(s.waiting[r]) > 0 {
+		if len(s.waiting[r]) > 0 && (rank(r) != shared || s.free > s.kept) {
 			return rank(r), true
 		}
 	}

@@ -12,9 +12,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // inSlot runs work in a slot of s and says whether it ran.
@@ -73,29 +70,6 @@ func TestWithoutSlotsNothingIsBounded(t *testing.T) {
 	all.Wait()
 }
 
-func TestAReconcilerHoldsASlot(t *testing.T) {
-	s, failure := New(1), errors.New("failed")
-	r := s.Reconciler(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
-		if s.free != 0 {
-			t.Error("it works without a slot")
-		}
-		if req.Name == "" {
-			return reconcile.Result{}, failure
-		}
-		return reconcile.Result{RequeueAfter: time.Minute}, nil
-	}))
-	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}}
-	if result, err := r.Reconcile(t.Context(), req); err != nil || result.RequeueAfter != time.Minute {
-		t.Errorf("got %v, %v", result, err)
-	}
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, failure) {
-		t.Errorf("got %v", err)
-	}
-	if s.free != 1 {
-		t.Error("a slot was not given back")
-	}
-}
-
 // order asks for the only slot in this order and returns in which order it is given.
 func order(s *Slots, asked ...rank) []rank {
 	leave := s.Take()
@@ -134,6 +108,39 @@ func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
 	s.patience = time.Second
 	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got, []rank{shared, goingOn, beginning, shared}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhatIsSharedLeavesHalfOfTheSlotsToWork(t *testing.T) {
+	s := New(4)
+	s.patience = time.Hour
+	first, second := s.Take(), s.Take()
+	third := s.ask(shared)
+	select {
+	case <-third.granted:
+		t.Error("half of the slots are taken, and it goes on")
+	default:
+	}
+	if !inSlot(t.Context(), s, func(context.Context) {}) {
+		t.Error("there is no slot for work")
+	}
+	first()
+	<-third.granted
+	second()
+	s.leave()
+	if s.free != 4 {
+		t.Errorf("%d of 4 slots were given back", s.free)
+	}
+}
+
+func TestWhatHasWaitedForLongTakesTheLastSlotByItself(t *testing.T) {
+	s := New(2)
+	s.patience = time.Millisecond
+	leave := s.Take()
+	s.Take()()
+	leave()
+	if s.free != 2 {
+		t.Errorf("%d of 2 slots were given back", s.free)
 	}
 }
 

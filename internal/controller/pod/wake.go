@@ -43,7 +43,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
 			Watches(&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged))
 	}
-	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).Complete(c.Slots.Reconciler(c))
+	waiting := c.Slots.Queue()
+	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+		Complete(waiting.Reconciler(c))
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

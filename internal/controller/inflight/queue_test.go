@@ -1,0 +1,184 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inflight
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func object(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+// started is a queue for work in the slots, which its workers take one object ahead of.
+func started(t *testing.T, s *Slots) *Queue {
+	t.Helper()
+	q := s.Queue()
+	q.begin = make(chan struct{}, 1)
+	q.New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+// work reconciles what comes out of the queue, as controller-runtime does, until it is shut down.
+func (q *Queue) work(ctx context.Context, r reconcile.Reconciler) {
+	for {
+		req, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		_, _ = r.Reconcile(ctx, req)
+		q.Done(req)
+	}
+}
+
+func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
+	const workers = 8
+	s := New(1)
+	q := started(t, s)
+	seen := make(chan string, 100)
+	r := q.Reconciler(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+		seen <- req.Name
+		return reconcile.Result{}, nil
+	}))
+	leave := s.Take()
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() { q.work(t.Context(), r) })
+	}
+	q.Add(object("first"))
+	for waiting := 1; waiting > 0; goruntime.Gosched() {
+		waiting = q.Len()
+	}
+	for range 3 {
+		q.Add(object("often"))
+		q.Add(object("last"))
+	}
+	if q.Len() != 2 {
+		t.Errorf("%d objects are left in the queue while there is no slot, want 2", q.Len())
+	}
+	leave()
+	got := []string{<-seen, <-seen, <-seen}
+	q.ShutDown()
+	all.Wait()
+	if !slices.Equal(got, []string{"first", "often", "last"}) || len(seen) > 0 {
+		t.Errorf("looked at %q, and %d more", got, len(seen))
+	}
+}
+
+func TestAReconcilerHoldsASlot(t *testing.T) {
+	s, failure := New(1), errors.New("failed")
+	q := started(t, s)
+	r := q.Reconciler(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+		if s.free != 0 {
+			t.Error("it works without a slot")
+		}
+		if req.Name == "fails" {
+			return reconcile.Result{}, failure
+		}
+		return reconcile.Result{RequeueAfter: time.Minute}, nil
+	}))
+	for name, want := range map[string]error{"works": nil, "fails": failure} {
+		q.Add(object(name))
+		req, _ := q.Get()
+		result, err := r.Reconcile(t.Context(), req)
+		if !errors.Is(err, want) || want == nil && result.RequeueAfter != time.Minute {
+			t.Errorf("%s: got %v, %v", name, result, err)
+		}
+		q.Done(req)
+	}
+	if s.free != 1 {
+		t.Error("a slot was not given back")
+	}
+}
+
+func TestWorkThatGetsNoSlotLeavesTheQueueAsItWas(t *testing.T) {
+	s := New(1)
+	q := started(t, s)
+	defer s.Take()()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := q.Reconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		t.Error("work without a slot")
+		return reconcile.Result{}, nil
+	}))
+	for _, name := range []string{"a", "b"} {
+		q.Add(object(name))
+		req, _ := q.Get()
+		if _, err := r.Reconcile(ended, req); err == nil {
+			t.Error("it says that it has reconciled")
+		}
+		q.Done(req)
+	}
+}
+
+// next are the names of the n objects that come out next.
+func (tu *turns) next(n int) []string {
+	var got []string
+	for range n {
+		got = append(got, tu.Pop().Name)
+	}
+	return got
+}
+
+func TestThoseOfAGroupComeOneAfterAnother(t *testing.T) {
+	turns := newTurns()
+	for _, name := range []string{"a1", "b1", "c1", "a2", "b2", "a3"} {
+		turns.join(name[:1], object(name))
+		turns.Push(object(name))
+	}
+	if n := turns.Len(); n != 6 {
+		t.Errorf("%d wait", n)
+	}
+	if got := turns.next(6); !slices.Equal(got, []string{"a1", "a2", "a3", "b1", "b2", "c1"}) {
+		t.Errorf("got %q", got)
+	}
+	if turns.Len() != 0 {
+		t.Errorf("%d are left", turns.Len())
+	}
+}
+
+func TestAGroupThatGoesOnComingDoesNotKeepOthersOut(t *testing.T) {
+	turns := newTurns()
+	push := func(name string) {
+		turns.join(name[:1], object(name))
+		turns.Push(object(name))
+	}
+	for _, name := range []string{"a1", "a2", "b1"} {
+		push(name)
+	}
+	got := turns.next(1)
+	push("a3")
+	if got = append(got, turns.next(3)...); !slices.Equal(got, []string{"a1", "a2", "b1", "a3"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAnObjectJoinsAGroupForItsNextTurnOnly(t *testing.T) {
+	turns := newTurns()
+	turns.join("a", object("x"))
+	turns.Push(object("x"))
+	// Once more, while it waits.
+	turns.join("a", object("x"))
+	turns.Pop()
+	if len(turns.group) != 0 {
+		t.Errorf("left: %v", turns.group)
+	}
+	turns.Push(object("x"))
+	if _, alone := turns.waiting[""]; !alone {
+		t.Errorf("it waits in %v", turns.waiting)
+	}
+}
