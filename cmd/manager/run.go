@@ -134,7 +134,7 @@ func newManager(o options) (manager.Manager, error) {
 	}
 	// The API server's priority and fairness is the limit.
 	config.QPS, config.Burst = -1, -1
-	// It would compress each event of each watch by itself, which costs both sides more than the bytes do.
+	// The API server would compress every watch, which is processor time on both sides for bytes that stay within the cluster.
 	config.DisableCompression = true
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,

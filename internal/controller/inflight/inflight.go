@@ -27,7 +27,7 @@ type Slots struct {
 
 	mu   sync.Mutex
 	free int
-	// waiting while none is free, by rank, each in order of asking.
+	// waiting while none is free for them, by rank, each in order of asking.
 	waiting [ranks][]*waiter
 }
 

@@ -135,7 +135,7 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// round measures those who know nothing of Hawser first, on an API server without its admission policies. Those whose
+// round measures those who know nothing of Hawser on an API server without its admission policies. Those whose
 // own limits are what is measured take part in the first one only.
 func (b *bench) round(ctx context.Context, round int) error {
 	installed := false
@@ -159,12 +159,12 @@ func (b *bench) round(ctx context.Context, round int) error {
 	return b.uninstall(ctx)
 }
 
-// inTurn are those who take part in the round. Every second time the others come in reverse order, because an API server has more to remember, and to
-// collect, for whoever comes later.
+// inTurn are those who take part in the round: first those who know nothing of Hawser, then the others, every second time in reverse order, so that nobody
+// always comes last.
 func (b *bench) inTurn(round int) []contender {
 	var ignorant, others []contender
+	names := strings.Split(b.contenders, ",")
 	for _, c := range b.all() {
-		names := strings.Split(b.contenders, ",")
 		switch {
 		case b.contenders != "" && !slices.Contains(names, c.name) || c.limited && round > 0:
 		case c.hawser:
