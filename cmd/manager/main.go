@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -20,7 +21,12 @@ import (
 	"github.com/hawser-io/hawser/internal/version"
 )
 
+// ballast is counted by the garbage collector, and never touched, so it takes no memory. With little else on the heap there would be many
+// collections while volumes come and go.
+const ballast = 32 << 20
+
 func main() {
+	kept := make([]byte, ballast)
 	var o options
 	// --kubeconfig is controller-runtime's own flag.
 	o.addFlags(flag.CommandLine)
@@ -29,7 +35,9 @@ func main() {
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging), zap.RawZapOpts(uberzap.WrapCore(lazily))))
 	ctrl.Log.Info("starting", "version", version.Version, "attachMode", o.attachMode)
-	if err := run(signals.SetupSignalHandler(), o); err != nil {
+	err := run(signals.SetupSignalHandler(), o)
+	runtime.KeepAlive(kept)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}

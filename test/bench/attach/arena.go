@@ -66,12 +66,9 @@ func (b *bench) measure(ctx context.Context, c contender, round int) error {
 
 // enter starts the stubs, the judge and the contender.
 func (b *bench) enter(ctx context.Context, c contender) (*arena, func(), error) {
-	config, err := b.cluster.Administrator("bench:judge")
-	if err != nil {
-		return nil, nil, err
-	}
 	a := &arena{contender: c, load: b.load, names: map[string]string{}}
-	if a.feed, err = feed.New(config); err != nil {
+	var err error
+	if a.feed, err = feed.New(b.cluster.Instruments()); err != nil {
 		return nil, nil, err
 	}
 	for _, v := range b.stage.Volumes {
@@ -121,7 +118,7 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 		if existing >= b.volumes {
 			continue
 		}
-		volumes := b.stage.Volumes[:existing]
+		volumes := b.beside(existing)
 		if _, err := b.attach(ctx, a, volumes); err != nil {
 			return err
 		}
@@ -137,7 +134,7 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 
 // warmUp is over when one volume came and went: the contender has filled its caches.
 func (b *bench) warmUp(ctx context.Context, a *arena) error {
-	last := b.stage.Volumes[len(b.stage.Volumes)-1:]
+	last := b.single[len(b.single)-1:]
 	for _, phase := range []func(context.Context, *arena, []*stage.Volume) (Phase, error){b.attach, b.detach} {
 		result, err := phase(ctx, a, last)
 		if err != nil {
@@ -152,16 +149,15 @@ func (b *bench) warmUp(ctx context.Context, a *arena) error {
 
 // mass is many at once, and meanwhile what is measured while all of them are attached.
 func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, meanwhile func() error) error {
-	volumes := b.stage.Volumes[:b.volumes]
 	var err error
-	if turn.Attach, err = b.attach(ctx, a, volumes); err != nil {
+	if turn.Attach, err = b.attach(ctx, a, b.many); err != nil {
 		return err
 	}
 	b.say("  attach: %s", turn.Attach)
 	if err := meanwhile(); err != nil {
 		return err
 	}
-	if turn.Detach, err = b.detach(ctx, a, volumes); err != nil {
+	if turn.Detach, err = b.detach(ctx, a, b.many); err != nil {
 		return err
 	}
 	b.say("  detach: %s", turn.Detach)
@@ -275,7 +271,7 @@ func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	return counts(requests, []string{a.user}, b.idle.Minutes()), nil
+	return counts(requests, a.user, b.idle.Minutes()), nil
 }
 
 // between two volumes that come alone. It is no multiple of any period of upstream's.
@@ -289,7 +285,7 @@ func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, er
 		return point, err
 	}
 	var up, down []time.Duration
-	for _, v := range b.stage.Volumes[b.volumes : b.volumes+b.repetitions] {
+	for _, v := range b.single[:b.repetitions] {
 		a.attaching.Store(judge.NewRace(1, 1))
 		a.detaching.Store(judge.NewRace(1, a.wish.toDetach))
 		for _, way := range []struct {

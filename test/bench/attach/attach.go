@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -61,7 +60,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.patience, "patience", 150*time.Second, "attach: volumes are left behind when none gets through for so long")
 	flags.BoolVar(&o.finalizer, "attacher-finalizer", false, "attach: the stub attacher sets a finalizer, as the real one does")
 	flags.StringVar(&o.contenders, "contenders", "", "attach: comma-separated names of those that take part; empty for all")
-	flags.StringVar(&o.curve, "curve", "100", "attach: comma-separated numbers of attached volumes beside which one at a time is measured, besides 0 and all")
+	flags.StringVar(&o.curve, "curve", "100", "attach: comma-separated numbers of attached volumes, on so few nodes that those have as many as with all, beside which one at a time is measured, besides 0 and all")
 	flags.StringVar(&o.managerProgram, "manager", filepath.Join(apiserver.Root(), "bin", "manager"), "attach: Hawser's manager")
 	flags.StringVar(&o.managerArgs, "manager-args", "", "attach: further arguments of it, separated by blanks")
 	flags.StringVar(&o.json, "json", "", "attach: file for the machine-readable report; empty for the name of the cluster's folder with -report.json behind it")
@@ -96,9 +95,10 @@ type bench struct {
 	curve   []int
 	cluster *cluster.Cluster
 	stage   *stage.Stage
+	// many volumes come at once, single ones one at a time.
+	many, single []*stage.Volume
 	// load makes and deletes what is wished; manager may write what only Hawser's manager may.
 	load, manager client.Client
-	admin         *rest.Config
 	fail          context.CancelCauseFunc
 	report        Report
 }
@@ -181,26 +181,50 @@ func (b *bench) inTurn(round int) []contender {
 
 // set makes the stage.
 func (b *bench) set(ctx context.Context) error {
-	for _, user := range []struct {
-		name string
-		c    *client.Client
-	}{{"bench:load", &b.load}, {system.ManagerUser, &b.manager}} {
-		config, err := b.cluster.Administrator(user.name)
-		if err != nil {
-			return err
-		}
-		if *user.c, err = cluster.Client(config); err != nil {
-			return err
-		}
-		b.admin = config
+	manager, err := b.cluster.Administrator(system.ManagerUser)
+	if err != nil {
+		return err
 	}
-	b.stage = stage.New(b.load, b.volumes+b.repetitions+1, b.nodes)
+	if b.manager, err = cluster.Client(manager); err != nil {
+		return err
+	}
+	if b.load, err = cluster.Client(b.cluster.Instruments()); err != nil {
+		return err
+	}
+	b.plan()
 	begin := time.Now()
 	if err := b.stage.Set(ctx); err != nil {
 		return err
 	}
 	b.say("%d nodes and %d volumes made (%.1f s)", len(b.stage.Nodes), len(b.stage.Volumes), time.Since(begin).Seconds())
 	return nil
+}
+
+// plan the volumes. The single ones are on nodes that have as many others at every point of the curve: what a change costs is to be compared
+// by how much there is, not by how much its node has.
+func (b *bench) plan() {
+	b.stage = stage.New(b.load, b.nodes)
+	b.many = b.stage.Plan(b.volumes, b.nodes)
+	nodes := b.nodes
+	for _, existing := range b.curve {
+		nodes = min(nodes, b.nodesOf(existing))
+	}
+	b.single = b.stage.Plan(b.repetitions+1, nodes)
+}
+
+// nodesOf is how many nodes have so many volumes, if each of them has its part of all.
+func (b *bench) nodesOf(volumes int) int { return max(1, volumes*b.nodes/b.volumes) }
+
+// beside which one comes at a time: so many volumes, on as few nodes as have them.
+func (b *bench) beside(existing int) []*stage.Volume {
+	nodes := b.stage.Nodes[:b.nodesOf(existing)]
+	var volumes []*stage.Volume
+	for _, v := range b.many {
+		if len(volumes) < existing && slices.Contains(nodes, v.Node) {
+			volumes = append(volumes, v)
+		}
+	}
+	return volumes
 }
 
 // rawCount is how many objects of each kind are written for the raw rates.
@@ -250,7 +274,7 @@ func (b *bench) uninstall(ctx context.Context) error {
 // awaitPolicies returns once the admission policies are in force or not, of which nothing tells.
 func (b *bench) awaitPolicies(ctx context.Context, inForce bool) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := b.stage.Volumes[0].Intent()
+		probe := b.many[0].Intent()
 		probe.Spec.DesiredState = volumesv1alpha1.DesiredPublished // one for Attached gets no finalizer
 		err := b.load.Create(ctx, probe, client.DryRunAll)
 		return len(probe.Finalizers) > 0 == inForce, err
@@ -265,15 +289,9 @@ func (b *bench) awaitPolicies(ctx context.Context, inForce bool) error {
 func (b *bench) stubs(ctx context.Context, a *arena) error {
 	attacher := &stub.Attacher{Finalizer: b.finalizer, Failed: b.fail}
 	agents := &stub.Agents{Failed: b.fail}
-	for _, user := range []struct {
-		name string
-		c    *client.Client
-	}{{attacherUser, &attacher.Client}, {agentUser, &agents.Client}} {
-		config, err := b.cluster.Administrator(user.name)
-		if err != nil {
-			return err
-		}
-		if *user.c, err = cluster.Client(config); err != nil {
+	for _, c := range []*client.Client{&attacher.Client, &agents.Client} {
+		var err error
+		if *c, err = cluster.Client(b.cluster.Instruments()); err != nil {
 			return err
 		}
 	}

@@ -15,13 +15,6 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// Users of the parts, as the API server names them.
-const (
-	attacherUser = "bench:attacher"
-	agentUser    = "bench:agents"
-	upstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
-)
-
 // managerAccount is the service account of system.ManagerUser.
 const managerAccount = "hawser-manager"
 
@@ -42,8 +35,8 @@ type contender struct {
 // all in the order in which they are measured.
 func (b *bench) all() []contender {
 	return []contender{
-		{"upstream", upstreamUser, false, true, podWish, b.upstream("upstream")},
-		{"upstream-lifted", upstreamUser, false, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
+		{"upstream", system.UpstreamUser, false, true, podWish, b.upstream("upstream")},
+		{"upstream-lifted", system.UpstreamUser, false, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
 		{"bare-intents", system.ManagerUser, true, false, intentWish, b.bare((*bare.Client).Intents)},
 		{"hawser-intents", system.ManagerUser, true, false, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
 		{"bare-pods", system.ManagerUser, true, false, podWish, b.bare((*bare.Client).Pods)},

@@ -23,7 +23,8 @@ func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func
 	if b.profile == 0 {
 		return func() {}
 	}
-	servers := map[string]string{"apiserver": b.admin.Host}
+	config := b.cluster.Instruments()
+	servers := map[string]string{"apiserver": config.Host}
 	if strings.HasPrefix(a.name, "hawser-") {
 		servers["manager"] = "http://" + pprofAddress
 	}
@@ -32,7 +33,7 @@ func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func
 		running.Go(func() {
 			path := filepath.Join(b.cluster.Dir(), strings.Join([]string{a.name, phase, name}, "-")+".pprof")
 			url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%.0f", strings.TrimSuffix(url, "/"), b.profile.Seconds())
-			if err := download(ctx, b.admin, url, path); err != nil {
+			if err := download(ctx, config, url, path); err != nil {
 				b.say("  no profile: %v", err)
 			}
 		})

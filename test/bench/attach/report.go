@@ -107,7 +107,6 @@ func (p Phase) String() string {
 
 // Count of requests of one sort.
 type Count struct {
-	User     string  `json:"user"`
 	Verb     string  `json:"verb"`
 	Resource string  `json:"resource"`
 	Failed   bool    `json:"failed,omitempty"`
@@ -155,10 +154,10 @@ func (r *Report) median(name string, of func(Turn) Phase) (Phase, []float64) {
 
 // count takes down who asked what for each volume.
 func (p *Phase) count(requests []request, user string, volumes int) {
-	p.Requests = counts(requests, []string{user, attacherUser, agentUser}, float64(volumes))
+	p.Requests = counts(requests, user, float64(volumes))
 	for _, c := range p.Requests {
 		switch {
-		case c.User != user || c.Verb == "watch":
+		case c.Verb == "watch":
 		case c.Resource == "events":
 			p.EventsPerVolume += c.Count
 		case c.isWrite():
@@ -171,12 +170,12 @@ func (p *Phase) count(requests []request, user string, volumes int) {
 
 func (c Count) isWrite() bool { return request{Verb: c.Verb}.IsWrite() }
 
-// counts requests of some users by sort, for each of divisor.
-func counts(requests []request, users []string, divisor float64) []Count {
+// counts requests of one user by sort, for each of divisor.
+func counts(requests []request, user string, divisor float64) []Count {
 	sorts := map[Count]int{}
 	for _, r := range requests {
-		if slices.Contains(users, r.User.Username) {
-			sorts[Count{User: r.User.Username, Verb: r.Verb, Resource: resource(r), Failed: r.ResponseStatus.Code >= 400}]++
+		if r.User.Username == user {
+			sorts[Count{Verb: r.Verb, Resource: resource(r), Failed: r.ResponseStatus.Code >= 400}]++
 		}
 	}
 	var all []Count
@@ -185,7 +184,7 @@ func counts(requests []request, users []string, divisor float64) []Count {
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(x, y Count) int {
-		return cmp.Or(cmp.Compare(x.User, y.User), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Resource+x.Verb, y.Resource+y.Verb))
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Resource+x.Verb, y.Resource+y.Verb))
 	})
 	return all
 }

@@ -79,7 +79,7 @@ func (r *Report) printProcesses(p printer) {
 	}
 }
 
-// printRequests lists who asked what for each volume.
+// printRequests lists what each asked for each volume.
 func (r *Report) printRequests(p printer) {
 	for _, turn := range r.Turns {
 		for _, way := range []struct {
@@ -92,7 +92,7 @@ func (r *Report) printRequests(p printer) {
 				if c.Failed {
 					failed = "  (refused)"
 				}
-				p.line("  %6.2f  %-20s %-7s %s%s", c.Count, c.User[strings.LastIndexByte(c.User, ':')+1:], c.Verb, c.Resource, failed)
+				p.line("  %6.2f  %-7s %s%s", c.Count, c.Verb, c.Resource, failed)
 			}
 		}
 	}

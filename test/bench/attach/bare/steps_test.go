@@ -57,7 +57,8 @@ func TestAClaimGetsItsFinalizerTheFirstTimeOnly(t *testing.T) {
 }
 
 func TestDetachingTakesThreeWritesNoneOfThemToTheIntent(t *testing.T) {
-	s := stage.New(nil, 1, 1)
+	s := stage.New(nil, 1)
+	s.Plan(1, 1)
 	s.Volumes[0].PersistentVolume = &corev1.PersistentVolume{}
 	s.Volumes[0].PersistentVolume.Spec.CSI = &corev1.CSIPersistentVolumeSource{}
 	var made []string

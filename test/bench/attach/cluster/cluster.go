@@ -10,7 +10,9 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,22 +34,30 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// auditPolicy keeps one line for each request, and one more for each watch when it began.
+// auditPolicy keeps one line for each request of those who are measured, and one more for each watch when it began. What the instruments
+// ask costs the API server no line.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: None
+  userGroups: [` + administrators + `]
 - level: Metadata
 `
 
 // Administrators are not held back by the API server's priority and fairness.
 const administrators = "system:masters"
 
+// instruments are one user, for the API server.
+const instruments = "bench:instruments"
+
 // Cluster is a running control plane.
 type Cluster struct {
-	dir    string
-	env    *envtest.Environment
-	admin  string
+	dir   string
+	env   *envtest.Environment
+	admin string
+	// token of the instruments.
+	token  string
 	system *system.System
 }
 
@@ -60,10 +70,14 @@ func Start(dir string) (*Cluster, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the cluster's folder: %w", err)
 	}
-	c := &Cluster{dir: dir, system: system.Open(system.Options{Dir: dir})}
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		return nil, fmt.Errorf("writing the audit policy: %w", err)
+	c := &Cluster{dir: dir, token: rand.Text(), system: system.Open(system.Options{Dir: dir})}
+	policy, err := c.write("audit-policy.yaml", []byte(auditPolicy))
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := c.write("tokens.csv", fmt.Appendf(nil, "%s,%s,%s,%s\n", c.token, instruments, instruments, administrators))
+	if err != nil {
+		return nil, err
 	}
 	c.env = &envtest.Environment{
 		CRDDirectoryPaths:        []string{filepath.Join(apiserver.Root(), "config", "crd", "bases")},
@@ -73,6 +87,7 @@ func Start(dir string) (*Cluster, error) {
 		ControlPlaneStartTimeout: time.Minute,
 	}
 	c.env.ControlPlane.GetAPIServer().Configure().
+		Append("token-auth-file", tokens).
 		Append("audit-policy-file", policy).
 		Append("audit-log-path", c.system.AuditLog()).
 		Append("audit-log-maxsize", "100000") // MiB: a rotated log would lose requests
@@ -101,21 +116,27 @@ func (c *Cluster) Dir() string { return c.dir }
 // Program is the path of one of the control plane's programs.
 func Program(name string) string { return filepath.Join(apiserver.Root(), ".cache", "bin", name) }
 
-// Administrator makes a user of that name who may do everything and who is not held back.
+// Instruments is a client's configuration for the parts of the benchmark, who may do everything and are not held back. Each has connections
+// of its own. They are to cost the API server no more than they have to, which for a certificate is to verify it with each request.
+func (c *Cluster) Instruments() *rest.Config {
+	config := rest.AnonymousClientConfig(c.env.Config)
+	config.BearerToken, config.QPS, config.Burst, config.DisableCompression = c.token, -1, -1, true
+	config.Dial = (&net.Dialer{}).DialContext
+	return config
+}
+
+// Administrator makes a user of that name who may do everything.
 func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	user, err := c.user(name, administrators)
 	if err != nil {
 		return nil, err
 	}
-	config := user.Config()
-	// What the instruments watch is not to cost the API server more than it has to.
-	config.DisableCompression = true
-	return config, nil
+	return user.Config(), nil
 }
 
 // ServiceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
 func (c *Cluster) ServiceAccount(ctx context.Context, name string) (*rest.Config, error) {
-	token, err := c.token(ctx, name)
+	token, err := c.serviceAccountToken(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -138,13 +159,13 @@ func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, file, name strin
 	if err != nil {
 		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
 	}
-	return c.write(file, kubeconfig)
+	return c.write(file+".kubeconfig", kubeconfig)
 }
 
 // tokenSeconds are longer than any run.
 const tokenSeconds = 24 * 3600
 
-func (c *Cluster) token(ctx context.Context, name string) (string, error) {
+func (c *Cluster) serviceAccountToken(ctx context.Context, name string) (string, error) {
 	clients, err := kubernetes.NewForConfig(c.env.Config)
 	if err != nil {
 		return "", fmt.Errorf("making a client: %w", err)
@@ -167,13 +188,14 @@ func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
 	}
-	return c.write(file, kubeconfig)
+	return c.write(file+".kubeconfig", kubeconfig)
 }
 
-func (c *Cluster) write(file string, kubeconfig []byte) (string, error) {
-	path := filepath.Join(c.dir, file+".kubeconfig")
-	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
-		return "", fmt.Errorf("writing the kubeconfig: %w", err)
+// write a file into the cluster's folder, and return its path.
+func (c *Cluster) write(file string, content []byte) (string, error) {
+	path := filepath.Join(c.dir, file)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", fmt.Errorf("writing %s: %w", file, err)
 	}
 	return path, nil
 }

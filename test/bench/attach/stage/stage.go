@@ -55,22 +55,29 @@ type Stage struct {
 	client client.Client
 }
 
-// New plans a stage: the volumes are spread over the nodes in turn.
-func New(c client.Client, volumes, nodes int) *Stage {
+// New plans a stage without volumes.
+func New(c client.Client, nodes int) *Stage {
 	s := &Stage{client: c}
 	for i := range nodes {
 		s.Nodes = append(s.Nodes, fmt.Sprintf("node-%03d", i))
 	}
+	return s
+}
+
+// Plan so many more volumes, spread in turn over the first nodes, and return them.
+func (s *Stage) Plan(volumes, nodes int) []*Volume {
+	var planned []*Volume
 	for i := range volumes {
-		name := fmt.Sprintf("volume-%05d", i)
+		name := fmt.Sprintf("volume-%05d", len(s.Volumes)+i)
 		node := s.Nodes[i%nodes]
-		s.Volumes = append(s.Volumes, &Volume{
+		planned = append(planned, &Volume{
 			Name: name, Node: node,
 			Unique:     volume.UniqueName(DriverName, handle(name)),
 			Attachment: volume.AttachmentName(DriverName, handle(name), node),
 		})
 	}
-	return s
+	s.Volumes = append(s.Volumes, planned...)
+	return planned
 }
 
 func handle(name string) string { return "handle-" + name }

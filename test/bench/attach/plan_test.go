@@ -1,0 +1,48 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attach
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/hawser-io/hawser/test/bench/attach/stage"
+)
+
+func TestANodeHasAsManyVolumesAtEveryPointOfTheCurve(t *testing.T) {
+	b := &bench{Options: Options{volumes: 60, nodes: 6, repetitions: 4}, curve: []int{30, 20}}
+	b.plan()
+	byNode := func(volumes []*stage.Volume) map[string]int {
+		all := map[string]int{}
+		for _, v := range volumes {
+			all[v.Node]++
+		}
+		return all
+	}
+	for existing, want := range map[int]map[string]int{
+		20: {"node-000": 10, "node-001": 10},
+		30: {"node-000": 10, "node-001": 10, "node-002": 10},
+	} {
+		if got := byNode(b.beside(existing)); !maps.Equal(got, want) {
+			t.Errorf("beside %d: %v", existing, got)
+		}
+	}
+	// One of the single ones is for warming up.
+	if got := byNode(b.single); !maps.Equal(got, map[string]int{"node-000": 3, "node-001": 2}) {
+		t.Errorf("one at a time: %v", got)
+	}
+	if len(b.stage.Volumes) != 65 {
+		t.Errorf("%d volumes", len(b.stage.Volumes))
+	}
+}
+
+func TestFewerVolumesThanNodesAreBesideAtLeastOneNode(t *testing.T) {
+	b := &bench{Options: Options{volumes: 20, nodes: 10, repetitions: 1}, curve: []int{1}}
+	b.plan()
+	if got := b.beside(1); len(got) != 1 || b.single[0].Node != got[0].Node {
+		t.Errorf("beside 1: %v, one at a time on %s", got, b.single[0].Node)
+	}
+}
