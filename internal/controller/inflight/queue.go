@@ -7,6 +7,7 @@ package inflight
 
 import (
 	"context"
+	"sync"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -55,16 +56,13 @@ func (q *Queue) Get() (reconcile.Request, bool) {
 // Reconciler reconciles as r does, in slots.
 func (q *Queue) Reconciler(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-		begun := false
+		begun := sync.OnceFunc(func() { <-q.begin })
+		defer begun() // it may never get a slot
 		err = q.slots.Do(ctx, func(ctx context.Context) (err error) {
-			begun = true
-			<-q.begin
+			begun()
 			result, err = r.Reconcile(ctx, req)
 			return err
 		})
-		if !begun {
-			<-q.begin
-		}
 		return result, err
 	})
 }
