@@ -21,8 +21,8 @@ import (
 	"github.com/hawser-io/hawser/internal/version"
 )
 
-// ballast is counted by the garbage collector, and never touched, so it takes no memory. With little else on the heap there would be many
-// collections while volumes come and go.
+// ballast in bytes is counted by the garbage collector, but never touched, so it takes no memory itself. With little else on the heap there would
+// be many collections while volumes come and go; with it, as much more garbage may lie about between two of them.
 const ballast = 32 << 20
 
 func main() {

@@ -205,11 +205,8 @@ func (b *bench) set(ctx context.Context) error {
 func (b *bench) plan() {
 	b.stage = stage.New(b.load, b.nodes)
 	b.many = b.stage.Plan(b.volumes, b.nodes)
-	nodes := b.nodes
-	for _, existing := range b.curve {
-		nodes = min(nodes, b.nodesOf(existing))
-	}
-	b.single = b.stage.Plan(b.repetitions+1, nodes)
+	least := slices.Min(append([]int{b.volumes}, b.curve...))
+	b.single = b.stage.Plan(b.repetitions+1, b.nodesOf(least))
 }
 
 // nodesOf is how many nodes have so many volumes, if each of them has its part of all.

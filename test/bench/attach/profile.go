@@ -23,16 +23,15 @@ func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func
 	if b.profile == 0 {
 		return func() {}
 	}
-	config := b.cluster.Instruments()
-	servers := map[string]string{"apiserver": config.Host}
+	servers := map[string]*rest.Config{"apiserver": b.cluster.Instruments()}
 	if strings.HasPrefix(a.name, "hawser-") {
-		servers["manager"] = "http://" + pprofAddress
+		servers["manager"] = &rest.Config{Host: "http://" + pprofAddress} // which the instruments' token is not for
 	}
 	var running sync.WaitGroup
-	for name, url := range servers {
+	for name, config := range servers {
 		running.Go(func() {
 			path := filepath.Join(b.cluster.Dir(), strings.Join([]string{a.name, phase, name}, "-")+".pprof")
-			url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%.0f", strings.TrimSuffix(url, "/"), b.profile.Seconds())
+			url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%.0f", strings.TrimSuffix(config.Host, "/"), b.profile.Seconds())
 			if err := download(ctx, config, url, path); err != nil {
 				b.say("  no profile: %v", err)
 			}

@@ -152,7 +152,7 @@ func (r *Report) median(name string, of func(Turn) Phase) (Phase, []float64) {
 	return phases[(len(phases)-1)/2], rates
 }
 
-// count takes down who asked what for each volume.
+// count takes down what the contender, who is user, asked for each volume.
 func (p *Phase) count(requests []request, user string, volumes int) {
 	p.Requests = counts(requests, user, float64(volumes))
 	for _, c := range p.Requests {
