@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/hawser-io/hawser/test/bench/attach"
+	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/node"
 )
 
@@ -37,7 +38,8 @@ func status() int {
 
 func run(ctx context.Context) error {
 	mass, single := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "what is measured: attach or node")
+	part := flag.String("part", "attach", "what is measured: attach or node; bare-intents and bare-pods are how part attach runs its bare clients")
+	stage := flag.String("stage", "", "bare-intents, bare-pods: file that says which volumes there are")
 	dir := flag.String("dir", "/tmp/hawser-bench", "folder of the cluster; must not exist")
 	mass.AddFlags(flag.CommandLine)
 	single.AddFlags(flag.CommandLine)
@@ -49,6 +51,18 @@ func run(ctx context.Context) error {
 		return attach.Run(ctx, mass)
 	case "node":
 		return node.Run(ctx, single)
+	case "bare-intents":
+		return serve(ctx, *stage, (*bare.Client).Intents)
+	case "bare-pods":
+		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
 	return fmt.Errorf("there is no part %q, but attach and node", *part)
+}
+
+func serve(ctx context.Context, stage string, how bare.Serve) error {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return bare.Run(ctx, config, stage, how)
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -159,9 +160,7 @@ type Declarations struct {
 
 // Register adds the controller to the manager. Where nothing is declared it does nothing.
 func (d *Declarations) Register(mgr manager.Manager) error {
-	declares := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return len(handshake.NodeOf(o.(*volumesv1alpha1.NodeVolumeState), "").Declared) > 0
-	})
+	declares := predicate.NewPredicateFuncs(func(o client.Object) bool { return declaresAny(o.(*volumesv1alpha1.NodeVolumeState)) })
 	gone := predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(event.UpdateEvent) bool { return false },
@@ -169,13 +168,23 @@ func (d *Declarations) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("declarations").
 		For(&volumesv1alpha1.NodeVolumeState{}, builder.WithPredicates(declares)).
-		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(nodeOfAttachment), builder.WithPredicates(gone)).
+		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(d.ofAttachment), builder.WithPredicates(gone)).
 		WithOptions(controller.Options{RateLimiter: backoff.Limiter()}).
 		Complete(d)
 }
 
-func nodeOfAttachment(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.(*storagev1.VolumeAttachment).Spec.NodeName}}}
+// ofAttachment wakes the node of an attachment that is gone, where anything is declared. What is declared later is an event of its own.
+func (d *Declarations) ofAttachment(ctx context.Context, o client.Object) []reconcile.Request {
+	key := client.ObjectKey{Name: o.(*storagev1.VolumeAttachment).Spec.NodeName}
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := d.Client.Get(ctx, key, nvs); err == nil && !declaresAny(nvs) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+func declaresAny(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	return len(handshake.NodeOf(nvs, "").Declared) > 0
 }
 
 // Reconcile one node.

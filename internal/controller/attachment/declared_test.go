@@ -111,6 +111,16 @@ func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T)
 	}
 }
 
+func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
+	c, _ := over(t, declaredState(), reported("b"))
+	d := &Declarations{Client: c.Client}
+	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
+		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", node)); len(got) != want {
+			t.Errorf("node %q: woken %v, want %d", node, got, want)
+		}
+	}
+}
+
 func TestADeclarationWakesItsVolume(t *testing.T) {
 	pv := intentNamed("i").Volume.DeepCopy()
 	c, _ := over(t, pv, attachmentWithUID("3", "a"))

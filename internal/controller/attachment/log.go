@@ -23,21 +23,21 @@ func logStep(ctx context.Context, f *Facts, s Step) {
 	if !log.Enabled() {
 		return
 	}
-	log = log.WithValues("volume", f.Volume, "node", s.Node.Name)
+	values := []any{"act", s.Act, "volume", f.Volume, "node", s.Node.Name}
 	intents := s.Intents
 	if len(intents) == 0 {
 		intents = append(append(intents, s.Node.Wanted...), s.Node.Leaving...)
 	}
 	if names := namesOf(intents); len(names) > 0 {
-		log = log.WithValues("intents", names)
+		values = append(values, "intents", names)
 	}
 	if s.Attachment != nil {
-		log = log.WithValues("attachment", s.Attachment.Name)
+		values = append(values, "attachment", s.Attachment.Name)
 	}
 	if s.Evidence && s.Node.Evidence != nil {
-		log = log.WithValues("evidence", s.Node.Evidence.Type)
+		values = append(values, "evidence", s.Node.Evidence.Type)
 	}
-	log.Info("acting", "act", s.Act)
+	log.Info("acting", values...)
 }
 
 func namesOf(intents []*Intent) []string {

@@ -23,11 +23,11 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 		step Step
 		want string
 	}{
-		{"an attach", Step{Act: Attach, Node: n}, `"level"=0 "msg"="acting" "volume"="v" "node"="a" "intents"=["default/i" "default/j"] "act"="Attach"`},
+		{"an attach", Step{Act: Attach, Node: n}, `"level"=0 "msg"="acting" "act"="Attach" "volume"="v" "node"="a" "intents"=["default/i" "default/j"]`},
 		{"a forced detach", Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true},
-			`"level"=0 "msg"="acting" "volume"="v" "node"="a" "intents"=["default/i" "default/j"] "attachment"="va-1" "evidence"="NodeGone" "act"="MarkDetaching"`},
-		{"a release", Step{Act: Release, Node: n, Intents: n.Wanted[1:]}, `"level"=1 "msg"="acting" "volume"="v" "node"="a" "intents"=["default/j"] "act"="Release"`},
-		{"a look", Step{Act: Look, Node: on("b")}, `"level"=1 "msg"="acting" "volume"="v" "node"="b" "act"="Look"`},
+			`"level"=0 "msg"="acting" "act"="MarkDetaching" "volume"="v" "node"="a" "intents"=["default/i" "default/j"] "attachment"="va-1" "evidence"="NodeGone"`},
+		{"a release", Step{Act: Release, Node: n, Intents: n.Wanted[1:]}, `"level"=1 "msg"="acting" "act"="Release" "volume"="v" "node"="a" "intents"=["default/j"]`},
+		{"a look", Step{Act: Look, Node: on("b")}, `"level"=1 "msg"="acting" "act"="Look" "volume"="v" "node"="b"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var lines []string

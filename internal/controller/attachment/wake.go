@@ -206,22 +206,25 @@ func (c *Controller) driverChanged(ctx context.Context, before, after client.Obj
 }
 
 func (c *Controller) podChanged(ctx context.Context, before, after client.Object, q queue) {
-	pod := either[*corev1.Pod](before, after)
-	if before != nil && after != nil {
-		old := before.(*corev1.Pod)
-		switch {
-		case old.UID != pod.UID:
-			c.addPodVolumes(ctx, old, q)
-		case index.UsesVolumes(old) == index.UsesVolumes(pod):
-			return
+	was, _ := before.(*corev1.Pod)
+	is, _ := after.(*corev1.Pod)
+	if was != nil && is != nil && was.UID == is.UID && index.UsesVolumes(was) == index.UsesVolumes(is) {
+		return
+	}
+	for _, pod := range []*corev1.Pod{was, is} {
+		if pod != nil {
+			c.addPodVolumes(ctx, pod, q)
 		}
 	}
-	c.addPodVolumes(ctx, pod, q)
 }
 
+// addPodVolumes adds the volumes that the pod has in itself, and those of its claims while it uses them.
 func (c *Controller) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
 	for _, pv := range volume.InlineOf(pod) {
 		c.add(q, pod.Spec.NodeName, volume.UniqueNameOf(pv))
+	}
+	if !index.UsesVolumes(pod) {
+		return
 	}
 	for _, name := range index.PodClaims(pod) {
 		claim := &corev1.PersistentVolumeClaim{}

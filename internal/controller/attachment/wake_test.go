@@ -68,6 +68,39 @@ func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 	}
 }
 
+func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *testing.T) {
+	pv := intentNamed("i").Volume
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
+	}
+	runs := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "1"},
+		Spec: corev1.PodSpec{NodeName: "a", Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}},
+	}
+	ended := runs.DeepCopy()
+	ended.Status.Phase = corev1.PodSucceeded
+	c, _ := over(t, pv, claim)
+	for _, change := range []struct {
+		name          string
+		before, after client.Object
+		wakes         bool
+	}{
+		{"it begins", nil, runs, true},
+		{"it ends", runs, ended, true},
+		{"it is deleted while it runs", runs, nil, true},
+		{"what is left of it is deleted", ended, nil, false},
+		{"it ended before it was seen", nil, ended, false},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			if got := woken(t, c.podChanged, change.before, change.after); len(got) > 0 != change.wakes {
+				t.Errorf("woken: %v", got)
+			}
+		})
+	}
+}
+
 func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
 	pv := intentNamed("i").Volume
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{

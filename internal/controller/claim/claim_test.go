@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -78,6 +80,53 @@ func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 			c.is(is)
 			if got := Changed.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.want {
 				t.Errorf("let through: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
+	const agent, kubelet = volumesv1alpha1.PublisherAgent, volumesv1alpha1.PublisherKubelet
+	now := metav1.Now()
+	guarded := func(c *corev1.PersistentVolumeClaim) {
+		c.Finalizers = append(c.Finalizers, volumesv1alpha1.ClaimFinalizer)
+	}
+	leaves := func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &now }
+	grows := func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}}
+	}
+	for _, c := range []struct {
+		name      string
+		publisher volumesv1alpha1.Publisher
+		claim     []func(*corev1.PersistentVolumeClaim)
+		want      bool
+	}{
+		{"one that is not protected", agent, nil, true},
+		{"one that is", agent, []func(*corev1.PersistentVolumeClaim){guarded}, false},
+		{"one that is and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){guarded, leaves}, true},
+		{"one that is and waits for a node to grow it", agent, []func(*corev1.PersistentVolumeClaim){guarded, grows}, true},
+		{"one whose volume the kubelet publishes", kubelet, nil, false},
+		{"one whose volume the kubelet publishes and that waits for a node to grow it", kubelet, []func(*corev1.PersistentVolumeClaim){grows}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", Finalizers: []string{"other"}}}
+			for _, is := range c.claim {
+				is(claim)
+			}
+			scheme := runtime.NewScheme()
+			if err := corev1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "i"}}
+			intent.Spec.Publisher = c.publisher
+			intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "c"}
+			controller := &Controller{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(claim).Build()}
+			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.want {
+				t.Errorf("woken: %v", got)
+			}
+			intent.Spec.Volume.PersistentVolumeClaim.ClaimName = "none"
+			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 {
+				t.Errorf("woken without a claim: %v", got)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,14 +26,33 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func ofIntent(_ context.Context, o client.Object) []reconcile.Request {
+// ofIntent wakes the intent's claim where its use may matter. What else happens to a claim is an event of its own.
+func (c *Controller) ofIntent(ctx context.Context, o client.Object) []reconcile.Request {
 	intent := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+	requests := claimOf(intent)
+	if len(requests) == 0 {
+		return nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := c.Client.Get(ctx, requests[0].NamespacedName, claim); err == nil && settled(claim, intent) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return requests
+}
+
+func claimOf(intent *volumesv1alpha1.VolumeAttachmentIntent) []reconcile.Request {
 	if intent.Spec.Volume.PersistentVolumeClaim == nil {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{
 		Namespace: intent.Namespace, Name: intent.Spec.Volume.PersistentVolumeClaim.ClaimName,
 	}}}
+}
+
+// settled: there is nothing to do for the claim, whether the intent uses it or not. One that the kubelet publishes does not count.
+func settled(claim *corev1.PersistentVolumeClaim, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	guarded := claim.DeletionTimestamp.IsZero() && controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+	return !waitsForNode(claim) && (guarded || intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet)
 }
 
 // Changed lets every change of a claim through but that it was protected here, which is nothing to look at again for.
@@ -76,7 +96,7 @@ func expandedHandler(reader client.Reader) handler.EventHandler {
 				continue
 			}
 			for j := range intents.Items {
-				for _, r := range ofIntent(ctx, &intents.Items[j]) {
+				for _, r := range claimOf(&intents.Items[j]) {
 					q.Add(r)
 				}
 			}

@@ -66,7 +66,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
-		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(ofAttachment), builder.WithPredicates(comingAndGoing)).
+		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(comingAndGoing)).
 		Watches(&coordinationv1.Lease{}, c.Tracker.Handler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
@@ -86,8 +86,14 @@ func (c *Controller) registered(_ context.Context, e event.CreateEvent, _ workqu
 	c.absences.registered(e.Object.GetName())
 }
 
-func ofAttachment(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.(*storagev1.VolumeAttachment).Spec.NodeName}}}
+// ofAttachment wakes the node of an attachment where there is no such Node, for only then does it matter what is left on it, or where its
+// agent is overdue. That a Node goes, and that an agent is overdue, wakes it by itself.
+func (c *Controller) ofAttachment(ctx context.Context, o client.Object) []reconcile.Request {
+	name := o.(*storagev1.VolumeAttachment).Spec.NodeName
+	if there, err := c.nodeExists(ctx, name); err == nil && there && c.Tracker.Silence(name) < 0 {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 }
 
 // Reconcile one node.

@@ -18,12 +18,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -110,6 +113,37 @@ func pass(t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Req
 		told = append(told, <-r.Events)
 	}
 	return told, result.RequeueAfter
+}
+
+func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
+	w := newWorld()
+	intent := w.stands("uid-1")
+	for _, test := range []struct {
+		name    string
+		pods    []client.Object
+		enabled bool
+		wakes   int
+	}{
+		{"the pod is there", []client.Object{w.pod}, true, 1},
+		{"the pod is gone", nil, true, 0},
+		{"pods are not looked at", nil, false, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cache, _ := holding(t, test.pods...)
+			c, _, _ := between(cache, cache)
+			c.Enabled = test.enabled
+			c.over.Store(w.request().NamespacedName, types.UID("uid-1"))
+			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			defer q.ShutDown()
+			c.intentHandler().Delete(t.Context(), event.DeleteEvent{Object: intent}, q)
+			if q.Len() != test.wakes {
+				t.Errorf("%d woken", q.Len())
+			}
+			if _, left := c.over.Load(w.request().NamespacedName); left != (test.wakes > 0) {
+				t.Errorf("that the pod is over is still remembered: %t", left)
+			}
+		})
+	}
 }
 
 func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -54,25 +55,31 @@ func add(o client.Object, q queue) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// intentHandler wakes the pod of an intent that is gone, and of one that came although the pod is not there.
+// intentHandler wakes the pod of an intent that is gone, unless the pod is too, and of one that came although the pod is not there.
 func (c *Controller) intentHandler() handler.EventHandler {
-	wake := func(ctx context.Context, o client.Object, unlessPod bool, q queue) {
+	wake := func(ctx context.Context, o client.Object, gone bool, q queue) {
 		name, uid, ok := index.PodOf(o.(*volumesv1alpha1.VolumeAttachmentIntent))
 		if !ok {
 			return
 		}
 		pod := &corev1.Pod{}
 		pod.Namespace, pod.Name = o.GetNamespace(), name
-		if unlessPod && c.Enabled && c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod) == nil && pod.UID == uid {
+		err := c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		switch {
+		case !c.Enabled:
+		case gone && apierrors.IsNotFound(err):
+			c.over.CompareAndDelete(client.ObjectKeyFromObject(pod), uid)
+			return
+		case !gone && err == nil && pod.UID == uid:
 			return
 		}
 		add(pod, q)
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, true, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, false, q) },
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			c.leaving.Delete(e.Object.GetUID())
-			wake(ctx, e.Object, false, q)
+			wake(ctx, e.Object, true, q)
 		},
 	}
 }

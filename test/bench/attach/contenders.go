@@ -7,10 +7,11 @@ package attach
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
-	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/attach/cluster"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -37,9 +38,9 @@ func (b *bench) all() []contender {
 	return []contender{
 		{"upstream", system.UpstreamUser, false, true, podWish, b.upstream("upstream")},
 		{"upstream-lifted", system.UpstreamUser, false, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
-		{"bare-intents", system.ManagerUser, true, false, intentWish, b.bare((*bare.Client).Intents)},
+		{"bare-intents", system.ManagerUser, true, false, intentWish, b.bare("bare-intents")},
 		{"hawser-intents", system.ManagerUser, true, false, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
-		{"bare-pods", system.ManagerUser, true, false, podWish, b.bare((*bare.Client).Pods)},
+		{"bare-pods", system.ManagerUser, true, false, podWish, b.bare("bare-pods")},
 		{"hawser-pods", system.ManagerUser, true, false, podWish, b.hawser("hawser-pods", "--attach-mode=Replace")},
 	}
 }
@@ -83,20 +84,25 @@ func (b *bench) hawser(log string, args ...string) func(context.Context, *arena)
 	}
 }
 
-// bare is the bare client, as Hawser's manager but in this process.
-func (b *bench) bare(serve func(*bare.Client, context.Context, feeder) error) func(context.Context, *arena) (int, func(), error) {
-	return func(ctx context.Context, a *arena) (int, func(), error) {
-		config, err := b.cluster.ServiceAccount(ctx, managerAccount)
+// bare client, which is this program once more.
+func (b *bench) bare(part string) func(context.Context, *arena) (int, func(), error) {
+	return func(ctx context.Context, _ *arena) (int, func(), error) {
+		kubeconfig, err := b.cluster.ServiceAccountKubeconfig(ctx, "manager", managerAccount)
 		if err != nil {
 			return 0, nil, err
 		}
-		api, err := cluster.Client(config)
+		file := filepath.Join(b.cluster.Dir(), "stage.json")
+		if err := b.stage.Write(file); err != nil {
+			return 0, nil, err
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return 0, nil, fmt.Errorf("finding this program: %w", err)
+		}
+		p, err := b.start(ctx, part, program, "--part="+part, "--kubeconfig="+kubeconfig, "--stage="+file)
 		if err != nil {
 			return 0, nil, err
 		}
-		c := bare.New(api, b.stage, b.fail)
-		ctx, cancel := context.WithCancel(ctx)
-		leave := func() { cancel(); c.Wait() }
-		return os.Getpid(), leave, serve(c, ctx, a.feed)
+		return p.PID, p.Stop, nil
 	}
 }

@@ -61,7 +61,7 @@ type Turn struct {
 	DetachRates []float64 `json:"detachRates"`
 	// Idle requests, a minute, with everything attached.
 	Idle []Count `json:"idlePerMinute"`
-	// Memory of the contender's process in the first round; none for a bare client.
+	// Memory of the contender's process in the first round.
 	Memory process.Memory `json:"memory"`
 	// Swept are the attachments that were left at the end of all rounds.
 	Swept int `json:"swept"`

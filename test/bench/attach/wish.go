@@ -19,9 +19,6 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// feeder is what listens are registered with.
-type feeder = *feed.Feed
-
 // wish is how a volume is wanted on a node, and how it shows that it is there or gone.
 type wish struct {
 	// object that wishes.

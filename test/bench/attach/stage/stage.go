@@ -9,7 +9,9 @@ package stage
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +80,31 @@ func (s *Stage) Plan(volumes, nodes int) []*Volume {
 	}
 	s.Volumes = append(s.Volumes, planned...)
 	return planned
+}
+
+// Write the names and objects that were made to a file.
+func (s *Stage) Write(file string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encoding the stage: %w", err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return fmt.Errorf("writing the stage: %w", err)
+	}
+	return nil
+}
+
+// Read what was written to a file, to look at only.
+func Read(file string) (*Stage, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the stage: %w", err)
+	}
+	s := &Stage{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("decoding the stage: %w", err)
+	}
+	return s, nil
 }
 
 func handle(name string) string { return "handle-" + name }
