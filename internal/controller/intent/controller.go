@@ -21,10 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -47,10 +45,7 @@ type Controller struct {
 func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("intent").
-		For(&volumesv1alpha1.VolumeAttachmentIntent{}, builder.WithPredicates(predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
-			c.Reporter.Forget(client.ObjectKeyFromObject(e.Object)) // which is all there would be to do
-			return false
-		}})).
+		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claim.Changed)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.ofPod), builder.WithPredicates(podChanged)).
