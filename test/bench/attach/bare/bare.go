@@ -200,9 +200,6 @@ func (c *Client) once(ctx context.Context, v *volume, last *types.UID, uid types
 	})
 }
 
-// Wait until nothing is on its way.
-func (c *Client) Wait() { c.running.Wait() }
-
 // request sends one that is a volume's own. What goes out for several holds the slot of its lane.
 func (c *Client) request(ctx context.Context, send func() error) error {
 	return c.slots.Do(ctx, func(context.Context) error { return send() })

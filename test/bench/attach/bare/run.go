@@ -46,7 +46,7 @@ func Run(ctx context.Context, config *rest.Config, stageFile string, serve Serve
 		return err
 	}
 	<-serving.Done()
-	c.Wait()
+	c.running.Wait()
 	if ctx.Err() != nil {
 		return nil // it was told to end
 	}

@@ -134,8 +134,8 @@ func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	return user.Config(), nil
 }
 
-// ServiceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
-func (c *Cluster) ServiceAccount(ctx context.Context, name string) (*rest.Config, error) {
+// serviceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
+func (c *Cluster) serviceAccount(ctx context.Context, name string) (*rest.Config, error) {
 	token, err := c.serviceAccountToken(ctx, name)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (c *Cluster) ServiceAccount(ctx context.Context, name string) (*rest.Config
 
 // ServiceAccountKubeconfig writes one, under the name of file, for such a service account.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, file, name string) (string, error) {
-	config, err := c.ServiceAccount(ctx, name)
+	config, err := c.serviceAccount(ctx, name)
 	if err != nil {
 		return "", err
 	}
