@@ -27,7 +27,7 @@ func apply(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1al
 	changed, original := 0, nvs.DeepCopy()
 	for _, r := range group {
 		if r.change != nil {
-			r.change(nvs)
+			r.alter(nvs)
 			changed++
 		}
 	}
@@ -56,7 +56,7 @@ func applySingly(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volum
 	for _, r := range group {
 		if r.change != nil {
 			next := nvs.DeepCopy()
-			r.change(next)
+			r.alter(next)
 			if attached(next) > attached(nvs) && size(next) > SizeLimit {
 				finish([]*request{r}, nvs, ErrTooLarge)
 				continue

@@ -35,7 +35,7 @@ func (w *Writer) guess(ctx context.Context, node string, group []*request) []*re
 			looking = append(looking, r)
 			continue
 		}
-		r.change(nvs)
+		r.alter(nvs)
 		changing = append(changing, r)
 	}
 	if len(changing) == 0 || size(nvs) > SizeLimit {

@@ -70,6 +70,37 @@ type request struct {
 	done   chan struct{}
 	nvs    *volumesv1alpha1.NodeVolumeState
 	err    error
+
+	// running is held while what the caller gave runs, which may look at what the caller has. It does not run any more once the caller has left.
+	running sync.Mutex
+	left    bool
+}
+
+// decide runs the mutation.
+func (r *request) decide(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (err error) {
+	r.running.Lock()
+	defer r.running.Unlock()
+	if r.left {
+		return r.ctx.Err()
+	}
+	r.change, err = r.mutate(ctx, nvs)
+	return err
+}
+
+// alter makes the change that was decided on.
+func (r *request) alter(nvs *volumesv1alpha1.NodeVolumeState) {
+	r.running.Lock()
+	defer r.running.Unlock()
+	if !r.left {
+		r.change(nvs)
+	}
+}
+
+// leave without waiting for the commit.
+func (r *request) leave() {
+	r.running.Lock()
+	defer r.running.Unlock()
+	r.left = true
 }
 
 // Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where nothing was to be
@@ -86,6 +117,7 @@ func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVo
 func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alpha1.NodeVolumeState, error) {
 	w.batches.Add(node, r, w.commitInTime)
 	if err := inflight.Await(ctx, r.done); err != nil {
+		r.leave()
 		return nil, err
 	}
 	return r.nvs, r.err
@@ -168,10 +200,7 @@ func (w *Writer) mutate(nvs *volumesv1alpha1.NodeVolumeState, group []*request) 
 			continue
 		}
 		wg.Go(func() {
-			r.err = w.reads.Do(r.ctx, func(ctx context.Context) (err error) {
-				r.change, err = r.mutate(ctx, nvs)
-				return err
-			})
+			r.err = w.reads.Do(r.ctx, func(ctx context.Context) error { return r.decide(ctx, nvs) })
 		})
 	}
 	wg.Wait()

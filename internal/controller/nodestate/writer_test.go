@@ -330,3 +330,44 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 		t.Errorf("missing %t, %v", missing, err)
 	}
 }
+
+// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it looks at what the caller has, who goes on with that. The race detector is the judge.
+func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
+	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {
+		t.Run(when, func(t *testing.T) {
+			for range 50 {
+				leaveWhile(t, when)
+			}
+		})
+	}
+}
+
+func leaveWhile(t *testing.T, when string) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	writes := 0
+	w, _ := writer(t, func(client.Client) error {
+		if writes++; writes == 1 {
+			return apierrors.NewConflict(schema.GroupResource{}, node, nil)
+		}
+		return nil
+	})
+	if when == "before it is asked" {
+		leave()
+	}
+	asked, seen := 0, 0
+	_, err := w.Apply(ctx, node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		if asked++; asked == 1 == (when == "when it is asked") {
+			leave()
+		}
+		return func(*volumesv1alpha1.NodeVolumeState) { seen++ }, nil
+	})
+	if seen++; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	// That commit is over when the next one is.
+	if _, err := w.Look(t.Context(), node); err != nil {
+		t.Error(err)
+	}
+}
