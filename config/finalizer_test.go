@@ -47,8 +47,10 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
 	expectAllowed(t, in.admin.Create(t.Context(), forKubelet))
 	expectFinalizers(t, forKubelet)
+	forKubelet = newIntent("for-kubelet-with-policy", "node-a")
+	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
 	forKubelet.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Minute}}
-	expectAllowed(t, in.admin.Update(t.Context(), forKubelet))
+	expectAllowed(t, in.admin.Create(t.Context(), forKubelet))
 	expectFinalizers(t, forKubelet, volumesv1alpha1.ReleaseFinalizer)
 
 	in.testFinalizerOfAttached(t)
@@ -64,7 +66,8 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	expectGone(t, in, intent)
 }
 
-// testFinalizerOfAttached: an intent gets it with the update that asks for more than Attached, and keeps it when less is asked for.
+// testFinalizerOfAttached: an intent that comes to ask for more than Attached gets it from the manager alone, which sees to its claim
+// first, and keeps it when less is asked for.
 func (in installation) testFinalizerOfAttached(t *testing.T) {
 	intent := newIntent("only-attached", "node-a")
 	intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
@@ -80,6 +83,9 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 		expectAllowed(t, in.admin.Create(t.Context(), raised))
 		expectFinalizers(t, raised)
 		raised.Spec.DesiredState = desired
+		expectAllowed(t, in.admin.Update(t.Context(), raised))
+		expectFinalizers(t, raised)
+		raised.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 		expectAllowed(t, in.admin.Update(t.Context(), raised))
 		expectFinalizers(t, raised, volumesv1alpha1.ReleaseFinalizer)
 
@@ -102,7 +108,7 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 	expectFinalizers(t, intent)
 	intent.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Minute}}
 	expectAllowed(t, in.admin.Update(t.Context(), intent))
-	expectFinalizers(t, intent, volumesv1alpha1.ReleaseFinalizer)
+	expectFinalizers(t, intent)
 
 	unbound := newIntent("gone-at-once", "node-a")
 	unbound.Spec.DesiredState = volumesv1alpha1.DesiredAttached

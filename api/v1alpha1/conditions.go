@@ -11,8 +11,8 @@ const (
 	// publishes the volume for it or it has a detachPolicy, and a NodeVolumeState until it lists no attachment any more.
 	ReleaseFinalizer = "volumes.hawser.io/release"
 
-	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has ever used: a claim that is
-	// deleted waits until no such intent uses it any more. Kubernetes' own pvc-protection counts pods only.
+	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has ever used for more than attaching: a claim
+	// that is deleted waits until no such intent uses it any more. Kubernetes' own pvc-protection counts pods only.
 	ClaimFinalizer = "volumes.hawser.io/claim-protection"
 
 	// ForcedAwayFinalizer keeps the name of a VolumeAttachment that was forced away taken, until the

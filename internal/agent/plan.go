@@ -11,10 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // facts are everything that is known of one volume at one moment. Plans are made from them alone.
@@ -369,18 +369,13 @@ func (f facts) wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 	}
 	var wanting []*volumesv1alpha1.VolumeAttachmentIntent
 	for _, i := range f.intents {
-		if i.DeletionTimestamp.IsZero() && finalized(i) && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+		if i.DeletionTimestamp.IsZero() && status.Finalized(i) && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 			level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.name &&
 			i.Status.VolumeName == f.entry.PersistentVolumeName {
 			wanting = append(wanting, i)
 		}
 	}
 	return wanting
-}
-
-// finalized: the intent does not go before it is released.
-func finalized(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return controllerutil.ContainsFinalizer(i, volumesv1alpha1.ReleaseFinalizer)
 }
 
 // joinChanges says whether the record does not yet say what the intents want.

@@ -22,6 +22,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // publish makes the staged volume usable at the intent's path.
@@ -85,7 +86,7 @@ func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
 	if g := (handshake.Protocol{}).MayPublish(node, v.record.AttachmentUID, live); g != handshake.GuardNone {
 		return fmt.Errorf("publishing: refused by %s: %w", g, errAgain)
 	}
-	if !finalized(i) {
+	if !status.Finalized(i) {
 		return fmt.Errorf("publishing: the intent has lost its finalizer: %w", errAgain)
 	}
 	return nil

@@ -25,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 const byAgent, byKubelet = "the agent", "the kubelet"
@@ -166,7 +167,7 @@ func (h *host) wants(nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1al
 		return false
 	}
 	return slices.ContainsFunc(intents, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.DeletionTimestamp.IsZero() && finalized(&i) && i.Status.UniqueVolumeName == name &&
+		return i.DeletionTimestamp.IsZero() && status.Finalized(&i) && i.Status.UniqueVolumeName == name &&
 			i.Spec.Publisher != volumesv1alpha1.PublisherKubelet && i.Spec.DesiredState != volumesv1alpha1.DesiredAttached
 	})
 }

@@ -6,16 +6,19 @@ SPDX-License-Identifier: Apache-2.0
 package controller_test
 
 import (
-	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // TestWhatIsOnlyAttached runs every scenario in both modes, one manager at a time.
@@ -31,7 +34,9 @@ func TestWhatIsOnlyAttached(t *testing.T) {
 			{"if its intent went while no manager ran it is detached when one starts", aVolumeWhoseIntentWentWhileNoManagerRanIsDetached},
 			{"while it is in use on the node it stays attached when its intent is gone", aVolumeInUseStaysAttachedWhenItsIntentIsGone},
 			{"if it was published before its agent is waited for", anIntentThatWasLoweredIsWaitedFor},
-			{"if it is to be published its intent gets the finalizer", anIntentThatIsRaisedGetsItsFinalizer},
+			{"if it is to be published its claim is protected and its intent gets the finalizer", anIntentThatIsRaisedGetsItsFinalizer},
+			{"its claim may go, and it stays attached until its intent goes", aClaimOfWhatIsOnlyAttachedMayGo},
+			{"it is not mounted once its claim is being deleted, and that is told", anIntentThatIsRaisedTooLateIsNotPublished},
 		} {
 			t.Run(string(mode)+", "+s.name, func(t *testing.T) { s.scenario(t, w, o, name) })
 		}
@@ -54,17 +59,13 @@ func (w *world) attachOnly(t *testing.T, name, node string) *volumesv1alpha1.Vol
 	return intent
 }
 
-func finalized(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return slices.Contains(i.Finalizers, volumesv1alpha1.ReleaseFinalizer)
-}
-
 func anIntentIsGoneAtOnceAndItsVolumeDetached(t *testing.T, w *world, o managerOptions, name string) {
 	name += "-gone"
 	requests, stop := w.manage(t, o)
 	defer stop()
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
-	if finalized(intent) {
+	if status.Finalized(intent) {
 		t.Error("the manager set a finalizer that nobody needs")
 	}
 	requests.reset()
@@ -136,7 +137,7 @@ func anIntentThatWasLoweredIsWaitedFor(t *testing.T, w *world, o managerOptions,
 	w.delete(t, intent)
 	w.attached(t, w.intent(t, name+"-marker", name, name+"-marker"))
 	until(t, w, intent, "the intent stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return exists(i) && i.DeletionTimestamp != nil && finalized(i)
+		return exists(i) && i.DeletionTimestamp != nil && status.Finalized(i)
 	})
 	until(t, w, attachmentOf(name, name), "the attachment stays and is held", held)
 	a.set(func() { a.keeps = false })
@@ -151,9 +152,76 @@ func anIntentThatIsRaisedGetsItsFinalizer(t *testing.T, w *world, o managerOptio
 	defer stop()
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
+	claim := newClaim(name, volumeOptions{})
+	if until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) }); protected(claim) {
+		t.Error("the claim is protected for what is only attached")
+	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
-	until(t, w, intent, "the intent has its finalizer and is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return finalized(i) && isReady(i) && i.Status.ObservedGeneration == i.Generation
+	until(t, w, intent, "the intent has its finalizer", status.Finalized)
+	if until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) }); !protected(claim) {
+		t.Error("the intent got its finalizer before its claim was protected")
+	}
+	until(t, w, intent, "the intent is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return status.Finalized(i) && isReady(i) && i.Status.ObservedGeneration == i.Generation
 	})
 	w.letGo(t, intent, name)
+}
+
+// aClaimOfWhatIsOnlyAttachedMayGo: the VolumeAttachment guards the volume, as it does for pods that do not run yet.
+func aClaimOfWhatIsOnlyAttachedMayGo(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-claim"
+	requests, stop := w.manage(t, o)
+	defer stop()
+	w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	if n := requests.count("PATCH persistentvolumeclaims"); n > 0 {
+		t.Errorf("%d writes to the claim of what is only attached", n)
+	}
+	claim := newClaim(name, volumeOptions{})
+	w.delete(t, claim)
+	gone(t, w, claim)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound)
+	if !strings.Contains(message, "default/"+name) || !strings.Contains(message, "pv-"+name) {
+		t.Errorf("message: %s", message)
+	}
+	// What came later has gone through, so this one has been looked at.
+	w.life(t, name+"-marker", name)
+	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
+	until(t, w, attachmentOf(name, name), "it stays attached and held", held)
+	w.delete(t, intent)
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
+}
+
+// anIntentThatIsRaisedTooLateIsNotPublished: its claim cannot be made to wait any more.
+func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o managerOptions, name string) {
+	name += "-late"
+	_, stop := w.manage(t, o)
+	defer stop()
+	w.managedNode(t, name)
+	intent := w.attachOnly(t, name, name)
+	claim := newClaim(name, volumeOptions{})
+	until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) })
+	w.change(t, claim, func() { claim.Finalizers = append(claim.Finalizers, "example.com/other") })
+	w.delete(t, claim)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonClaimDeleting)
+	if !strings.Contains(message, "does not wait for this intent") {
+		t.Errorf("message: %s", message)
+	}
+	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
+	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
+	if !strings.Contains(message, "cannot be made to wait") || !strings.Contains(message, "pv-"+name) {
+		t.Errorf("message: %s", message)
+	}
+	w.life(t, name+"-marker", name)
+	if until(t, w, intent, "the intent is there", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) }); status.Finalized(intent) || status.AgentConditionsPresent(intent) {
+		t.Errorf("the intent of a claim that is being deleted is carried out: %s", dump(intent))
+	}
+	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
+	w.change(t, claim, func() { claim.Finalizers = nil })
+	gone(t, w, claim)
+	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound)
+	w.delete(t, intent)
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
 }

@@ -276,7 +276,7 @@ func (a *agent) use(nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alp
 	}
 	wanted := map[string]bool{}
 	for i := range intents {
-		if in := &intents[i]; in.DeletionTimestamp.IsZero() && finalized(in) && in.Status.UniqueVolumeName != "" && in.Spec.DesiredState != volumesv1alpha1.DesiredAttached {
+		if in := &intents[i]; in.DeletionTimestamp.IsZero() && status.Finalized(in) && in.Status.UniqueVolumeName != "" && in.Spec.DesiredState != volumesv1alpha1.DesiredAttached {
 			wanted[in.Status.UniqueVolumeName] = true
 		}
 	}
@@ -307,7 +307,7 @@ func (a *agent) speak(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 				continue
 			}
 			status.Set(in, volumesv1alpha1.ConditionPublished, metav1.ConditionFalse, volumesv1alpha1.ReasonReleased, "released")
-		case in.Spec.DesiredState == volumesv1alpha1.DesiredPublished && finalized(in):
+		case in.Spec.DesiredState == volumesv1alpha1.DesiredPublished && status.Finalized(in):
 			status.Set(in, volumesv1alpha1.ConditionStaged, metav1.ConditionTrue, volumesv1alpha1.ReasonStaged, "staged")
 			status.Set(in, volumesv1alpha1.ConditionPublished, metav1.ConditionTrue, volumesv1alpha1.ReasonPublished, "published")
 			status.SetReady(in)

@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 package status
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,6 +30,18 @@ func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, v
 // after its intent is gone.
 func NeedsFinalizer(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return CarriedOutByAgent(intent) || intent.Spec.DetachPolicy != nil
+}
+
+// HoldsClaim says whether the deletion of an intent's claim has to wait for it: an agent mounts the volume for it, may have to undo that,
+// or may come to, because with the release finalizer it needs nobody's leave any more. An intent for which nothing but an attachment is
+// made leaves its claim alone; what guards the volume is the VolumeAttachment.
+func HoldsClaim(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet && (NeedsFinalizer(intent) || Finalized(intent))
+}
+
+// Finalized says whether the intent carries the release finalizer: it does not go before it is released.
+func Finalized(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return slices.Contains(intent.Finalizers, volumesv1alpha1.ReleaseFinalizer)
 }
 
 // AwaitsRelease says whether an intent that carries the release finalizer and is deleted keeps it until its node has let go of the

@@ -91,7 +91,7 @@ func (c *Controller) gatherIntents(ctx context.Context, f *Facts, volumes []core
 func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1alpha1.VolumeAttachmentIntent) error {
 	if !object.DeletionTimestamp.IsZero() {
 		version, released := c.released.Load(object.UID)
-		if controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer) && !(released && version == object.ResourceVersion) {
+		if status.Finalized(object) && !(released && version == object.ResourceVersion) {
 			n := f.node(object.Spec.NodeName)
 			n.Leaving = append(n.Leaving, &Intent{Object: object})
 		}
@@ -106,8 +106,8 @@ func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1a
 	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
 	}
-	i.Protected = (!status.NeedsFinalizer(object) || controllerutil.ContainsFinalizer(object, volumesv1alpha1.ReleaseFinalizer)) &&
-		(object.Spec.Publisher == volumesv1alpha1.PublisherKubelet || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
+	i.Protected = (!status.NeedsFinalizer(object) || status.Finalized(object)) &&
+		(!status.HoldsClaim(object) || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
 	n := f.node(object.Spec.NodeName)
 	n.Wanted = append(n.Wanted, i)
 	return nil

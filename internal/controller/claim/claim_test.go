@@ -42,6 +42,10 @@ func TestUse(t *testing.T) {
 		{"a new intent for a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
 		{"an intent that is pinned to a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, false)}, inUse},
 		{"an intent that is pinned to an earlier claim of the name", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("other", agent, false)}, unused},
+		{"an intent that wants no more than Attached", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false))}, unused},
+		{"one that does and has been staged", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, false)))}, inUse},
+		{"one that does and is leaving, and has been staged", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, true)))}, leaving},
+		{"one that does and one that wants more", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false)), intent("this", agent, false)}, inUse},
 		{"an intent that the kubelet publishes", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", kubelet, false)}, unused},
 		{"an intent that is leaving", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true)}, leaving},
 		{"one that is leaving and one that stays", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true), intent("this", agent, false)}, inUse},
@@ -58,6 +62,39 @@ func TestUse(t *testing.T) {
 	}
 }
 
+// only makes an intent one that wants no more than Attached.
+func only(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttachmentIntent {
+	i.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	return i
+}
+
+func finalized(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeAttachmentIntent {
+	i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+	return i
+}
+
+func TestAnIntentThatComesToHoldItsClaimIsLookedAt(t *testing.T) {
+	attached := only(volumesv1alpha1.VolumeAttachmentIntent{})
+	raised := volumesv1alpha1.VolumeAttachmentIntent{}
+	raised.Spec.DesiredState = volumesv1alpha1.DesiredStaged
+	for _, c := range []struct {
+		name    string
+		was, is volumesv1alpha1.VolumeAttachmentIntent
+		want    bool
+	}{
+		{"raised", attached, raised, true},
+		{"raised further", raised, volumesv1alpha1.VolumeAttachmentIntent{}, false},
+		{"lowered, and still to be released", finalized(raised), finalized(attached), false},
+		{"given its finalizer", raised, finalized(raised), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := intentUse.Update(event.UpdateEvent{ObjectOld: &c.was, ObjectNew: &c.is}); got != c.want {
+				t.Errorf("let through: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
 func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "this", ResourceVersion: "1", Finalizers: []string{"kubernetes.io/pvc-protection"}}}
 	protected := before.DeepCopy()
@@ -67,19 +104,24 @@ func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 		was  *corev1.PersistentVolumeClaim
 		is   func(*corev1.PersistentVolumeClaim)
 		want bool
+		// comes: this is when it came to be protected, which intents may wait for.
+		comes bool
 	}{
-		{"protected", before, func(*corev1.PersistentVolumeClaim) {}, false},
-		{"protected and bound at once", before, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }, true},
-		{"protected and deleted at once", before, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, true},
-		{"protected, and free of another's protection", before, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[1:] }, true},
-		{"protected before", protected, func(*corev1.PersistentVolumeClaim) {}, true},
-		{"not protected any more", protected, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[:1] }, true},
+		{"protected", before, func(*corev1.PersistentVolumeClaim) {}, false, true},
+		{"protected and bound at once", before, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }, true, true},
+		{"protected and deleted at once", before, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, true, true},
+		{"protected, and free of another's protection", before, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[1:] }, true, true},
+		{"protected before", protected, func(*corev1.PersistentVolumeClaim) {}, true, false},
+		{"not protected any more", protected, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[:1] }, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			is := protected.DeepCopy()
 			c.is(is)
 			if got := Changed.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.want {
 				t.Errorf("let through: %t, want %t", got, c.want)
+			}
+			if got := Protected.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.comes {
+				t.Errorf("came to be protected: %t, want %t", got, c.comes)
 			}
 		})
 	}
@@ -100,13 +142,16 @@ func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 		publisher volumesv1alpha1.Publisher
 		claim     []func(*corev1.PersistentVolumeClaim)
 		want      bool
+		// only: the answer for an intent that wants no more than Attached.
+		only bool
 	}{
-		{"one that is not protected", agent, nil, true},
-		{"one that is", agent, []func(*corev1.PersistentVolumeClaim){guarded}, false},
-		{"one that is and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){guarded, leaves}, true},
-		{"one that is and waits for a node to grow it", agent, []func(*corev1.PersistentVolumeClaim){guarded, grows}, true},
-		{"one whose volume the kubelet publishes", kubelet, nil, false},
-		{"one whose volume the kubelet publishes and that waits for a node to grow it", kubelet, []func(*corev1.PersistentVolumeClaim){grows}, true},
+		{"one that is not protected", agent, nil, true, false},
+		{"one that is not and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){leaves}, true, true},
+		{"one that is", agent, []func(*corev1.PersistentVolumeClaim){guarded}, false, false},
+		{"one that is and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){guarded, leaves}, true, true},
+		{"one that is and waits for a node to grow it", agent, []func(*corev1.PersistentVolumeClaim){guarded, grows}, true, true},
+		{"one whose volume the kubelet publishes", kubelet, nil, false, false},
+		{"one whose volume the kubelet publishes and that waits for a node to grow it", kubelet, []func(*corev1.PersistentVolumeClaim){grows}, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", Finalizers: []string{"other"}}}
@@ -123,6 +168,10 @@ func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 			controller := &Controller{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(claim).Build()}
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.want {
 				t.Errorf("woken: %v", got)
+			}
+			intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.only {
+				t.Errorf("woken by one that is only attached: %v", got)
 			}
 			intent.Spec.Volume.PersistentVolumeClaim.ClaimName = "none"
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 {

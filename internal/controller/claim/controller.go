@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // Package claim looks after PersistentVolumeClaims that intents use: it protects them from being
-// removed under an agent, because Kubernetes' own protection counts pods only, and it tells their status what
+// removed under what an agent mounts, because Kubernetes' own protection counts pods only, and it tells their status what
 // the node's agent made of an expansion.
 package claim
 
@@ -27,6 +27,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;patch
@@ -100,12 +101,12 @@ const (
 	inUse
 )
 
-// used says whether intents that an agent carries out use this very claim. An intent counts until it is gone.
+// used says whether intents that hold their claim use this very one. An intent counts until it is gone.
 func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) use {
 	result := unused
 	for i := range intents {
 		intent := &intents[i]
-		if intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
+		if !status.HoldsClaim(intent) {
 			continue
 		}
 		pinned := intent.Status.ClaimUID

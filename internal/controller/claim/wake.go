@@ -24,6 +24,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // ofIntent wakes the intent's claim where its use may matter. What else happens to a claim is an event of its own.
@@ -51,8 +52,23 @@ func claimOf(intent *volumesv1alpha1.VolumeAttachmentIntent) []reconcile.Request
 
 // settled: there is nothing to do for the claim, whether the intent uses it or not. One that the kubelet publishes does not count.
 func settled(claim *corev1.PersistentVolumeClaim, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	guarded := claim.DeletionTimestamp.IsZero() && controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
-	return !waitsForNode(claim) && (guarded || intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet)
+	switch {
+	case waitsForNode(claim):
+		return false
+	case intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet:
+		return true
+	}
+	guarded := controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+	return claim.DeletionTimestamp.IsZero() && (guarded || !status.HoldsClaim(intent))
+}
+
+// Protected lets through that a claim came to be protected.
+var Protected = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !controllerutil.ContainsFinalizer(e.ObjectOld, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(e.ObjectNew, volumesv1alpha1.ClaimFinalizer)
+	},
 }
 
 // Changed lets every change of a claim through but that it was protected here, which is nothing to look at again for.
@@ -77,7 +93,8 @@ func onlyProtected(before, after *corev1.PersistentVolumeClaim) bool {
 var intentUse = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent), e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-		return before.Status.ClaimUID != after.Status.ClaimUID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+		return before.Status.ClaimUID != after.Status.ClaimUID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			status.HoldsClaim(before) != status.HoldsClaim(after)
 	},
 }
 

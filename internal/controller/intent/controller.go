@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 // intent that resolves leads to is the attachment controller's work; on the way to Attached this
 // controller writes nothing.
 //
-// Phases: finalizer, resolve, select the node of a claim that waits for it, report; and, for an
+// Phases: resolve, finalizer, select the node of a claim that waits for it, report; and, for an
 // intent that is deleted before it was pinned to a volume, abandon.
 package intent
 
@@ -47,6 +47,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Named("intent").
 		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claim.Changed)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofProtected), builder.WithPredicates(claim.Protected)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.ofPod), builder.WithPredicates(podChanged)).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
@@ -70,12 +71,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, c.reportLeaving(ctx, intent)
 	}
-	if done, err := c.ensureFinalizer(ctx, intent); done || err != nil {
-		return reconcile.Result{}, err
-	}
 	facts, err := resolve.Gather(ctx, c.Client, intent)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("gathering what intent %s names: %w", req, err)
+	}
+	if done, err := c.ensureFinalizer(ctx, intent, facts.Claim); done || err != nil {
+		return reconcile.Result{}, err
 	}
 	result := resolve.Intent(facts)
 	if err := c.selectNode(ctx, facts, result); err != nil {

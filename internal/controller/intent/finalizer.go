@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -19,10 +20,10 @@ import (
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
-// ensureFinalizer sets the release finalizer where the admission policy has not: nothing is staged or published for
-// an intent that could vanish without being released. It says whether it wrote.
-func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) (bool, error) {
-	if !status.NeedsFinalizer(cached) {
+// ensureFinalizer sets the release finalizer on an intent that came to need it after it was made, or that the admission policy has not
+// seen. It is the agent's leave to mount, so the claim is protected first. It says whether it wrote.
+func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	if !status.NeedsFinalizer(cached) || !claimSafe(cached, claim) {
 		return false, nil
 	}
 	intent := cached.DeepCopy()
@@ -30,6 +31,12 @@ func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha
 		return false, nil
 	}
 	return true, c.patch(ctx, cached, intent)
+}
+
+// claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for the same.
+func claimSafe(intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) bool {
+	return !status.HoldsClaim(intent) || intent.Status.ClaimUID == "" ||
+		claim != nil && claim.UID == intent.Status.ClaimUID && controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
 }
 
 // abandon lets go of an intent that was never pinned to a volume: no agent has acted on it, and

@@ -20,10 +20,27 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return c.intents(ctx, index.Claim, index.ClaimKey(claim.GetNamespace(), claim.GetName()))
+}
+
+// ofProtected wakes the intents of a claim that waited for its protection to get their finalizer.
+func (c *Controller) ofProtected(ctx context.Context, claim client.Object) []reconcile.Request {
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Claim: index.ClaimKey(claim.GetNamespace(), claim.GetName())}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "claim", client.ObjectKeyFromObject(claim))
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range intents.Items {
+		if intent := &intents.Items[i]; status.NeedsFinalizer(intent) && !status.Finalized(intent) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(intent)})
+		}
+	}
+	return requests
 }
 
 // ofVolume wakes the intents of the claim that the volume belongs to.

@@ -19,6 +19,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Facts are what one intent is resolved from. What does not exist is nil.
@@ -78,9 +79,12 @@ func Intent(f Facts) Result {
 		return r
 	}
 	if !f.Claim.DeletionTimestamp.IsZero() {
-		// It goes on being used: the claim's finalizer makes the deletion wait for this intent.
 		r.Reason = volumesv1alpha1.ReasonClaimDeleting
-		r.Message = fmt.Sprintf("claim %s is being deleted and waits until this intent is gone", claimName(f))
+		r.Message = fmt.Sprintf("claim %s is being deleted and does not wait for this intent", claimName(f))
+		if status.HoldsClaim(f.Intent) {
+			// It goes on being used: the claim's finalizer makes the deletion wait.
+			r.Message = fmt.Sprintf("claim %s is being deleted and waits until this intent is gone", claimName(f))
+		}
 	}
 	return r
 }
@@ -132,6 +136,8 @@ func checkNode(f Facts) *Result {
 // checkClaimIdentity: the claim exists, is the one that was pinned, and may be taken into use.
 func checkClaimIdentity(f Facts) *Result {
 	switch {
+	case f.Claim == nil && pinned(f):
+		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist any more; this intent stays with its volume %s", claimName(f), f.Intent.Status.VolumeName)
 	case f.Claim == nil:
 		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist", claimName(f))
 	case pinned(f) && f.Intent.Status.ClaimUID != f.Claim.UID:
@@ -140,8 +146,16 @@ func checkClaimIdentity(f Facts) *Result {
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
 	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
+	case !f.Claim.DeletionTimestamp.IsZero() && raisedTooLate(f):
+		return failed(volumesv1alpha1.ReasonClaimDeleting,
+			"claim %s is being deleted and cannot be made to wait for this intent any more; its volume %s stays attached and is not mounted", claimName(f), f.Intent.Status.VolumeName)
 	}
 	return nil
+}
+
+// raisedTooLate: the intent asks for more than Attached, which it did not before, and nothing kept the claim for it.
+func raisedTooLate(f Facts) bool {
+	return status.HoldsClaim(f.Intent) && !status.Finalized(f.Intent) && !slices.Contains(f.Claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
 }
 
 // protectedForPods: the claim's deletion waits for the pods that use it, and the intent is one's. The kubelet goes by the same

@@ -50,8 +50,6 @@ type volume struct {
 	// attachment and intent as the watches show them.
 	attachment *latest[storagev1.VolumeAttachment]
 	intent     *latest[volumesv1alpha1.VolumeAttachmentIntent]
-	// claim is its PersistentVolumeClaim as the watch shows it.
-	claim *latest[corev1.PersistentVolumeClaim]
 
 	mu sync.Mutex
 	// wished and released are the UIDs of the intent or pod that was last seen to come and to go.
@@ -90,7 +88,6 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 		c.volumes[v.Name] = &volume{
 			Volume: v, node: c.nodes[v.Node],
 			attachment: newLatest[storagev1.VolumeAttachment](), intent: newLatest[volumesv1alpha1.VolumeAttachmentIntent](),
-			claim: newLatest[corev1.PersistentVolumeClaim](),
 		}
 	}
 	return c
@@ -168,13 +165,6 @@ func (c *Client) listen(ctx context.Context, f *feed.Feed) error {
 			v.attachment.set(nil)
 		}
 	}); err != nil {
-		return err
-	}
-	if err := feed.On(ctx, f, &corev1.PersistentVolumeClaim{}, func(claim *corev1.PersistentVolumeClaim) {
-		if v := c.volumes[claim.Name]; v != nil {
-			v.claim.set(claim)
-		}
-	}, nil); err != nil {
 		return err
 	}
 	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{}, func(nvs *volumesv1alpha1.NodeVolumeState) {

@@ -17,11 +17,8 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// attachIntent is the way in, in mode Coexist.
+// attachIntent is the way in, in mode Coexist. The intent wants no more than Attached, so its claim is left alone.
 func (c *Client) attachIntent(ctx context.Context, v *volume) error {
-	if err := c.protectClaim(ctx, v); err != nil {
-		return err
-	}
 	if err := c.claim(ctx, v); err != nil {
 		return err
 	}

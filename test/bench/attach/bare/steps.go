@@ -8,7 +8,6 @@ package bare
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,19 +20,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
-
-// protectClaim sets the finalizer that makes a deletion of the claim wait for intents. A volume that was attached before has it.
-func (c *Client) protectClaim(ctx context.Context, v *volume) error {
-	seen, err := v.claim.await(ctx, func(claim *corev1.PersistentVolumeClaim) bool { return claim != nil })
-	if err != nil || slices.Contains(seen.Finalizers, volumesv1alpha1.ClaimFinalizer) {
-		return err
-	}
-	finalizers := append(slices.Clone(seen.Finalizers), volumesv1alpha1.ClaimFinalizer)
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: v.Name}}
-	return c.request(ctx, func() error {
-		return c.api.Patch(ctx, claim, merge(map[string]any{"metadata": map[string]any{"resourceVersion": seen.ResourceVersion, "finalizers": finalizers}}))
-	})
-}
 
 // attach creates the attachment, held, and waits until the driver carried it out.
 func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttachment, error) {

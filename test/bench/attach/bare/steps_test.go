@@ -7,7 +7,6 @@ package bare
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -19,42 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
-
-func TestAClaimGetsItsFinalizerTheFirstTimeOnly(t *testing.T) {
-	const other = "kubernetes.io/pvc-protection"
-	var sent []metav1.ObjectMeta
-	c := &Client{slots: inflight.New(1), api: interceptor.NewClient(nil, interceptor.Funcs{
-		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
-			data, err := p.Data(o)
-			if err != nil {
-				return err
-			}
-			object := corev1.PersistentVolumeClaim{}
-			err = json.Unmarshal(data, &object)
-			sent = append(sent, object.ObjectMeta)
-			return err
-		},
-	})}
-	v := &volume{Volume: &stage.Volume{Name: "data"}, claim: newLatest[corev1.PersistentVolumeClaim]()}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Finalizers: []string{other}}}
-	v.claim.set(claim)
-	if err := c.protectClaim(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
-	if len(sent) != 1 || sent[0].ResourceVersion != "7" || !slices.Equal(sent[0].Finalizers, []string{other, volumesv1alpha1.ClaimFinalizer}) {
-		t.Errorf("sent %+v", sent)
-	}
-	v.claim.set(&corev1.PersistentVolumeClaim{ObjectMeta: sent[0]})
-	if err := c.protectClaim(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
-	if len(sent) != 1 {
-		t.Errorf("a claim that has it is written again: %+v", sent)
-	}
-}
 
 func TestDetachingTakesThreeWritesNoneOfThemToTheIntent(t *testing.T) {
 	s := stage.New(nil, 1)

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -134,22 +133,5 @@ func (s *Stage) sweepNodes(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("emptying the lists of the nodes: %w", err)
 	}
-	return s.sweepClaims(ctx)
-}
-
-// sweepClaims takes off what every claim carries from the first time that an intent used it.
-func (s *Stage) sweepClaims(ctx context.Context) error {
-	claims := &corev1.PersistentVolumeClaimList{}
-	if err := s.client.List(ctx, claims); err != nil {
-		return fmt.Errorf("listing the claims: %w", err)
-	}
-	return Each(ctx, claims.Items, func(ctx context.Context, claim corev1.PersistentVolumeClaim) error {
-		if !controllerutil.RemoveFinalizer(&claim, volumesv1alpha1.ClaimFinalizer) {
-			return nil
-		}
-		if err := s.client.Update(ctx, &claim); err != nil {
-			return fmt.Errorf("releasing claim %s: %w", claim.Name, err)
-		}
-		return nil
-	})
+	return nil
 }
