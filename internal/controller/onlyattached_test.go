@@ -193,7 +193,7 @@ func aClaimOfWhatIsOnlyAttachedMayGo(t *testing.T, w *world, o managerOptions, n
 	w.entryState(t, name, name, "")
 }
 
-// anIntentThatIsRaisedTooLateIsNotPublished: its claim cannot be made to wait any more.
+// anIntentThatIsRaisedTooLateIsNotPublished: nothing makes its claim wait for it any more.
 func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o managerOptions, name string) {
 	name += "-late"
 	_, stop := w.manage(t, o)
@@ -210,7 +210,7 @@ func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o manager
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
-	if !strings.Contains(message, "cannot be made to wait") || !strings.Contains(message, "pv-"+name) {
+	if !strings.Contains(message, "not mounted") || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
 	w.life(t, name+"-marker", name)

@@ -37,7 +37,9 @@ const Workers = 16
 
 // Controller reconciles intents.
 type Controller struct {
-	Client   client.Client
+	Client client.Client
+	// Live reads past the cache.
+	Live     client.Reader
 	Reporter *report.Reporter
 }
 

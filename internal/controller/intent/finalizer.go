@@ -19,24 +19,41 @@ import (
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 
 // ensureFinalizer sets the release finalizer on an intent that came to need it after it was made, or that the admission policy has not
 // seen. It is the agent's leave to mount, so the claim is protected first. It says whether it wrote.
 func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if !status.NeedsFinalizer(cached) || !claimSafe(cached, claim) {
+	intent := cached.DeepCopy()
+	if !status.NeedsFinalizer(cached) || !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
 		return false, nil
 	}
-	intent := cached.DeepCopy()
-	if !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
-		return false, nil
+	if safe, err := c.claimSafe(ctx, cached, claim); err != nil || !safe {
+		return false, err
 	}
 	return true, c.patch(ctx, cached, intent)
 }
 
-// claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for the same.
-func claimSafe(intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) bool {
-	return !status.HoldsClaim(intent) || intent.Status.ClaimUID == "" ||
-		claim != nil && claim.UID == intent.Status.ClaimUID && controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
+// claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for the same. The claim
+// is read live, for the claims' controller may not have known yet that the intent holds it: of a claim that is deleted after that it does know.
+func (c *Controller) claimSafe(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, cached *corev1.PersistentVolumeClaim) (bool, error) {
+	if !status.HoldsClaim(intent) || intent.Status.ClaimUID == "" {
+		return true, nil
+	}
+	if !kept(intent, cached) {
+		return false, nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(cached), claim); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return kept(intent, claim), nil
+}
+
+// kept: the claim is the one that the intent is pinned to, and its deletion would wait.
+func kept(intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && claim.UID == intent.Status.ClaimUID && claim.DeletionTimestamp.IsZero() &&
+		controllerutil.ContainsFinalizer(claim, volumesv1alpha1.ClaimFinalizer)
 }
 
 // abandon lets go of an intent that was never pinned to a volume: no agent has acted on it, and

@@ -148,15 +148,13 @@ func checkClaimIdentity(f Facts) *Result {
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
 	case !f.Claim.DeletionTimestamp.IsZero() && raisedTooLate(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting,
-			"claim %s is being deleted and cannot be made to wait for this intent any more; its volume %s stays attached and is not mounted", claimName(f), f.Intent.Status.VolumeName)
+			"claim %s is being deleted: its volume %s stays attached for this intent and is not mounted any more", claimName(f), f.Intent.Status.VolumeName)
 	}
 	return nil
 }
 
-// raisedTooLate: the intent asks for more than Attached, which it did not before, and nothing kept the claim for it.
-func raisedTooLate(f Facts) bool {
-	return status.HoldsClaim(f.Intent) && !status.Finalized(f.Intent) && !slices.Contains(f.Claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
-}
+// raisedTooLate: the intent has come to ask for more than Attached, and has not got its finalizer yet.
+func raisedTooLate(f Facts) bool { return status.HoldsClaim(f.Intent) && !status.Finalized(f.Intent) }
 
 // protectedForPods: the claim's deletion waits for the pods that use it, and the intent is one's. The kubelet goes by the same
 // rule.
