@@ -70,7 +70,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
 	}{
-		"intent": &intent.Controller{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Reporter: reporter},
+		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
 		"claim":  &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer, Replace: replace,

@@ -210,7 +210,7 @@ func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o manager
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
-	if !strings.Contains(message, "not mounted") || !strings.Contains(message, "pv-"+name) {
+	if !strings.Contains(message, "not be mounted") || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
 	w.life(t, name+"-marker", name)

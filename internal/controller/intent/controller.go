@@ -38,8 +38,8 @@ const Workers = 16
 // Controller reconciles intents.
 type Controller struct {
 	Client client.Client
-	// Live reads past the cache.
-	Live     client.Reader
+	// Reader reads live.
+	Reader   client.Reader
 	Reporter *report.Reporter
 }
 

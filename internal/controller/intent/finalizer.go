@@ -44,7 +44,7 @@ func (c *Controller) claimSafe(ctx context.Context, intent *volumesv1alpha1.Volu
 		return false, nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(cached), claim); err != nil {
+	if err := c.Reader.Get(ctx, client.ObjectKeyFromObject(cached), claim); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	return kept(intent, claim), nil

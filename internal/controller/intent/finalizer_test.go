@@ -103,5 +103,5 @@ func over(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim *c
 		builder = builder.WithObjects(claim)
 	}
 	c := builder.Build()
-	return &Controller{Client: c, Live: c}
+	return &Controller{Client: c, Reader: c}
 }

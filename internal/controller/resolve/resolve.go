@@ -148,7 +148,7 @@ func checkClaimIdentity(f Facts) *Result {
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
 	case !f.Claim.DeletionTimestamp.IsZero() && raisedTooLate(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting,
-			"claim %s is being deleted: its volume %s stays attached for this intent and is not mounted any more", claimName(f), f.Intent.Status.VolumeName)
+			"claim %s is being deleted: its volume %s stays attached for this intent and will not be mounted", claimName(f), f.Intent.Status.VolumeName)
 	}
 	return nil
 }
