@@ -266,6 +266,15 @@ func testRaised(t *testing.T, c *cluster) {
 		t.Errorf("calls for an intent without its finalizer: %v", calls)
 	}
 	n.state("no line", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) == nil })
+	// What the manager says of why it does not get it is what the intent is not Ready for.
+	resolve := func(is metav1.ConditionStatus, reason string) {
+		n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
+		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: is, Reason: reason})
+		n.must(n.client.Status().Update(t.Context(), i))
+	}
+	resolve(metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
+	n.condition(i, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonClaimDeleting)
+	resolve(metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	})

@@ -8,8 +8,6 @@ package controller_test
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
@@ -97,7 +95,7 @@ func aClaimOfAnIntentGoesAfterASwitchToReplace(t *testing.T, w *world) {
 	until(t, w, claim, "the claim is protected as before", protected)
 	w.delete(t, claim)
 	gone(t, w, claim)
-	if until(t, w, pods, "the other one is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) }); protected(pods) {
+	if until(t, w, pods, "the other one is there", exists); protected(pods) {
 		t.Error("the claim of a pod is protected")
 	}
 	w.kill(t, p)

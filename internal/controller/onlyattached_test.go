@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +57,20 @@ func (w *world) attachOnly(t *testing.T, name, node string) *volumesv1alpha1.Vol
 	return intent
 }
 
+// keepsAttached: what came later has gone through, so the volume has been looked at, and it is attached as before.
+func (w *world) keepsAttached(t *testing.T, name string) {
+	t.Helper()
+	w.life(t, name+"-marker", name)
+	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
+	w.stillThere(t, name, name)
+}
+
+func (w *world) isDetached(t *testing.T, name string) {
+	t.Helper()
+	gone(t, w, attachmentOf(name, name))
+	w.entryState(t, name, name, "")
+}
+
 func anIntentIsGoneAtOnceAndItsVolumeDetached(t *testing.T, w *world, o managerOptions, name string) {
 	name += "-gone"
 	requests, stop := w.manage(t, o)
@@ -73,8 +85,7 @@ func anIntentIsGoneAtOnceAndItsVolumeDetached(t *testing.T, w *world, o managerO
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
 		t.Errorf("the intent is still there: %v, %s", err, dump(intent))
 	}
-	gone(t, w, attachmentOf(name, name))
-	w.entryState(t, name, name, "")
+	w.isDetached(t, name)
 	for _, what := range []string{"PATCH volumeattachmentintents", "PUT volumeattachmentintents/status"} {
 		if n := requests.count(what); n > 0 {
 			t.Errorf("%d times %s for an intent that is gone", n, what)
@@ -93,8 +104,7 @@ func aVolumeWhoseIntentWentWhileNoManagerRanIsDetached(t *testing.T, w *world, o
 	until(t, w, attachmentOf(name, name), "nobody detaches yet", held)
 	_, stop = w.manage(t, o)
 	defer stop()
-	gone(t, w, attachmentOf(name, name))
-	w.entryState(t, name, name, "")
+	w.isDetached(t, name)
 }
 
 // aVolumeInUseStaysAttachedWhenItsIntentIsGone: by the kubelet, which asks nobody.
@@ -108,13 +118,9 @@ func aVolumeInUseStaysAttachedWhenItsIntentIsGone(t *testing.T, w *world, o mana
 	until(t, w, stateOf(name), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
 	w.delete(t, intent)
 	gone(t, w, intent)
-	// What came later has gone through, so this one has been looked at.
-	w.life(t, name+"-marker", name)
-	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
-	until(t, w, attachmentOf(name, name), "it stays attached", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
+	w.keepsAttached(t, name)
 	a.set(func() { a.mounted = nil })
-	gone(t, w, attachmentOf(name, name))
-	w.entryState(t, name, name, "")
+	w.isDetached(t, name)
 }
 
 // anIntentThatWasLoweredIsWaitedFor: its agent cannot let go of it, whatever is wanted by now.
@@ -153,12 +159,12 @@ func anIntentThatIsRaisedGetsItsFinalizer(t *testing.T, w *world, o managerOptio
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
 	claim := newClaim(name, volumeOptions{})
-	if until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) }); protected(claim) {
+	if until(t, w, claim, "the claim is there", exists); protected(claim) {
 		t.Error("the claim is protected for what is only attached")
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	until(t, w, intent, "the intent has its finalizer", status.Finalized)
-	if until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) }); !protected(claim) {
+	if until(t, w, claim, "the claim is there", exists); !protected(claim) {
 		t.Error("the intent got its finalizer before its claim was protected")
 	}
 	until(t, w, intent, "the intent is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
@@ -167,7 +173,7 @@ func anIntentThatIsRaisedGetsItsFinalizer(t *testing.T, w *world, o managerOptio
 	w.letGo(t, intent, name)
 }
 
-// aClaimOfWhatIsOnlyAttachedMayGo: the VolumeAttachment guards the volume, as it does for pods that do not run yet.
+// aClaimOfWhatIsOnlyAttachedMayGo: the VolumeAttachment guards the volume.
 func aClaimOfWhatIsOnlyAttachedMayGo(t *testing.T, w *world, o managerOptions, name string) {
 	name += "-claim"
 	requests, stop := w.manage(t, o)
@@ -184,13 +190,9 @@ func aClaimOfWhatIsOnlyAttachedMayGo(t *testing.T, w *world, o managerOptions, n
 	if !strings.Contains(message, "default/"+name) || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
-	// What came later has gone through, so this one has been looked at.
-	w.life(t, name+"-marker", name)
-	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
-	until(t, w, attachmentOf(name, name), "it stays attached and held", held)
+	w.keepsAttached(t, name)
 	w.delete(t, intent)
-	gone(t, w, attachmentOf(name, name))
-	w.entryState(t, name, name, "")
+	w.isDetached(t, name)
 }
 
 // anIntentThatIsRaisedTooLateIsNotPublished: nothing makes its claim wait for it any more.
@@ -201,7 +203,7 @@ func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o manager
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
 	claim := newClaim(name, volumeOptions{})
-	until(t, w, claim, "the claim is there", func(c *corev1.PersistentVolumeClaim) bool { return exists(c) })
+	until(t, w, claim, "the claim is there", exists)
 	w.change(t, claim, func() { claim.Finalizers = append(claim.Finalizers, "example.com/other") })
 	w.delete(t, claim)
 	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonClaimDeleting)
@@ -213,15 +215,13 @@ func anIntentThatIsRaisedTooLateIsNotPublished(t *testing.T, w *world, o manager
 	if !strings.Contains(message, "not be mounted") || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
-	w.life(t, name+"-marker", name)
-	if until(t, w, intent, "the intent is there", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) }); status.Finalized(intent) || status.AgentConditionsPresent(intent) {
+	w.keepsAttached(t, name)
+	if until(t, w, intent, "the intent is there", exists); status.Finalized(intent) || status.AgentConditionsPresent(intent) {
 		t.Errorf("the intent of a claim that is being deleted is carried out: %s", dump(intent))
 	}
-	w.entryState(t, name, name, volumesv1alpha1.AttachmentAttached)
 	w.change(t, claim, func() { claim.Finalizers = nil })
 	gone(t, w, claim)
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound)
 	w.delete(t, intent)
-	gone(t, w, attachmentOf(name, name))
-	w.entryState(t, name, name, "")
+	w.isDetached(t, name)
 }

@@ -450,7 +450,7 @@ func listFor(o client.Object) client.ObjectList {
 	panic(fmt.Sprintf("no list for %T", o))
 }
 
-func exists(o client.Object) bool { return o.GetUID() != "" }
+func exists[T client.Object](o T) bool { return o.GetUID() != "" }
 
 // gone waits until the object does not exist.
 func gone[T client.Object](t *testing.T, w *world, o T) {

@@ -66,9 +66,12 @@ func settled(claim *corev1.PersistentVolumeClaim, intent *volumesv1alpha1.Volume
 var Protected = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		return !controllerutil.ContainsFinalizer(e.ObjectOld, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(e.ObjectNew, volumesv1alpha1.ClaimFinalizer)
-	},
+	UpdateFunc: func(e event.UpdateEvent) bool { return protected(e.ObjectOld, e.ObjectNew) },
+}
+
+// protected: the claim was not before, and is now.
+func protected(before, after client.Object) bool {
+	return !controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(after, volumesv1alpha1.ClaimFinalizer)
 }
 
 // Changed lets every change of a claim through but that it was protected here, which is nothing to look at again for.
@@ -79,7 +82,7 @@ var Changed = predicate.Funcs{
 }
 
 func onlyProtected(before, after *corev1.PersistentVolumeClaim) bool {
-	if controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) || !controllerutil.ContainsFinalizer(after, volumesv1alpha1.ClaimFinalizer) {
+	if !protected(before, after) {
 		return false
 	}
 	now := *after
