@@ -13,7 +13,6 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -184,7 +183,7 @@ func anAttachmentThatIsDeletedBehindOurBackIsMadeAgain(t *testing.T, w *world) {
 	intent := w.intent(t, "lost", "lost-a", "lost")
 	w.attached(t, intent)
 	va := attachmentOf("lost", "lost-a")
-	until(t, w, va, "the attachment is there", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	until(t, w, va, "the attachment is there", exists)
 	until(t, w, stateOf("lost-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
 	old := va.UID
 	w.delete(t, va)

@@ -90,7 +90,7 @@ func aNodeThatNeverReturnsAfterItWasOutOfService(t *testing.T, w *world) {
 	third := w.intent(t, "burned-third", "burned", "burned")
 	w.delete(t, second)
 	until(t, w, third, "a new node of that name has the volume", isReady)
-	if va := until(t, w, attachmentOf("burned", "burned"), "there is an attachment", func(va *storagev1.VolumeAttachment) bool { return exists(va) }); va.UID == uid {
+	if va := until(t, w, attachmentOf("burned", "burned"), "there is an attachment", exists); va.UID == uid {
 		t.Error("the new node has the old attachment")
 	}
 }
@@ -189,7 +189,7 @@ func anAttachmentThatIsWantedIsMadeAnew(t *testing.T, w *world) {
 	w.volume(t, "anew", volumeOptions{})
 	intent := w.intent(t, "anew", "anew", "anew")
 	until(t, w, intent, "the intent is Ready", isReady)
-	va := until(t, w, attachmentOf("anew", "anew"), "there is an attachment", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	va := until(t, w, attachmentOf("anew", "anew"), "there is an attachment", exists)
 	requests.reset()
 	w.declare(t, "anew", va.UID)
 	until(t, w, stateOf("anew"), "another attachment is in use, and the declaration is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -201,7 +201,7 @@ func anAttachmentThatIsWantedIsMadeAnew(t *testing.T, w *world) {
 func aUIDThatNothingSpeaksOf(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	w.node(t, "typo")
-	until(t, w, stateOf("typo"), "the node has a state", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) })
+	until(t, w, stateOf("typo"), "the node has a state", exists)
 	w.declare(t, "typo", "5eaf00d5-0000-0000-0000-000000000000")
 	if note := w.told(t, "typo", "UnknownAttachment"); !strings.Contains(note, "5eaf00d5-0000-0000-0000-000000000000") {
 		t.Errorf("event: %s", note)

@@ -183,7 +183,7 @@ func withoutAPolicyANodeThatIsGoneIsNotForgotten(t *testing.T, w *world) {
 	if n := requests.count("PUT nodevolumestates"); n > 0 {
 		t.Errorf("%d writes to watch a node that nobody forgets", n)
 	}
-	if s := until(t, w, stateOf("kept"), "the state stays", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) }); s.Spec.Gone != nil {
+	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Spec.Gone != nil {
 		t.Errorf("the absence was counted: %s", dump(s.Spec.Gone))
 	}
 }
@@ -223,7 +223,7 @@ func aMachineThatGoesOnUnderAnotherNameIsNotForgotten(t *testing.T, w *world) {
 	w.bareNode(t, "is-named")
 	c := newStepClock()
 	w.manage(t, managerOptions{clock: c, forgetGoneAfter: forgetAfter})
-	until(t, w, stateOf("is-named"), "the state is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) })
+	until(t, w, stateOf("is-named"), "the state is there", exists)
 	renamed := stateOf("is-named")
 	w.goneFor(t, c, "was-named", 0, forgetAfter-forgetPeriod)
 	w.changeStatus(t, renamed, func() {

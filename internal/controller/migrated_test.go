@@ -47,7 +47,7 @@ func (w *world) addDriver(t *testing.T, node, driver string) {
 // attaches stands for the driver's attacher, once.
 func (w *world) attaches(t *testing.T, va *storagev1.VolumeAttachment) {
 	t.Helper()
-	until(t, w, va, "the attachment is there", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	until(t, w, va, "the attachment is there", exists)
 	w.changeStatus(t, va, func() { va.Status.Attached = true })
 }
 

@@ -24,7 +24,7 @@ func aNodesStateComesAndGoesWithIt(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "coming"}}
 	w.create(t, node)
-	state := until(t, w, stateOf("coming"), "the state is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) })
+	state := until(t, w, stateOf("coming"), "the state is there", exists)
 	if len(state.Finalizers) != 1 || state.Finalizers[0] != volumesv1alpha1.ReleaseFinalizer || len(state.OwnerReferences) != 0 {
 		t.Errorf("state: %s", dump(state))
 	}

@@ -109,7 +109,7 @@ func aPodIsToldWhichPodHoldsItsVolume(t *testing.T, w *world) {
 	if again.Name != first.Name || again.Series.Count != 2 {
 		t.Errorf("the second time is not counted in the first event: %s", dump(again))
 	}
-	until(t, w, intent, "the intent exists", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) })
+	until(t, w, intent, "the intent exists", exists)
 	if intent.ResourceVersion != version {
 		t.Errorf("the intent was written though nothing changed: %s", dump(intent))
 	}

@@ -79,7 +79,7 @@ func withoutThePodsTimeNoVolumeIsForcedAway(t *testing.T, w *world) {
 	w.kill(t, p)
 	gone(t, w, attachmentOf("patient-2", "patient-other"))
 	w.stillThere(t, "patient", "patient")
-	if s := until(t, w, stateOf("patient"), "the state is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) }); s.Spec.Unready != nil {
+	if s := until(t, w, stateOf("patient"), "the state is there", exists); s.Spec.Unready != nil {
 		t.Errorf("the time is taken: %s", dump(s.Spec.Unready))
 	}
 	w.listed(t, "patient", "patient")

@@ -208,7 +208,7 @@ func whatTheKubeletForgotStaysAttached(t *testing.T, w *world) {
 	w.listed(t, "forgot", "forgot-2")
 	w.kill(t, q)
 	gone(t, w, attachmentOf("forgot-2", "forgot"))
-	va := until(t, w, attachmentOf("forgot", "forgot"), "it is there", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	va := until(t, w, attachmentOf("forgot", "forgot"), "it is there", exists)
 	if va.DeletionTimestamp != nil || va.UID != entry.AttachmentUID {
 		t.Errorf("what is mounted was deleted: %s", dump(va))
 	}
@@ -328,11 +328,11 @@ func anIntentsVolumeIsNeverListed(t *testing.T, w *world) {
 	intent := w.intent(t, "agents", "agents", "agents")
 	until(t, w, intent, "the intent is Ready", isReady)
 	w.notListed(t, "agents", "agents")
-	before := until(t, w, nodeNamed("agents"), "the node is there", func(n *corev1.Node) bool { return exists(n) }).ResourceVersion
+	before := until(t, w, nodeNamed("agents"), "the node is there", exists).ResourceVersion
 	w.delete(t, intent)
 	gone(t, w, attachmentOf("agents", "agents"))
 	w.entryState(t, "agents", "agents", "")
-	after := until(t, w, nodeNamed("agents"), "the node is there", func(n *corev1.Node) bool { return exists(n) })
+	after := until(t, w, nodeNamed("agents"), "the node is there", exists)
 	if after.ResourceVersion == before || after.Annotations["volumes.hawser.io/unlistings"] != "1" {
 		t.Errorf("a listing that was decided on before the detach could still arrive: %v", after.Annotations)
 	}
@@ -379,7 +379,7 @@ func anExclusiveVolumeFollowsItsPod(t *testing.T, w *world) {
 	w.kill(t, p)
 	w.kubeletUses(t, "from")
 	w.listed(t, "to", "moves")
-	if n := until(t, w, nodeNamed("from"), "the node is there", func(n *corev1.Node) bool { return exists(n) }); lists(n, "moves") {
+	if n := until(t, w, nodeNamed("from"), "the node is there", exists); lists(n, "moves") {
 		t.Error("both nodes list an exclusive volume")
 	}
 	w.kill(t, q)

@@ -262,7 +262,7 @@ func aNodeThatIsRenamedKeepsWhatItHasMountedUntilItsAgentLetsGo(t *testing.T, w 
 	machine.stop()
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-name"}})
 	w.bareNode(t, "new-name")
-	until(t, w, stateOf("new-name"), "the state is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) })
+	until(t, w, stateOf("new-name"), "the state is there", exists)
 	state := stateOf("new-name")
 	w.changeStatus(t, state, func() {
 		state.Status.ObservedUID, state.Status.BootID, state.Status.Reports = state.UID, "boot-1", 1
@@ -311,7 +311,7 @@ func whatALeaseSaysOfTheTimeMakesNoAgentSilentAndNoneAlive(t *testing.T, w *worl
 		w.volume(t, node, volumeOptions{})
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)
-		if unreachable(until(t, w, stateOf(node), "the state is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) })) {
+		if unreachable(until(t, w, stateOf(node), "the state is there", exists)) {
 			t.Errorf("an agent whose clock is %s counts as silent", name)
 		}
 		machine.stop()

@@ -37,7 +37,7 @@ func whatHappenedWhileAllWatchesWereLostIsMadeUpFor(t *testing.T, w *world, mode
 	w.attacher.set("pv-"+out, "", true)
 	coming := w.want(t, mode, in, in, a)
 	leaving.drop(t)
-	until(t, w, attachmentOf(in, a), "it is being attached", func(va *storagev1.VolumeAttachment) bool { return exists(va) })
+	until(t, w, attachmentOf(in, a), "it is being attached", exists)
 	until(t, w, attachmentOf(out, a), "it is being detached", func(va *storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })
 	meanwhile := w.witness(t, name+"-sentinel-2")
 	requests.reset()
