@@ -20,7 +20,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
-	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // fakeDriver mounts on a fakeNode. Like a real one it outlives agents.
@@ -149,6 +148,7 @@ func minorOf(handle string) int {
 	return sum & 0xfffff
 }
 
+// device is where the volume's device is found in the first boot.
 func device(handle string) string { return fmt.Sprintf("/dev/loop%d", minorOf(handle)) }
 
 func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
@@ -164,7 +164,7 @@ func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
 		if d.fsType != "" {
 			fsType = d.fsType
 		}
-		d.node.mount(mount.Entry{Path: req.StagingPath, Root: "/", Major: 7, Minor: minorOf(req.Handle), FSType: fsType, Source: device(req.Handle)})
+		d.node.mount(d.node.filesystemOf(req.Handle, fsType, req.StagingPath))
 	}
 	return err
 }
@@ -180,7 +180,7 @@ func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error
 	if _, ok := d.node.at(req.TargetPath); ok {
 		return err
 	}
-	e := mount.Entry{Path: req.TargetPath, Root: "/", Major: 7, Minor: minorOf(req.Handle), FSType: req.FSType, Source: device(req.Handle)}
+	e := d.node.filesystemOf(req.Handle, req.FSType, req.TargetPath)
 	if req.ReadOnly {
 		e.Options = []string{"ro"}
 	}

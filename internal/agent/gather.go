@@ -62,19 +62,11 @@ func (f *facts) compare(table *mount.Table) {
 	if r == nil {
 		return
 	}
-	f.stage = presenceOf(table, r.Stage.Path, f.thisBoot(r.Stage.BootID, r.Stage.Source))
+	f.stage = presenceOf(table, r.Stage.Path, r.Stage.Source)
 	f.reference = presenceOf(table, f.paths.reference(f.name), "")
 	for _, u := range r.Uses {
-		f.uses[u.Intent.UID] = presenceOf(table, u.Path, f.thisBoot(u.BootID, u.Source))
+		f.uses[u.Intent.UID] = presenceOf(table, u.Path, u.Source)
 	}
-}
-
-// thisBoot is source if it was seen in this boot: device numbers mean nothing in the next.
-func (f *facts) thisBoot(bootID, source string) string {
-	if bootID != f.now.bootID {
-		return ""
-	}
-	return source
 }
 
 // intentsOf lists the intents that name the volume, and those for which the record says it is here.

@@ -30,6 +30,8 @@ type fakeNode struct {
 	unsupported bool
 	shutdowns   []string
 	group       map[string]int64
+	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
+	shift int
 }
 
 func newFakeNode() *fakeNode {
@@ -86,12 +88,28 @@ func (n *fakeNode) groupOf(root string) int64 {
 	return n.group[root]
 }
 
-// reboot takes every mount away.
+// reboot takes every mount away, and every device comes back with another number.
 func (n *fakeNode) reboot() {
+	n.renumber()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.entries = nil
 	n.changed()
+}
+
+// renumber gives devices that are attached from now on other numbers.
+func (n *fakeNode) renumber() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.shift++
+}
+
+// filesystemOf is the filesystem on the volume's device, mounted at path.
+func (n *fakeNode) filesystemOf(handle, fsType, path string) mount.Entry {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	minor := minorOf(handle) + n.shift
+	return mount.Entry{Path: path, Root: "/", Major: 7, Minor: minor, FSType: fsType, Source: fmt.Sprintf("/dev/loop%d", minor)}
 }
 
 func (n *fakeNode) mounted() []string {

@@ -71,7 +71,7 @@ func (k fakeKubelet) write(path string, data []byte) {
 }
 
 func (k fakeKubelet) entry(v testVolume, path string) mount.Entry {
-	return mount.Entry{Path: path, Root: "/", Major: 7, Minor: minorOf(v.handle), FSType: "ext4", Source: device(v.handle)}
+	return k.kernel.filesystemOf(v.handle, "ext4", path)
 }
 
 // stage records the volume and stages it.

@@ -62,7 +62,7 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 		return err
 	}
 	before := *u
-	u.Phase, u.BootID = PhaseUncertain, f.now.bootID
+	u.asked(f.uses[intent], f.now.bootID)
 	err = a.call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
 	switch {
 	case err == nil:
@@ -97,7 +97,7 @@ func (a *Agent) free(f facts, u Use) error {
 	occupied := func(by string) error {
 		return problemf(volumesv1alpha1.ReasonPathOccupied, "%s stands at %s; it is left alone until somebody removes it", by, u.Path)
 	}
-	if f.uses[u.Intent.UID] == foreign && u.BootID == f.now.bootID {
+	if f.uses[u.Intent.UID] == foreign {
 		return occupied("another mount")
 	}
 	if u.Phase != PhaseNone {

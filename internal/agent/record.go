@@ -66,8 +66,8 @@ type Record struct {
 type Stage struct {
 	Phase Phase  `json:"phase,omitempty"`
 	Path  string `json:"path"`
-	// Source is what the mount table showed at Path afterwards: device numbers and root. Empty where
-	// the driver mounts nothing there.
+	// Source is what the mount table showed at Path afterwards, in this boot: device numbers and root. Empty where
+	// the driver mounts nothing there, and while the outcome of a call that may mount something new is not known.
 	Source string `json:"source,omitempty"`
 	// Device is the device node behind it where there is one.
 	Device string `json:"device,omitempty"`
@@ -90,7 +90,7 @@ type Use struct {
 	Mount    *volumesv1alpha1.MountSpec      `json:"mount,omitempty"`
 	// Reference is where the kubelet sees that the device is used. An intent that adopts the use leaves it there.
 	Reference string `json:"reference,omitempty"`
-	// Source is what the mount table showed at Path afterwards.
+	// Source is what the mount table showed at Path afterwards, as with the stage.
 	Source string `json:"source,omitempty"`
 	// Device number and name of a published device.
 	Device string `json:"device,omitempty"`
@@ -162,6 +162,35 @@ func (r *Record) mayMount(now moment) bool {
 
 // callsEnded says whether no earlier driver call can still be running.
 func (r *Record) callsEnded(now moment) bool { return r.InFlight == nil && r.Unfinished.ended(now) }
+
+// asked notes that the driver is asked to mount in this boot. What is mounted at the path stays known; where nothing is, the
+// driver may mount the volume under any device number.
+func (s *Stage) asked(there presence, bootID string) {
+	s.Phase, s.BootID = PhaseUncertain, bootID
+	if there == missing {
+		s.Source, s.Device = "", ""
+	}
+}
+
+// asked is the same for a publication.
+func (u *Use) asked(there presence, bootID string) {
+	u.Phase, u.BootID = PhaseUncertain, bootID
+	if there == missing {
+		u.Source, u.Device = "", ""
+	}
+}
+
+// keepSourcesOf forgets what was mounted in other boots than this one: device numbers and names mean nothing in the next.
+func (r *Record) keepSourcesOf(bootID string) {
+	if r.Stage.BootID != bootID {
+		r.Stage.Source, r.Stage.Device = "", ""
+	}
+	for i := range r.Uses {
+		if u := &r.Uses[i]; u.BootID != bootID {
+			u.Source, u.Device = "", ""
+		}
+	}
+}
 
 // touched says whether the driver may have anything of the volume on this node.
 func (r *Record) touched() bool {

@@ -37,6 +37,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	records = append(records, a.rebuild(nvs, records, broken)...)
 	for _, r := range records {
 		r.abandon() // nobody will learn the end of a call that was going on
+		r.keepSourcesOf(a.bootID)
 		// What the API does not show was taken back, or never stood: whoever was told may have let the intents go.
 		r.InUse = r.InUse && handshake.NodeOf(nvs, r.VolumeName).Use == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		v := a.volume(r.VolumeName)

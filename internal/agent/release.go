@@ -46,7 +46,7 @@ func (a *Agent) unpublish(ctx context.Context, v *volume, f facts, intent types.
 }
 
 func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use) error {
-	if f.uses[u.Intent.UID] == foreign && u.BootID == f.now.bootID {
+	if f.uses[u.Intent.UID] == foreign {
 		return problemf(volumesv1alpha1.ReasonPathOccupied, "another mount stands over %s; it is left alone until somebody removes it", u.Path)
 	}
 	d, err := a.driverOf(v)
@@ -144,7 +144,7 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if r.Stage.Phase == PhaseNone {
 		return a.unrefer(ctx, v)
 	}
-	if f.stage == foreign && r.Stage.BootID == f.now.bootID {
+	if f.stage == foreign {
 		return problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
 	d, err := a.driverOf(v)
@@ -196,7 +196,7 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	if err != nil {
 		return err
 	}
-	if others := stageElsewhere(table, r.Stage, f.now); len(others) > 0 && !r.block() {
+	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.block() {
 		return shared("the volume is still mounted at %s", others[0].Path)
 	}
 	if f.stale() {
@@ -225,13 +225,13 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 }
 
 // stageElsewhere lists the other mounts of what is staged, also where somebody has removed the stage itself.
-func stageElsewhere(table *mount.Table, s Stage, now moment) []mount.Entry {
+func stageElsewhere(table *mount.Table, s Stage) []mount.Entry {
 	if e, ok := table.At(s.Path); ok {
 		return table.Shares(e)
 	}
 	numbers, root, _ := strings.Cut(s.Source, "/")
 	staged := mount.Entry{Root: "/" + root}
-	if _, err := fmt.Sscanf(numbers, "%d:%d", &staged.Major, &staged.Minor); err != nil || s.BootID != now.bootID {
+	if _, err := fmt.Sscanf(numbers, "%d:%d", &staged.Major, &staged.Minor); err != nil {
 		return nil
 	}
 	if staged.Major == 0 {

@@ -40,7 +40,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 	if err != nil {
 		return err
 	}
-	if f.stage == foreign && r.Stage.BootID == f.now.bootID {
+	if f.stage == foreign {
 		return problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
 	secrets, err := a.secrets(ctx, f.entry.NodeStageSecretRef)
@@ -55,7 +55,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 		req.MountOptions = f.entry.MountOptions
 	}
 	before := r.Stage
-	r.Stage.Phase, r.Stage.BootID = PhaseUncertain, f.now.bootID
+	r.Stage.asked(f.stage, f.now.bootID)
 	err = a.call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
 	switch {
 	case err == nil:
