@@ -49,8 +49,8 @@ type flags struct {
 func parseFlags() *flags {
 	f := &flags{}
 	flag.StringVar(&f.NodeName, "node-name", os.Getenv("NODE_NAME"), "Name of the Node that the agent runs on.")
-	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser", "Directory for published volumes and records.")
-	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "The kubelet's root directory.")
+	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser", "Directory for published volumes and records. It may be a symbolic link.")
+	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
 	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
 	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "File with the ID of the running boot.")
 	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo, "The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
@@ -91,7 +91,11 @@ func run(ctx context.Context, f *flags) error {
 	if err := metrics.Register(ctrlmetrics.Registry); err != nil {
 		return err
 	}
-	mounter := mount.New(mount.Options{MountInfo: f.mountInfo})
+	links, err := mount.ResolveLinks(f.mountInfo, f.KubeletDir, f.RootDir)
+	if err != nil {
+		return err
+	}
+	mounter := mount.New(mount.Options{MountInfo: f.mountInfo, Links: links})
 	watcher := mounter.NewWatcher()
 	live, err := client.New(cfg, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {

@@ -39,7 +39,7 @@ func testThereAndBackUnprotected(t *testing.T, a *realNode) {
 // node uses and changes the volume, then it comes back.
 func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool) {
 	harnesstest.NeedProgram(t, "fsck.ext4")
-	b := a.realNodeIn(t, a.dir, a.controller)
+	b := a.realNodeIn(t, a.dir, a.controller, a.mkdir)
 	v := a.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	change := v.change
 	v.change = func(e *volumesv1alpha1.NodeAttachment) {

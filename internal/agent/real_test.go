@@ -44,9 +44,26 @@ type realNode struct {
 	process    *harness.Process
 	controller csi.ControllerClient
 	mounter    *mount.Mounter
+	mkdir      directory
+}
+
+// directory makes a directory of a node at path.
+type directory func(path string) error
+
+func plainDirectory(path string) error { return os.MkdirAll(path, 0o755) }
+
+// linkedDirectory leaves a symbolic link at path, as hosts do that keep volumes on another disk.
+func linkedDirectory(path string) error {
+	target := filepath.Join(filepath.Dir(path), "disk", filepath.Base(path))
+	return errors.Join(os.MkdirAll(target, 0o755), os.Symlink(target, path))
 }
 
 func (c *cluster) realNode(t *testing.T) *realNode {
+	t.Helper()
+	return c.realNodeWith(t, plainDirectory)
+}
+
+func (c *cluster) realNodeWith(t *testing.T, mkdir directory) *realNode {
 	t.Helper()
 	dir := harnesstest.Dir(t)
 	conn, err := harnesstest.Start(t, dir, harness.Options{Mode: csiloopdriver.ModeController}).Dial()
@@ -58,18 +75,20 @@ func (c *cluster) realNode(t *testing.T) *realNode {
 			t.Error(err)
 		}
 	})
-	return c.realNodeIn(t, dir, csi.NewControllerClient(conn))
+	return c.realNodeIn(t, dir, csi.NewControllerClient(conn), mkdir)
 }
 
 // realNodeIn is another node over the same volumes.
-func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.ControllerClient) *realNode {
+func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.ControllerClient, mkdir directory) *realNode {
 	t.Helper()
-	n := &realNode{node: c.node(t), dir: dir, controller: controller}
+	n := &realNode{node: c.node(t), dir: dir, controller: controller, mkdir: mkdir}
 	n.timeout = 20 * time.Second
 	n.root, n.kubelet = filepath.Join(dir, "root-"+n.name), filepath.Join(dir, n.name)
-	n.must(os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755))
+	n.must(errors.Join(mkdir(n.root), mkdir(n.kubelet), os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755)))
 	n.startDriver()
-	n.mounter = mount.New(mount.Options{})
+	links, err := mount.ResolveLinks(mount.SelfMountInfo, n.kubelet, n.root)
+	n.must(err)
+	n.mounter = mount.New(mount.Options{Links: links})
 	registry, err := csidriver.NewRegistry(csidriver.Options{KubeletDir: n.kubelet})
 	n.must(err)
 	watcher := n.mounter.NewWatcher()
@@ -154,19 +173,23 @@ func TestRealMountsThroughTheLoopDriver(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	harnesstest.NeedProgram(t, "mkfs.ext4")
 	c := newCluster(t)
-	for name, test := range map[string]func(*testing.T, *realNode){
-		"a filesystem is written to, survives its agent, grows, and goes":  testRealFilesystem,
-		"a block device is written to and goes":                            testRealBlock,
-		"a sub path with an fsGroup is all that is seen":                   testRealSubPath,
-		"a driver that is killed in each call is recovered from":           testRealDriverKilled,
-		"a filesystem that was forced away is shut down":                   testRealForcedAway,
-		"an unknown filesystem is named":                                   testRealUnknownFilesystem,
-		"what the kubelet mounts and maps is seen until it has let go":     testRealKubelet,
-		"a kubelet's filesystem that was forced away takes no more writes": testRealKubeletAway,
-		"from A to B by force and back, where the driver cuts access":      testThereAndBackByForce,
-		"from A to B by force and back, where the driver does not":         testThereAndBackUnprotected,
+	for layout, mkdir := range map[string]directory{
+		"": plainDirectory, ", where the kubelet's directory and the agent's are symbolic links": linkedDirectory,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, c.realNode(t)) })
+		for name, test := range map[string]func(*testing.T, *realNode){
+			"a filesystem is written to, survives its agent, grows, and goes":  testRealFilesystem,
+			"a block device is written to and goes":                            testRealBlock,
+			"a sub path with an fsGroup is all that is seen":                   testRealSubPath,
+			"a driver that is killed in each call is recovered from":           testRealDriverKilled,
+			"a filesystem that was forced away is shut down":                   testRealForcedAway,
+			"an unknown filesystem is named":                                   testRealUnknownFilesystem,
+			"what the kubelet mounts and maps is seen until it has let go":     testRealKubelet,
+			"a kubelet's filesystem that was forced away takes no more writes": testRealKubeletAway,
+			"from A to B by force and back, where the driver cuts access":      testThereAndBackByForce,
+			"from A to B by force and back, where the driver does not":         testThereAndBackUnprotected,
+		} {
+			t.Run(name+layout, func(t *testing.T) { test(t, c.realNodeWith(t, mkdir)) })
+		}
 	}
 }
 

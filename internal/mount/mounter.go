@@ -26,6 +26,8 @@ const HostMountInfo = "/proc/1/mountinfo"
 type Options struct {
 	// MountInfo is the file to read the mount table from: SelfMountInfo unless told.
 	MountInfo string
+	// Links of the directories below which the program mounts.
+	Links Links
 	// Clock tells since when a call runs; the real one unless told.
 	Clock clock.PassiveClock
 	// Exec runs programs (blkid); the real one unless told.
@@ -35,6 +37,7 @@ type Options struct {
 // Mounter changes and examines the node's mounts. It is safe for concurrent use.
 type Mounter struct {
 	mountInfo string
+	links     Links
 	clock     clock.PassiveClock
 	exec      exec.Interface
 
@@ -53,11 +56,17 @@ func New(o Options) *Mounter {
 	if o.Exec == nil {
 		o.Exec = exec.New()
 	}
-	return &Mounter{mountInfo: o.MountInfo, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{}}
+	return &Mounter{mountInfo: o.MountInfo, links: o.Links, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{}}
 }
 
 // Table reads the mount table. The kernel answers from memory, so this cannot hang on a dead server.
-func (m *Mounter) Table() (*Table, error) { return ReadTable(m.mountInfo) }
+func (m *Mounter) Table() (*Table, error) {
+	table, err := ReadTable(m.mountInfo)
+	if err != nil {
+		return nil, err
+	}
+	return table.name(m.links), nil
+}
 
 // NewWatcher returns a Watcher of this Mounter's mount table.
 func (m *Mounter) NewWatcher() *Watcher { return NewWatcher(m.mountInfo) }

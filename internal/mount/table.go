@@ -24,7 +24,7 @@ type Entry struct {
 	// Root is what of the filesystem is mounted: / or, for a bind mount, the path within. The kernel
 	// appends //deleted when it has been unlinked.
 	Root string
-	// Path is the mount point.
+	// Path is the mount point, by the name that programs use: see Links.
 	Path   string
 	FSType string
 	// Source as it was given to mount, for instance /dev/loop0.
@@ -50,6 +50,9 @@ type Table struct {
 	entries []Entry
 	byPath  map[string][]int
 	byID    map[int]int
+	links   Links
+	// byResolved has the paths as the kernel knows them, which tell what hides what.
+	byResolved map[string][]int
 }
 
 // ReadTable reads a mountinfo file. Since Linux 5.8 no mount that stands throughout is missed while others come and go.
@@ -81,11 +84,33 @@ func Parse(data []byte) (*Table, error) {
 
 // NewTable returns a table of the entries, for tests and fakes.
 func NewTable(entries []Entry) *Table {
-	t := &Table{entries: entries, byPath: make(map[string][]int, len(entries)), byID: make(map[int]int, len(entries))}
+	t := &Table{entries: entries, byID: make(map[int]int, len(entries))}
+	t.byPath = t.index()
+	t.byResolved = t.byPath
 	for i, e := range entries {
-		t.byPath[e.Path] = append(t.byPath[e.Path], i)
 		t.byID[e.ID] = i
 	}
+	return t
+}
+
+// index finds the entries by their paths.
+func (t *Table) index() map[string][]int {
+	byPath := make(map[string][]int, len(t.entries))
+	for i, e := range t.entries {
+		byPath[e.Path] = append(byPath[e.Path], i)
+	}
+	return byPath
+}
+
+// name gives the mounts the names that programs use.
+func (t *Table) name(links Links) *Table {
+	if len(links) == 0 {
+		return t
+	}
+	for i := range t.entries {
+		t.entries[i].Path = links.named(t.entries[i].Path)
+	}
+	t.links, t.byPath = links, t.index()
 	return t
 }
 
@@ -184,9 +209,9 @@ func (t *Table) hidden(e Entry) bool {
 		if !ok || e.ParentID == e.ID {
 			return false
 		}
-		for dir := e.Path; dir != "/"; {
+		for dir := t.links.resolved(e.Path); dir != "/"; {
 			dir = filepath.Dir(dir)
-			for _, i := range t.byPath[dir] {
+			for _, i := range t.byResolved[dir] {
 				if s := t.entries[i]; s.ParentID == e.ParentID && s.ID != e.ID && s.ID != e.ParentID {
 					return true
 				}

@@ -1,0 +1,131 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func symlink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
+	needsRoot(t)
+	dir := workspace(t)
+	mkdir(t, dir, "data", "kubelet", "plugins", "target")
+	source := mkdir(t, dir, "source")
+	symlink(t, filepath.Join(dir, "data"), filepath.Join(dir, "lib")) // the link may be any part of the path
+	symlink(t, "kubelet", filepath.Join(dir, "data", "linked"))
+	kubelet := filepath.Join(dir, "lib", "linked")
+
+	links, err := ResolveLinks(SelfMountInfo, kubelet, filepath.Join(dir, "data", "kubelet", "root"), filepath.Join(dir, "missing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := New(Options{Links: links})
+	target := filepath.Join(kubelet, "plugins", "target")
+	for range 2 { // the second time it is done already
+		if err := m.Bind(t.Context(), source, target, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table, err := m.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := table.At(target); !ok || e.Path != target {
+		t.Errorf("at %s: %+v, %t", target, e, ok)
+	}
+	if below := paths(table.Below(kubelet)); !slices.Equal(below, []string{target}) {
+		t.Errorf("below %s: %q", kubelet, below)
+	}
+	if other := links.named(filepath.Join(dir, "data", "kubelet", "root", "a")); other != filepath.Join(dir, "data", "kubelet", "root", "a") {
+		t.Errorf("a directory that is named without the link is called %s", other)
+	}
+	if err := m.Unmount(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	if table, err = ReadTable(SelfMountInfo); err != nil || len(table.Below(dir)) != 0 {
+		t.Errorf("still mounted: %q, %v", paths(table.Below(dir)), err)
+	}
+}
+
+func TestLinksAreFollowedAsTheProcessSeesThemWhoseMountTableIsRead(t *testing.T) {
+	needsRoot(t)
+	needsProgram(t, "unshare")
+	dir := workspace(t)
+	script := fmt.Sprintf(`set -e
+mount -t tmpfs tmpfs %[1]s
+mkdir -p %[1]s/data/kubelet/a
+ln -s %[1]s/data/kubelet %[1]s/kubelet
+mount -t tmpfs tmpfs %[1]s/kubelet/a
+echo mounted
+read -r _ || true`, dir)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "sh", "-c", script)
+	cmd.Stderr = t.Output()
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := end.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+
+	mountInfo := fmt.Sprintf("/proc/%d/mountinfo", cmd.Process.Pid)
+	kubelet := filepath.Join(dir, "kubelet") // not even there in this process's mount namespace
+	links, err := ResolveLinks(mountInfo, kubelet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := New(Options{MountInfo: mountInfo, Links: links}).Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := table.At(filepath.Join(kubelet, "a")); !ok {
+		t.Errorf("not found; links: %+v", links)
+	}
+}
+
+func TestAMountOverTheLinkItselfHidesNothingBehindIt(t *testing.T) {
+	links := Links{{name: "/var/lib/kubelet", resolved: "/data/kubelet"}}
+	text := `22 1 254:0 / / rw - ext4 /dev/vda rw
+30 22 254:1 / /var rw - ext4 /dev/vdb rw
+31 22 7:0 / /data/kubelet/a rw - ext4 /dev/loop0 rw
+`
+	if _, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); !ok {
+		t.Error("a mount over /var hides a mount below /data")
+	}
+	text += "32 22 254:2 / /data rw - ext4 /dev/vdc rw\n"
+	if e, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); ok {
+		t.Errorf("the mount over /data does not hide %+v", e)
+	}
+}
