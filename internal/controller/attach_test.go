@@ -192,30 +192,3 @@ func anAttachmentThatIsDeletedBehindOurBackIsMadeAgain(t *testing.T, w *world) {
 	})
 	w.attached(t, intent)
 }
-
-// whatWasJustMadeIsNotReadAgain: the claim and the attachment of a volume that is attached for the first time. The next time the claim
-// is there, so it is read.
-func whatWasJustMadeIsNotReadAgain(t *testing.T, w *world) {
-	const volumes = 5
-	requests, _ := w.manage(t, managerOptions{})
-	w.node(t, "unread")
-	until(t, w, stateOf("unread"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
-	for _, least := range []int{0, volumes} {
-		requests.reset()
-		for i := range volumes {
-			name := fmt.Sprintf("unread-%d", i)
-			if least == 0 {
-				w.volume(t, name, volumeOptions{})
-			}
-			intent := w.intent(t, name, "unread", name)
-			until(t, w, intent, "the intent is Ready", isReady)
-			w.letGo(t, intent, name)
-		}
-		// A watch that is late costs reads, but not each time.
-		reads, what := requests.reads("configmaps", "volumeattachments")
-		t.Log(what)
-		if reads < least || reads >= least+volumes {
-			t.Errorf("%d reads for %d volumes: %s", reads, volumes, what)
-		}
-	}
-}

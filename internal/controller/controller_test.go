@@ -33,7 +33,6 @@ func TestController(t *testing.T) {
 		{"a claim that was deleted while no manager ran goes when one starts", aClaimThatWasDeletedWhileNoManagerRanGoesWhenOneStarts},
 		{"a claim that is made anew is not switched to", aClaimThatIsMadeAnewIsNotSwitchedTo},
 		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
-		{"what was just made is not read again before a volume is attached", whatWasJustMadeIsNotReadAgain},
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
 		{"an attachment that timed out may have succeeded", anAttachmentThatTimedOutMayHaveSucceeded},
 		{"a volume for a single pod refuses a second intent until the first is gone", aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},

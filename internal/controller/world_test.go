@@ -152,17 +152,6 @@ func (c *counter) writes() (int, string) {
 	return n, fmt.Sprint(c.seen)
 }
 
-// reads of single objects of these resources.
-func (c *counter) reads(resources ...string) (int, string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for _, resource := range resources {
-		n += c.seen[http.MethodGet+" "+resource]
-	}
-	return n, fmt.Sprint(c.seen)
-}
-
 func (c *counter) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

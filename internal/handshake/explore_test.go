@@ -162,11 +162,6 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectCollectFenced, collectWorld, I3},
 		{effectTouched, rebootWorld, I5},
 		{effectAskAgain, rebootWorld, I4},
-		{effectChainClaim, exclusiveWorld, I3},
-		{effectChainVA, agentWorld, I1},
-		{effectOwnFence, exclusiveWorld, I3},
-		{effectOwnDetaching, agentWorld, I1},
-		{effectDecideAgain, declareWorld, I2},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

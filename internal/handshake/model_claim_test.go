@@ -101,7 +101,7 @@ func (st *stepper) moveActs(i int, l leader) {
 	case fence:
 		s.leader[i].pc = fenced
 		if st.without != effectFenceChanges {
-			st.wroteSpec(&s, n)
+			st.wroteState(&s, n)
 		}
 		st.emit(act{actFence, l.node, uint8(i), 0}, s)
 	case fenced:
@@ -113,17 +113,4 @@ func (st *stepper) moveActs(i int, l leader) {
 			st.collectClaim(i, was, true)
 		}
 	}
-}
-
-// fenceAtOnce: all of a fence without another step in between.
-func (st *stepper) fenceAtOnce(i, n int) {
-	from := &st.from.node[n]
-	if st.from.claim.from != uint8(n)+1 || st.rules.MayFence(from.view(), from.va.view()) != GuardNone {
-		return
-	}
-	s := st.from
-	s.claim.from = 0
-	st.wroteClaim(&s, st.from.claim)
-	st.wroteSpec(&s, n)
-	st.emit(act{actFenceAtOnce, uint8(n), uint8(i), 0}, s)
 }

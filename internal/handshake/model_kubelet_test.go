@@ -223,7 +223,7 @@ func (st *stepper) ask(i, n int) {
 	}
 	s := st.from
 	s.node[n].entry.asked = true
-	st.wroteSpec(&s, n)
+	st.wroteState(&s, n)
 	st.emit(act{actAskAgain, uint8(n), uint8(i), 0}, s)
 }
 
@@ -250,7 +250,7 @@ func (st *stepper) listActs(i int, l leader) {
 			if e.forced && e.boot == 0 {
 				e.boot = l.boot
 			}
-			st.wroteSpec(&s, int(l.node))
+			st.wroteState(&s, int(l.node))
 		}
 		st.emit(act{actFence, l.node, uint8(i), 0}, s)
 	case awaiting:

@@ -71,17 +71,13 @@ func (st *stepper) leaderActs(i int) {
 		}
 	case attaching:
 		st.readForAttached(i, l)
-		// What is read last may be what the leader makes meanwhile.
-		st.create(i, int(l.node))
-		st.ownActs(i, l)
 	case attached:
 		st.writeAttached(i, l)
-		st.ownActs(i, l)
 	case marking:
 		s := st.from
 		s.leader[i] = leader{}
 		s.node[l.node].entry = entry{state: entryDetaching, uid: l.uid}
-		st.wroteSpec(&s, int(l.node))
+		st.wroteState(&s, int(l.node))
 		st.emit(act{actWriteDetaching, l.node, uint8(i), 0}, s)
 	case deleting:
 		st.delete(i, l)
@@ -170,34 +166,12 @@ func (st *stepper) afterRead(i int, l leader, kind actKind, detail uint8) {
 	st.emit(act{kind, l.node, uint8(i), detail}, s)
 }
 
-// writeAttached decides once more, on the state as it is now and on the claim and the attachment as they were read: it is about a
-// single object then, and so one step. What was not allowed when they were read is not any later either.
 func (st *stepper) writeAttached(i int, l leader) {
-	claim, va := claimState{exists: true, holder: l.node + 1}, attachmentState{phase: vaAttached, uid: l.uid}
-	again := st.without != effectCAS && st.without != effectDecideAgain
-	if again && st.rules.MayWriteAttached(st.from.node[l.node].view(), nodeNames[l.node+1], st.exclusive, claim.view(), va.view()) != GuardNone {
-		return
-	}
 	s := st.from
 	s.leader[i] = leader{}
 	s.node[l.node].entry = entry{state: entryAttached, uid: l.uid}
-	st.wroteSpec(&s, int(l.node))
+	st.wroteState(&s, int(l.node))
 	st.emit(act{actWriteAttached, l.node, uint8(i), 0}, s)
-}
-
-// ownActs are what a leader does of a volume for which it keeps what it read for Attached, if it does not let go of that.
-func (st *stepper) ownActs(i int, l leader) {
-	done := len(st.out)
-	switch {
-	case st.without == effectOwnDetaching && l.pc == attached:
-		st.markDetaching(i, int(l.node))
-		st.forget(i, int(l.node))
-	case st.without == effectOwnFence && l.pc == attaching && l.reads == 2:
-		st.fenceAtOnce(i, int(l.node))
-	}
-	for j := range st.out[done:] {
-		st.out[done+j].state.leader[i] = l
-	}
 }
 
 // markDetaching for any UID that is about, and for one that has long been gone.
@@ -244,11 +218,11 @@ func (st *stepper) writeDetaching(i, n int, uid uint8, forced bool) {
 	if forced {
 		h.entry.unprotected = !st.cuts && st.without != effectUnprotected
 		h.excused |= 1 << uid
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.out = append(st.out, next{act: act{actWriteForced, uint8(n), uint8(i), uid}, state: s, fault: !h.isDeclared(uid)})
 		return
 	}
-	st.wroteSpec(&s, n)
+	st.wroteState(&s, n)
 	st.emit(act{actWriteDetaching, uint8(n), uint8(i), uid}, s)
 }
 
@@ -296,13 +270,13 @@ func (st *stepper) forget(i, n int) {
 	if st.rules.MayForget(h.view(), h.va.view()) == GuardNone {
 		s := st.from
 		s.node[n].entry = entry{}
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{actForget, uint8(n), uint8(i), 0}, s)
 	}
 	if !h.entry.detached && st.rules.MayMarkDetached(h.view(), h.va.view()) == GuardNone {
 		s := st.from
 		s.node[n].entry.detached = true
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{actMarkDetached, uint8(n), uint8(i), 0}, s)
 	}
 }

@@ -21,8 +21,7 @@ import (
 //   - A copy that was read at a version matters only while that version is current: once the object was
 //     written, the compare-and-swap that waits for it is bound to fail, and the one who holds the copy can as well
 //     begin again. So an act that carries a version falls back to idle when its object is written; that is the
-//     comparison of resourceVersions, and it is what the removed guard "compare-and-swap" takes away. What was read of
-//     other objects for Attached is kept for as long as nobody else writes the spec, and decided upon again.
+//     comparison of resourceVersions, and it is what the removed guard "compare-and-swap" takes away.
 //
 // What is wanted is not part of a state: every process may at any moment take up any act
 // that the protocol lets it do, as if the wish had changed or its cache were arbitrarily old.

@@ -54,7 +54,6 @@ const (
 	actDecideFence
 	actFence
 	actClearMovedFrom
-	actFenceAtOnce
 	actDecideRelease
 	actReleaseIntent
 	actReadNode
@@ -144,7 +143,6 @@ var words = map[actKind]string{
 	actDecideFence:      "{L} reads {S} and {V} and is about to fence {N}",
 	actFence:            "{L} fences {N}: {S}",
 	actClearMovedFrom:   "{L} clears MovedFrom: {C}",
-	actFenceAtOnce:      "{L} fences {N}, keeps what it has read, and clears MovedFrom: {C}",
 	actDecideRelease:    "{L} reads intent and {S} and is about to take the intent's finalizer off",
 	actReleaseIntent:    "{L} takes the intent's finalizer off, the intent is gone",
 	actReadNode:         "{L} reads Node {N} ({K})",
@@ -230,8 +228,7 @@ func (t *teller) take(n next) {
 		t.freshBoot++
 	}
 	for i := range t.versions {
-		fenced := n.act.kind == actFence && t.without != effectFenceChanges || n.act.kind == actFenceAtOnce
-		if written(&before.node[i], &n.state.node[i]) || fenced && int(n.act.node) == i {
+		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && t.without != effectFenceChanges && int(n.act.node) == i {
 			t.versions[i]++
 		}
 	}

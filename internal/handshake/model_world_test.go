@@ -87,11 +87,6 @@ const (
 	effectCollectFenced effect = "fence before the claim is deleted"
 	effectAskAgain      effect = "agent looks again after a reboot"
 	effectTouched       effect = "a record that was written in this boot counts"
-	effectChainClaim    effect = "a foreign write of the spec voids the claim that was read"
-	effectChainVA       effect = "a foreign write of the spec voids the attachment that was read"
-	effectOwnFence      effect = "an own fence voids the claim that was read"
-	effectOwnDetaching  effect = "an own Detaching voids the attachment that was read"
-	effectDecideAgain   effect = "decided again on the version that is written upon"
 )
 
 // model is a world and what is left out of the protocol.
@@ -159,8 +154,7 @@ func (st *stepper) fault(a act, s state) {
 	st.out = append(st.out, next{act: a, state: s, fault: true})
 }
 
-// wroteState voids what waits to be written at an older version of the node's state. Who has read for Attached goes on: it decides again
-// when it writes, for all but the spec may have changed.
+// wroteState voids everything that waits to be written at an older version of the node's state.
 func (st *stepper) wroteState(s *state, n int) {
 	if st.without == effectCAS {
 		return
@@ -175,33 +169,12 @@ func (st *stepper) wroteState(s *state, n int) {
 			continue
 		}
 		switch l.pc {
-		case marking, fence:
-			*l = leader{}
-		}
-	}
-}
-
-// wroteSpec is a write of the node's state that is seen in its generation: it voids what was read of other objects since an older one, too.
-// Whoever keeps that writes nothing else about the volume, so it is always somebody else who writes; but see ownActs.
-func (st *stepper) wroteSpec(s *state, n int) {
-	st.wroteState(s, n)
-	if st.without == effectCAS {
-		return
-	}
-	for i := range s.leader {
-		l := &s.leader[i]
-		if int(l.node) != n {
-			continue
-		}
-		switch l.pc {
 		case attaching:
-			if l.stateWasRead(st.readOrder()) && !(st.without == effectChainClaim && l.reads == 2) {
+			if l.stateWasRead(st.readOrder()) {
 				*l = leader{}
 			}
-		case attached:
-			if st.without != effectChainVA {
-				*l = leader{}
-			}
+		case attached, marking, fence:
+			*l = leader{}
 		}
 	}
 }
@@ -311,7 +284,7 @@ func (st *stepper) world(n int) {
 	if !h.exists && (!h.dead || h.va.phase != vaNone) {
 		s := st.from
 		s.node[n].exists = true
-		st.wroteSpec(&s, n)
+		st.wroteState(&s, n)
 		st.emit(act{kind: actStateCreated, node: uint8(n)}, s)
 	}
 }
@@ -326,7 +299,7 @@ func (st *stepper) stateGone(n int, kind actKind, fault bool) {
 		h.kubelet.inUse, h.kubelet.listed = false, false
 		st.wroteNode(&s)
 	}
-	st.wroteSpec(&s, n)
+	st.wroteState(&s, n)
 	st.out = append(st.out, next{act: act{kind: kind, node: uint8(n)}, state: s, fault: fault})
 }
 

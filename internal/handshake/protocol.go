@@ -45,8 +45,7 @@ func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard 
 }
 
 // MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
-// The caller has read, live and in this order, the node's state, c and a; and writes at the version of n. That is the state as it was read,
-// or a later version of it, if all that was written to its spec in between the caller has written itself, and nothing of it about this volume.
+// The caller has read, live and in this order, n, c and a; and writes at the version of n.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(

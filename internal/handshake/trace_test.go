@@ -154,21 +154,6 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 			want:  I3,
 		},
 		{
-			name: "an Attached that keeps the claim as it was read after it went elsewhere", world: exclusiveWorld, effect: effectChainClaim,
-			before: join(claims, []do{{actReadState, onA, sleeper}, {actReadClaim, onA, sleeper}},
-				movesClaimFrom(onA), attaches(onB), isUsed(onB), publishes(onA)),
-			wakes: []do{{actReadVA, onA, sleeper}},
-			then:  join([]do{{actWriteAttached, onA, sleeper}}, isUsed(onA)),
-			want:  I3,
-		},
-		{
-			name: "an Attached that keeps the attachment as it was read after it was deleted", world: noCalls, effect: effectChainVA,
-			before: join(publishes(onA), decidesAttached(onA, sleeper), detaches(onA)),
-			wakes:  []do{{actWriteAttached, onA, sleeper}},
-			then:   isUsed(onA),
-			want:   I1,
-		},
-		{
 			name: "an Attached that wakes up after the claim was collected and made anew", world: collectWorld, effect: effectCollectFenced,
 			before: join(claims, []do{{actReadState, onA, sleeper}, {actReadClaim, onA, sleeper}},
 				collectsClaimOf(onA), []do{{actCreateClaim, onB, present}}, attaches(onB), isUsed(onB), publishes(onA)),
@@ -233,27 +218,4 @@ func without(script []do, kind actKind) []do {
 		}
 	}
 	return rest
-}
-
-func TestWhatWasReadStaysReadWhileNobodyElseWritesTheSpec(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		world world
-		// meanwhile, after the claim and the attachment were read.
-		meanwhile []do
-		written   bool
-	}{
-		{"nothing is written", kubeletWorld, nil, true},
-		{"the agent reports", kubeletWorld, []do{{kind: actLook, node: onA}, {kind: actReportLook, node: onA}}, true},
-		{"another leader writes Detaching", kubeletWorld, []do{{actWriteDetaching, onA, present}}, false},
-		{"the attachment is declared released", declareWorld, []do{{kind: actDeclare, node: onA}}, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			script := join(publishes(onA), decidesAttached(onA, sleeper), test.meanwhile)
-			done, broken, trace := run(newModel(test.world, GuardNone, effectNone), append(script, do{actWriteAttached, onA, sleeper}))
-			if broken != "" || done < len(script) || done > len(script) != test.written {
-				t.Errorf("came to %d of %d, %s\n%s", done, len(script), broken, trace)
-			}
-		})
-	}
 }

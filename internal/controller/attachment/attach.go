@@ -26,8 +26,7 @@ import (
 
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
-	since := n.Spec
-	taken, err := c.takeForGood(ctx, f, n)
+	taken, err := c.takeClaim(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
@@ -56,7 +55,6 @@ func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 		return fmt.Errorf("creating attachment %s: %w", va.Name, err)
 	}
 	c.answers.note("", va)
-	c.taken.created(f.Volume, n.Name, since, va.UID)
 	n.addAttachment(va)
 	return nil
 }

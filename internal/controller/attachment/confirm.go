@@ -20,10 +20,9 @@ import (
 )
 
 // confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
-// protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state. Of these two
-// nothing is read that still holds since they were taken.
+// protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state.
 func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	taken, err := c.takeForGood(ctx, f, n)
+	taken, err := c.takeClaim(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
@@ -31,7 +30,7 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 	guard := handshake.GuardNone
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
-		claim, va, err := c.readForConfirm(ctx, f, n.Name, nvs, a)
+		claim, va, err := c.readForConfirm(ctx, f, nvs, a)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +49,6 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, wanted) }, nil
 	})
-	c.taken.arrived(f.Volume, n.Name)
 	switch {
 	case errors.Is(err, nodestate.ErrTooLarge):
 		n.wait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf("the NodeVolumeState of node %s is full; detach other volumes first", n.Name))
@@ -66,15 +64,11 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 	return nil
 }
 
-// readForConfirm reads the claim and then the attachment, as far as they have to be. A driver without attach has one that is made
-// up: the entry's own UID or a new one, under which the node's flags speak of this stay of the volume.
-func (c *Controller) readForConfirm(ctx context.Context, f *Facts, node string, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
+// readForConfirm reads the claim and then the attachment. A driver without attach has one that is made up: the entry's own UID
+// or a new one, under which the node's flags speak of this stay of the volume.
+func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
 	var claim handshake.Claim
-	still := c.stillTaken(f, node, nvs)
-	switch {
-	case still.claim:
-		claim = handshake.Claim{Exists: true, Holder: node}
-	case f.Exclusive:
+	if f.Exclusive {
 		live, err := c.Claims.Read(ctx, f.Volume)
 		if err != nil {
 			return claim, nil, err
@@ -82,9 +76,6 @@ func (c *Controller) readForConfirm(ctx context.Context, f *Facts, node string, 
 		claim = live.Handshake()
 	}
 	if a != nil {
-		if va := c.knownAttachment(ctx, a.Name, still.attachment); va != nil {
-			return claim, va, nil
-		}
 		va, err := c.readAttachment(ctx, a.Name)
 		return claim, va, err
 	}

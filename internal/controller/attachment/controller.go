@@ -8,9 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 // A pass gathers the facts from the cache, decides in a pure function (decide.go) on the next
 // steps, acts, takes the API server's answers over into the facts, and decides again until nothing is left to
-// do now; then it reports. Every act checks the rules of package handshake again on what it reads live, or was answered
-// before and nobody else can have changed since (taken.go), so a stale cache costs a request but never a wrong
-// step. What has to be waited for comes as an event, or at a time that is known.
+// do now; then it reports. Every act checks the rules of package handshake again on what it reads live, so a
+// stale cache costs a request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
 package attachment
 
 import (
@@ -79,7 +78,6 @@ type Controller struct {
 	unready  unready
 	begun    begun
 	answers  answers
-	taken    taken
 	limits   limits
 	told     told
 	departed departed
@@ -121,7 +119,6 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 			}
 		}
 	}
-	c.taken.dropUnwanted(f)
 	failures = append(failures, c.collect(ctx, f))
 	wait, err := c.report(ctx, f)
 	if err := errors.Join(append(failures, err)...); err != nil {
@@ -130,20 +127,8 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 	return wait, nil
 }
 
-// act makes a step. What may undo what is remembered of the volume, and what fails, leaves nothing of that.
 func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 	logStep(ctx, f, s)
-	if undoes(s.Act) {
-		c.taken.drop(f.Volume)
-	}
-	err := c.carryOut(ctx, f, s)
-	if err != nil {
-		c.taken.drop(f.Volume)
-	}
-	return err
-}
-
-func (c *Controller) carryOut(ctx context.Context, f *Facts, s Step) error {
 	switch s.Act {
 	case Release:
 		return c.release(ctx, s.Node, s.Intents)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -54,8 +53,6 @@ type Node struct {
 	State handshake.Node
 	// Entry of the volume in the node's state, nil when there is none. Not to be changed.
 	Entry *volumesv1alpha1.NodeAttachment
-	// Spec of the node's state of which State and Entry are.
-	Spec nodestate.Point
 	// Live: State and Entry were read live in this pass.
 	Live bool
 	// Attachments of the volume to this node, whoever made them.
@@ -246,7 +243,7 @@ func (n *Node) observe(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) 
 
 // takeOver reads the volume's part of nvs, which may be nil.
 func (n *Node) takeOver(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
-	n.State, n.Entry, n.KubeletUses, n.Spec = handshake.NodeOf(nvs, volumeName), nil, false, nodestate.PointOf(nvs)
+	n.State, n.Entry, n.KubeletUses = handshake.NodeOf(nvs, volumeName), nil, false
 	if nvs == nil {
 		return
 	}

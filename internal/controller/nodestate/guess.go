@@ -55,7 +55,6 @@ func (w *Writer) Known(ctx context.Context, node string) *volumesv1alpha1.NodeVo
 	cached := &volumesv1alpha1.NodeVolumeState{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: node}, cached); err != nil {
 		w.written.forget(node)
-		w.chains.end(node)
 		return nil
 	}
 	return w.written.newer(cached)

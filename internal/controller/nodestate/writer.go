@@ -50,7 +50,6 @@ type Writer struct {
 	Reader client.Reader
 
 	written written
-	chains  chains
 
 	batches batch.Batches[*request]
 	// reads bounds the mutations that run at once.
@@ -153,15 +152,9 @@ func (w *Writer) commit(ctx context.Context, node string, group []*request) {
 
 // update writes the object and takes the answer over into it.
 func (w *Writer) update(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
-	node, base := nvs.Name, PointOf(nvs)
-	err := w.Client.Update(ctx, nvs)
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		w.chains.end(node)
+	if err := w.Client.Update(ctx, nvs); err != nil {
+		return fmt.Errorf("updating the state of node %s: %w", nvs.Name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("updating the state of node %s: %w", node, err)
-	}
-	w.chains.note(node, base, PointOf(nvs))
 	w.written.note(nvs)
 	return nil
 }

@@ -4,9 +4,8 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // Package bare is the limit of any implementation of Hawser's protocol: for each volume it does the writes and the
-// live reads of the protocol in their order and nothing else; what it has made itself it does not read again. It knows
-// beforehand which volume is meant, decides nothing and checks nothing. What the protocol allows to go out together for
-// one node does.
+// live reads of the protocol in their order and nothing else. It knows beforehand which volume is meant, decides
+// nothing and checks nothing. What the protocol allows to go out together for one node does.
 package bare
 
 import (

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,18 +22,28 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// change of a node's state.
+// change of a node's state. What it rests on is read after the state was.
 type change struct {
+	read  func(context.Context) error
 	apply func(*volumesv1alpha1.NodeVolumeState)
 	// written is told the state as it was written.
 	written func(*volumesv1alpha1.NodeVolumeState)
 }
 
-// writeState takes the newest version of the node's state that is known and writes the changes at that version. Had there been another
-// one meanwhile, it reads the state live.
+// writeState takes the newest version of the node's state that is known, reads what the changes rest on, and writes at that version.
+// Had there been another one meanwhile, it reads the state live.
 func (c *Client) writeState(ctx context.Context, n *node, group []change) error {
 	nvs, err := n.known(ctx)
 	for err == nil {
+		reads, readCtx := errgroup.WithContext(ctx)
+		for _, one := range group {
+			if one.read != nil {
+				reads.Go(func() error { return one.read(readCtx) })
+			}
+		}
+		if err := reads.Wait(); err != nil {
+			return err
+		}
 		if err = c.updateState(ctx, n, nvs, group); !apierrors.IsConflict(err) {
 			return err
 		}

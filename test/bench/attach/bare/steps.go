@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
@@ -40,12 +41,19 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 	})
 }
 
-// confirm writes Attached. The claim and the attachment were made, or read, by this process, and nobody else writes the spec of the
-// node's state, so neither is read again.
+// confirm writes Attached, having read the node's state, the claim and the attachment, in this order.
 func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
-	return c.change(ctx, v, change{apply: func(nvs *volumesv1alpha1.NodeVolumeState) {
-		put(nvs, v.entry(volumesv1alpha1.AttachmentAttached, va.UID))
-	}})
+	return c.change(ctx, v, change{
+		read: func(ctx context.Context) error {
+			if err := c.api.Get(ctx, exclusive.Key(v.Unique), &corev1.ConfigMap{}); err != nil {
+				return fmt.Errorf("reading the claim: %w", err)
+			}
+			return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
+		},
+		apply: func(nvs *volumesv1alpha1.NodeVolumeState) {
+			put(nvs, v.entry(volumesv1alpha1.AttachmentAttached, va.UID))
+		},
+	})
 }
 
 // tell writes what the intent's status says once the volume is attached.
