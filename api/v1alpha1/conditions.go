@@ -177,6 +177,7 @@ const (
 	ReasonRecordFailed       = "RecordNotWritable"
 	ReasonMountLost          = "MountLost"
 	ReasonMountOptions       = "MountOptionsNotSupported"
+	ReasonMountNotAllowed    = "MountOptionsNotAllowed"
 	ReasonSharedByKubelet    = "UsedByKubelet"
 )
 

@@ -122,13 +122,12 @@ type PersistentVolumeClaimSource struct {
 
 // MountSpec holds what is special to one publication of a filesystem.
 type MountSpec struct {
-	// options are added when the volume is published, never when it is staged.
+	// options are added when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime, nodiratime,
+	// relatime and lazytime. Others are for administrators, in mountOptions of the PersistentVolume or StorageClass.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9_.:=/+@%-]+$')",message="each mount option must be one word without commas, quotes or white space"
-	// +kubebuilder:validation:items:XValidation:rule="!(self in ['bind', 'rbind', 'move', 'remount', 'shared', 'rshared', 'slave', 'rslave', 'private', 'rprivate', 'unbindable', 'runbindable'])",message="mount options that bind, move or remount, or that set propagation, are not allowed; for a read-only volume set readOnly"
+	// +kubebuilder:validation:items:XValidation:rule="self in ['noexec', 'nodev', 'nosuid', 'noatime', 'nodiratime', 'relatime', 'lazytime']",message="an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime and lazytime; others are for administrators, in mountOptions of the PersistentVolume or StorageClass; for a read-only volume set readOnly"
 	// +optional
 	Options []string `json:"options,omitempty"`
 

@@ -28,6 +28,9 @@ import (
 // publish makes the staged volume usable at the intent's path.
 func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UID) error {
 	u := v.record.use(intent)
+	if err := u.refused(); err != nil {
+		return err
+	}
 	d, err := a.driverOf(v)
 	if err != nil {
 		return err
