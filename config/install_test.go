@@ -8,10 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 package config_test
 
 import (
-	"bytes"
 	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,8 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -50,7 +45,7 @@ type installation struct {
 // TestAnInstallationOnARealAPIServer starts one API server, installs Hawser there and asks what is allowed.
 func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	config, admin := apiserver.Start(t)
-	in := installation{config: config, admin: admin, kubeconfig: writeKubeconfig(t, config)}
+	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config)}
 	if !t.Run("config/default is accepted", in.testDefault) {
 		return
 	}
@@ -111,15 +106,7 @@ func (in installation) kubectl(t *testing.T, args ...string) string {
 
 func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(apiserver.AssetsVariable), "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+in.kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("kubectl %v: %v\n%s%s", args, err, stderr.String(), stdout.String())
-	}
-	return stdout.String()
+	return apiserver.Kubectl(t, in.kubeconfig, stdin, args...)
 }
 
 // as acts for a service account of hawser-system, with a token that names these nodes.
@@ -231,19 +218,4 @@ func newIntent(name, node string) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent.Spec.NodeName = node
 	intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}
 	return intent
-}
-
-// writeKubeconfig gives kubectl the administrator's access.
-func writeKubeconfig(t *testing.T, config *rest.Config) string {
-	t.Helper()
-	file := clientcmdapi.NewConfig()
-	file.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	file.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
-	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
-	file.CurrentContext = "test"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*file, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -74,6 +74,10 @@ func (in installation) testRoles(t *testing.T) {
 		{"get list watch create update", "", "configmaps", system},
 		{reading, "", "persistentvolumes", ""},
 		{reading, "", "persistentvolumeclaims", ""},
+		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
+		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
+		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicies", ""},
+		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
 	})
 	in.expectPermissions(t, managerAccount, false, []permission{
 		{"declare", volumes, "nodevolumestates", ""},

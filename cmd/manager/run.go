@@ -24,6 +24,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
+	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
 )
 
@@ -77,6 +78,9 @@ func run(ctx context.Context, o options) error {
 	if err := verify.RegisterMetrics(); err != nil {
 		return fmt.Errorf("registering the verification's metrics: %w", err)
 	}
+	if options.Policies, err = watchPolicies(mgr, options.Clock); err != nil {
+		return err
+	}
 	if err := controller.Register(ctx, mgr, options); err != nil {
 		return err
 	}
@@ -90,6 +94,21 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// watchPolicies lets the manager watch over the admission policies, and tell whether they are in force by its metrics and its readiness.
+func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, error) {
+	gate := policy.New(now)
+	if err := gate.Register(mgr); err != nil {
+		return nil, fmt.Errorf("registering the watch over the admission policies: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(gate); err != nil {
+		return nil, fmt.Errorf("registering the metric of the admission policies: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("admission-policies", gate.Ready); err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return gate, nil
 }
 
 // leastForgetGone is longer than a machine takes to be installed anew and a Node to be registered again by hand.

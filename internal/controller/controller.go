@@ -52,7 +52,9 @@ type Options struct {
 	// Endpoints of drivers' controller services, which are asked every VerifyPeriod what they have published; 0 is never.
 	Endpoints    verify.Endpoints
 	VerifyPeriod time.Duration
-	Clock        clock.PassiveClock
+	// Policies without which nothing new is attached.
+	Policies attachment.Policies
+	Clock    clock.PassiveClock
 }
 
 // Register adds every controller and the indexes that they need to the manager, whose cache must
@@ -80,7 +82,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Claims:  exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
 		},
 		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{

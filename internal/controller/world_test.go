@@ -31,13 +31,16 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/controller/attachment"
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
+	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -170,6 +173,8 @@ type managerOptions struct {
 	forceDetachAfter time.Duration
 	// forgetGoneAfter is the policy for Nodes that are gone.
 	forgetGoneAfter time.Duration
+	// policies is for a manager that has its own account and looks whether its admission policies are in force.
+	policies *policy.Gate
 	// metrics that the manager tells go here, if anywhere.
 	metrics prometheus.Registerer
 }
@@ -192,6 +197,11 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled
 	}
 	requests = &counter{seen: map[string]int{}}
 	cfg := rest.CopyConfig(w.config)
+	if o.policies != nil {
+		cfg.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":hawser-manager", Groups: []string{"system:authenticated"},
+		}
+	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		if o.transport != nil {
 			next = o.transport(next)
@@ -208,9 +218,16 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled
 		t.Fatalf("creating a manager: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	var policies attachment.Policies = inForce{}
+	if o.policies != nil {
+		policies = o.policies
+		if err := o.policies.Register(mgr); err != nil {
+			t.Fatalf("registering the watch over the policies: %v", err)
+		}
+	}
 	if err := controller.Register(ctx, mgr, controller.Options{
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
-		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter, Clock: o.clock,
+		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter, Clock: o.clock, Policies: policies,
 	}); err != nil {
 		t.Fatalf("registering: %v", err)
 	}
@@ -230,6 +247,13 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled
 	t.Cleanup(stop)
 	return requests, mgr.GetCache().WaitForCacheSync, stop
 }
+
+// inForce stands for admission policies where a test does not look at them.
+type inForce struct{}
+
+func (inForce) Missing() string { return "" }
+
+func (inForce) Changed() <-chan event.GenericEvent { return make(chan event.GenericEvent) }
 
 // node makes a Node with the driver on it, and an agent.
 func (w *world) node(t *testing.T, name string) *agent {

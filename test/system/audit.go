@@ -50,7 +50,7 @@ type Request struct {
 
 // IsWrite says whether the request changes something.
 func (r Request) IsWrite() bool {
-	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+	return !strings.Contains(r.RequestURI, "dryRun=") && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
 
 // What names the request's resource with its subresource.

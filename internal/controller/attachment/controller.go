@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/hawser-io/hawser/internal/controller/batch"
@@ -65,7 +66,9 @@ type Controller struct {
 	// Slots that a pass holds while it works, and lends while it waits for what it shares with others.
 	Slots *inflight.Slots
 	// Replace: attach for pods too, in place of upstream's controller.
-	Replace  bool
+	Replace bool
+	// Policies without which nothing new is attached.
+	Policies Policies
 	Reporter *report.Reporter
 	Tracker  *liveness.Tracker
 	Events   events.EventRecorder
@@ -87,6 +90,14 @@ type Controller struct {
 	farewells farewells
 	// released: the versions at which finalizers were taken off intents that the cache may still show.
 	released sync.Map
+}
+
+// Policies are Hawser's admission policies.
+type Policies interface {
+	// Missing says why they are not known to be in force; empty while they are.
+	Missing() string
+	// Changed has an event when Missing may have another answer.
+	Changed() <-chan event.GenericEvent
 }
 
 // Reconcile one volume; the request's name is its unique name.

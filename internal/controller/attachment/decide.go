@@ -318,11 +318,11 @@ func bringIn(f *Facts, n *Node) []Step {
 	return nil
 }
 
-// ready: nothing stands in the way of an attachment to the node.
+// ready: nothing stands in the way of an attachment to the node. Without the admission policies nothing would protect it.
 func ready(f *Facts, n *Node) bool {
 	// What the kubelet mounted of an attachment that upstream made goes over to us with it.
 	inherited := n.KubeletUses && n.State.Use.UID == ""
-	return n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.InUse() || inherited) &&
+	return f.PolicyMissing == "" && n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.InUse() || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.reached()
 }
 

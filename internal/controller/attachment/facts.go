@@ -25,6 +25,8 @@ import (
 type Facts struct {
 	// Replace: Hawser attaches for pods too, in place of upstream's controller.
 	Replace bool
+	// PolicyMissing says why the admission policies are not known to be in force; empty while they are.
+	PolicyMissing string
 	// Volume is the unique name.
 	Volume       string
 	Driver       string

@@ -37,7 +37,7 @@ func finding(f *Facts, n *Node, i *Intent) *Finding {
 		return findAttached(f, n, i)
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
-		findRefusal, findAgent, findEarlier, findObstacle, findHolder, findLimit,
+		findRefusal, findAgent, findEarlier, findObstacle, findHolder, findLimit, findPolicies,
 	} {
 		if found := find(f, n, i); found != nil {
 			return found
@@ -133,6 +133,14 @@ func findHolder(f *Facts, n *Node, i *Intent) *Finding {
 func findLimit(f *Facts, n *Node, _ *Intent) *Finding {
 	if n.Limit.reached() {
 		return not(volumesv1alpha1.ReasonNodeLimitReached, "%s", n.Limit.message(n.Name, f.Driver))
+	}
+	return nil
+}
+
+// findPolicies: nothing new is attached.
+func findPolicies(f *Facts, _ *Node, _ *Intent) *Finding {
+	if f.PolicyMissing != "" {
+		return not(volumesv1alpha1.ReasonDetached, "the volume is not attached, and is not as long as the intent does not resolve: %s", f.PolicyMissing)
 	}
 	return nil
 }

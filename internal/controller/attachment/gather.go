@@ -29,7 +29,7 @@ import (
 
 // gather collects everything about one volume from the cache.
 func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
-	f := &Facts{Replace: c.Replace, Volume: name, Exclusive: true, AttachRequired: true}
+	f := &Facts{Replace: c.Replace, PolicyMissing: c.Policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true}
 	volumes, err := resolve.Volumes(ctx, c.Client, name)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -62,11 +63,18 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{
 		Client: c, Reader: c, Writer: &nodestate.Writer{Client: c, Reader: c}, Tracker: liveness.NewTracker(now), Clock: now,
-		Claims: exclusive.New(c, c, now, nil), answers: answers{clock: now},
+		Claims: exclusive.New(c, c, now, nil), answers: answers{clock: now}, Policies: inForce{},
 	}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	return controller, now
 }
+
+// inForce stands for admission policies that are in force.
+type inForce struct{}
+
+func (inForce) Missing() string { return "" }
+
+func (inForce) Changed() <-chan event.GenericEvent { return nil }
 
 // reported is the state of a node whose agent has reported.
 func reported(name string) *volumesv1alpha1.NodeVolumeState {

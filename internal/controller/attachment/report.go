@@ -16,6 +16,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -58,12 +59,16 @@ func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Int
 	if left := c.begun.left(i.Object, f.Driver, soon, c.Clock.Now()); left > 0 {
 		return left, nil
 	}
+	result := i.Result
+	if result.OK && n.State.Entry.State != handshake.Attached && f.PolicyMissing != "" {
+		result = resolve.PolicyMissing(f.PolicyMissing)
+	}
 	err := c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 		if i.Result.OK {
 			report.Pin(intent, i.Result.Pins)
 		}
-		report.Resolved(intent, i.Result)
-		c.apply(intent, i.Result.OK, found)
+		report.Resolved(intent, result)
+		c.apply(intent, result.OK, found)
 	})
 	return c.Reporter.Remind(i.Object, found.Reason, found.Message), err
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +58,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		b = b.Watches(w.object, w.wake.handler())
 	}
 	c.waiting = c.Slots.Queue()
+	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
 	return b.WatchesRawSource(source.Func(c.limits.start)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		// Not controller-runtime's priority queue: that looks at every key that waits for its own pass to end whenever one comes, which with so
@@ -181,6 +183,20 @@ func (c *Controller) claimsChanged(ctx context.Context, before, after client.Obj
 	}
 	for _, name := range volumes {
 		c.add(q, "", name)
+	}
+}
+
+// policiesChanged looks at every volume that an intent waits for.
+func (c *Controller) policiesChanged(ctx context.Context, _ event.GenericEvent, q queue) {
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := c.Client.List(ctx, intents); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing intents")
+		return
+	}
+	for i := range intents.Items {
+		if intent := &intents.Items[i]; !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+			c.addIntentVolume(ctx, intent, q)
+		}
 	}
 }
 

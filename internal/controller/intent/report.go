@@ -20,15 +20,15 @@ import (
 
 // report writes what does not resolve, what resolves again, and that the agent is not heard of. An
 // intent that resolves at the first look is left to the attachment controller, which writes
-// Resolved together with Attached.
+// Resolved together with Attached. So is one that only waits for the admission policies.
 func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, r resolve.Result) error {
 	unreachable, err := c.unreachable(ctx, cached)
 	if err != nil {
 		return err
 	}
 	return c.Reporter.Update(ctx, cached, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-		known := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved) != nil
-		if !r.OK || known {
+		resolved := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved)
+		if !r.OK || resolved != nil && resolved.Reason != volumesv1alpha1.ReasonAdmissionPolicyMissing {
 			report.Resolved(intent, r)
 			status.SetReadyByController(intent)
 		}

@@ -89,6 +89,11 @@ func Intent(f Facts) Result {
 	return r
 }
 
+// PolicyMissing is the result for an intent that resolves, while nothing new may be attached.
+func PolicyMissing(why string) Result {
+	return *failed(volumesv1alpha1.ReasonAdmissionPolicyMissing, "%s; nothing new is attached until it is: apply config/admission of this release", why)
+}
+
 func pins(f Facts) Pins {
 	return Pins{
 		ClaimUID:         f.Volume.Spec.ClaimRef.UID,

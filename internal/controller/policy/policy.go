@@ -1,0 +1,230 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package policy tells whether Hawser's admission policies are in force.
+//
+// That they exist is not enough: a binding may only warn, and an API server may not have read them yet. So the manager tries each
+// with a dry run of what the policy has to refuse. An API server takes up a change a moment after it was written, and a try before
+// that shows the state before it. So a change that the watch reports closes the gate at once, and only a try that begins
+// settle later opens the gate again.
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/hawser-io/hawser/internal/controller/backoff"
+)
+
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,verbs=get;list;watch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=get;list;watch
+
+const (
+	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have changed.
+	settle = 3 * time.Second
+	// period is how often the policies are tried again where nothing has changed, with jitter.
+	period = 10 * time.Minute
+)
+
+// Gate tells whether the policies are in force.
+type Gate struct {
+	clock   clock.PassiveClock
+	reader  client.Reader
+	dryRun  client.Client
+	changed chan event.GenericEvent
+
+	// version of the policies that was seen last, and since when. Only Reconcile uses them.
+	version string
+	since   time.Time
+
+	mu sync.Mutex
+	// missing says, for each policy that is not known to be in force, why.
+	missing map[string]string
+}
+
+// New returns a gate. It is closed until the policies have been tried.
+func New(c clock.PassiveClock) *Gate {
+	g := &Gate{clock: c, changed: make(chan event.GenericEvent, 1), missing: map[string]string{}}
+	for _, p := range policies {
+		g.missing[p.name] = "the manager has not tried it yet"
+	}
+	return g
+}
+
+// Missing says why the policies are not known to be in force; empty while they are.
+func (g *Gate) Missing() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range policies {
+		if why := g.missing[p.name]; why != "" {
+			return fmt.Sprintf("admission policy %s is not known to be in force: %s", p.name, why)
+		}
+	}
+	return ""
+}
+
+// Changed has an event when Missing may have another answer. It has one reader.
+func (g *Gate) Changed() <-chan event.GenericEvent { return g.changed }
+
+// Ready is a readiness check.
+func (g *Gate) Ready(*http.Request) error {
+	if missing := g.Missing(); missing != "" {
+		return errors.New(missing)
+	}
+	return nil
+}
+
+// Register adds the gate to the manager. It works in a manager that does not lead too, because each manager reports its readiness.
+func (g *Gate) Register(mgr manager.Manager) error {
+	g.reader, g.dryRun = mgr.GetClient(), client.NewDryRunClient(mgr.GetClient())
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return slices.ContainsFunc(policies, func(p policy) bool { return p.name == o.GetName() })
+	})
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	b := ctrl.NewControllerManagedBy(mgr).Named("policy")
+	for _, k := range []kind{validating, mutating} {
+		for _, gvk := range k {
+			b = b.WatchesMetadata(metadataOf(gvk, ""), one, builder.WithPredicates(ours))
+		}
+	}
+	return b.WatchesRawSource(source.Func(atStart)).
+		WithOptions(controller.Options{RateLimiter: backoff.Limiter(), NeedLeaderElection: ptr.To(false)}).
+		Complete(g)
+}
+
+// atStart wakes the gate also where there is no policy of which a watch could tell.
+func atStart(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	q.Add(reconcile.Request{})
+	return nil
+}
+
+// Reconcile closes the gate when a policy is gone or has changed, and opens it once each of them was seen to work after that.
+func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	version, missing, err := g.observe(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if version != g.version {
+		g.version, g.since = version, g.clock.Now()
+	}
+	if len(missing) > 0 {
+		g.report(ctx, missing)
+		return reconcile.Result{}, nil
+	}
+	if left := settle - g.clock.Since(g.since); left > 0 {
+		for _, p := range policies {
+			missing[p.name] = "it is new or has changed, and the manager tries it in a moment"
+		}
+		g.report(ctx, missing)
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	err = g.try(ctx)
+	return reconcile.Result{RequeueAfter: wait.Jitter(period, 0.2)}, err
+}
+
+// observe returns which version of the policies and their bindings the cache has, and which of them are not there.
+func (g *Gate) observe(ctx context.Context) (version string, missing map[string]string, err error) {
+	missing = map[string]string{}
+	for _, p := range policies {
+		for _, gvk := range p.kind {
+			object := metadataOf(gvk, p.name)
+			err := g.reader.Get(ctx, client.ObjectKeyFromObject(object), object)
+			switch {
+			case apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero():
+				missing[p.name] = fmt.Sprintf("there is no %s of that name", gvk.Kind)
+			case err != nil:
+				return "", nil, fmt.Errorf("reading %s %s: %w", gvk.Kind, p.name, err)
+			}
+			version += fmt.Sprintf("%s %d, ", object.UID, object.Generation)
+		}
+	}
+	return version, missing, nil
+}
+
+// try tries each policy. What could not be tried leaves an open gate open: that nothing has changed is still known.
+func (g *Gate) try(ctx context.Context) error {
+	missing, open := map[string]string{}, g.Missing() == ""
+	var failures []error
+	for _, p := range policies {
+		err := p.try(ctx, g.dryRun, g.reader)
+		if err == nil {
+			continue
+		}
+		failures = append(failures, fmt.Errorf("trying admission policy %s: %w", p.name, err))
+		if !open || errors.Is(err, errNotInForce) {
+			missing[p.name] = err.Error()
+		}
+	}
+	g.report(ctx, missing)
+	return errors.Join(failures...)
+}
+
+// report tells everyone who waits what has come out.
+func (g *Gate) report(ctx context.Context, missing map[string]string) {
+	before := g.Missing()
+	g.mu.Lock()
+	g.missing = missing
+	g.mu.Unlock()
+	after := g.Missing()
+	if before == after {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("looked at the admission policies", "missing", after)
+	select {
+	case g.changed <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{}}:
+	default: // There is one already that was not read yet.
+	}
+}
+
+func metadataOf(gvk schema.GroupVersionKind, name string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	object.SetGroupVersionKind(gvk)
+	return object
+}
+
+var inForce = prometheus.NewDesc("hawser_admission_policy_in_force",
+	"Whether the manager has seen that the admission policy works.", []string{"policy"}, nil)
+
+var _ prometheus.Collector = (*Gate)(nil)
+
+// Describe is part of a prometheus.Collector.
+func (g *Gate) Describe(descs chan<- *prometheus.Desc) { descs <- inForce }
+
+// Collect is part of a prometheus.Collector.
+func (g *Gate) Collect(metrics chan<- prometheus.Metric) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range policies {
+		value := 1.0
+		if g.missing[p.name] != "" {
+			value = 0
+		}
+		metrics <- prometheus.MustNewConstMetric(inForce, prometheus.GaugeValue, value, p.name)
+	}
+}

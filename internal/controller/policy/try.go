@@ -1,0 +1,155 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list;create;delete
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=create
+// +kubebuilder:rbac:groups="",resources=configmaps,namespace=hawser-system,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=create
+
+// policy is one of config/admission. Its binding has the same name.
+type policy struct {
+	name string
+	kind kind
+	// try returns nil when the policy was seen to work. dryRun changes nothing, reader is the cache.
+	try func(ctx context.Context, dryRun client.Client, reader client.Reader) error
+}
+
+// kind of a policy and of its binding.
+type kind [2]schema.GroupVersionKind
+
+var (
+	validating = kindOf("ValidatingAdmissionPolicy")
+	mutating   = kindOf("MutatingAdmissionPolicy")
+)
+
+func kindOf(name string) kind {
+	return kind{admissionv1.SchemeGroupVersion.WithKind(name), admissionv1.SchemeGroupVersion.WithKind(name + "Binding")}
+}
+
+const (
+	hold, finalizer, claims, declared = "hawser-hold", "hawser-release-finalizer", "hawser-exclusive-claims", "hawser-declared"
+	agentState, agentIntents, leases  = "hawser-agent-node-state", "hawser-agent-intents", "hawser-agent-leases"
+
+	// probe is the name of what a dry run would create.
+	probe = "hawser-policy-probe"
+	// agentProbe is the name for which the policies on agents take a dry run for an agent's whose token names no node.
+	agentProbe = "hawser-agent-probe"
+)
+
+// policies that have to be in force. A dry run of the manager is refused as anybody's request is.
+var policies = []policy{
+	{hold, validating, tryHold},
+	{finalizer, mutating, tryFinalizer},
+	{claims, validating, refused(claims, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveClaimsPrefix + "probe")})},
+	{declared, validating, refused(declared, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
+		Name: probe, Annotations: map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"},
+	}})},
+	{agentState, validating, refused(agentState, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}})},
+	{agentIntents, validating, refused(agentIntents, intent(agentProbe))},
+	{leases, validating, refused(leases, &coordinationv1.Lease{ObjectMeta: installed(agentProbe)})},
+}
+
+// errNotInForce: the answer shows that the policy does not work.
+var errNotInForce = errors.New("it does not act on a dry run of what it is for")
+
+// refused tries whether the creation of object is refused.
+func refused(policy string, object client.Object) func(context.Context, client.Client, client.Reader) error {
+	return func(ctx context.Context, dryRun client.Client, _ client.Reader) error {
+		return expectRefused(policy, dryRun.Create(ctx, object.DeepCopyObject().(client.Object)))
+	}
+}
+
+// expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as Invalid.
+func expectRefused(policy string, err error) error {
+	switch {
+	case err == nil:
+		return errNotInForce
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", policy)):
+		return nil
+	}
+	return fmt.Errorf("the dry run failed: %w", err)
+}
+
+// tryHold tries to create an attachment that is held and, where there is one, to delete one that is.
+func tryHold(ctx context.Context, dryRun client.Client, reader client.Reader) error {
+	if err := expectRefused(hold, dryRun.Create(ctx, attachment())); err != nil {
+		return err
+	}
+	list := &storagev1.VolumeAttachmentList{}
+	if err := reader.List(ctx, list); err != nil {
+		return fmt.Errorf("listing attachments: %w", err)
+	}
+	for i := range list.Items {
+		va := &list.Items[i]
+		if _, held := va.Annotations[volumesv1alpha1.HoldAnnotation]; !held || !va.DeletionTimestamp.IsZero() {
+			continue
+		}
+		err := dryRun.Delete(ctx, va, client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			// It is not what the cache shows any more.
+			continue
+		}
+		return expectRefused(hold, err)
+	}
+	return nil
+}
+
+// tryFinalizer tries whether an intent gets its finalizer when it is created.
+func tryFinalizer(ctx context.Context, dryRun client.Client, _ client.Reader) error {
+	object := intent(probe)
+	if err := dryRun.Create(ctx, object); err != nil {
+		return fmt.Errorf("the dry run failed: %w", err)
+	}
+	if !status.Finalized(object) {
+		return errNotInForce
+	}
+	return nil
+}
+
+func installed(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: name}
+}
+
+func attachment() *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: probe, Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "probe"}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "probe.volumes.hawser.io", NodeName: probe,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(probe)},
+		},
+	}
+}
+
+func intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
+	return &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: installed(name),
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
+			NodeName: probe,
+			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: probe}},
+		},
+	}
+}
