@@ -61,7 +61,7 @@ type Options struct {
 
 	// Clock is the real one by default.
 	Clock clock.WithTicker
-	// Uptime is the time since boot, by default CLOCK_BOOTTIME.
+	// Uptime is the time since boot, by default CLOCK_MONOTONIC, by which contexts end too.
 	Uptime func() time.Duration
 	// Step is called between any two steps, with their names; tests stop the agent there.
 	Step func(name string)
@@ -131,11 +131,12 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// uptime is the time since boot, the time of suspension included: nobody can set this clock.
+// uptime is the time since boot without the time of suspension, in which no driver works either. Nobody can set this clock. Every
+// process reads the same, and Go's timers and contexts end by it.
 func uptime() time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(fmt.Sprintf("reading CLOCK_BOOTTIME: %v", err)) // every kernel that can do the rest has it
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // every kernel that can do the rest has it
 	}
 	return time.Duration(t.Nano())
 }

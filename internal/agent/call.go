@@ -31,18 +31,19 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 	if err := a.mayCall(v, operation); err != nil {
 		return err
 	}
-	now := f.now
-	v.record.begin(Call{
-		Operation: operation, Target: target, BootID: now.bootID,
-		Deadline: a.Clock.Now().Add(a.DriverTimeout), Uptime: now.uptime + a.DriverTimeout + callGrace,
-		Mounts: operation == "stage" || operation == "publish",
-	})
+	// The context ends by the same clock as the record's deadline, which is read after this: the call cannot outlive the record's.
+	until := time.Now().Add(a.DriverTimeout)
+	v.record.begin(a.newCall(operation, target))
 	if err := a.save(v); err != nil {
 		v.record.finish() // it was not made
 		return err
 	}
 	a.step("before " + operation)
-	err := a.runCall(ctx, v, f, operation, do)
+	if !time.Now().Before(until) {
+		v.record.finish() // likewise
+		return problemf(volumesv1alpha1.ReasonRecordFailed, "writing the record of the volume took longer than %s, so nothing is done", a.DriverTimeout)
+	}
+	err := a.runCall(ctx, v, f, operation, until, do)
 	a.step("after " + operation)
 	if driver.IsUncertain(err) {
 		v.record.abandon()
@@ -50,6 +51,15 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 		v.record.finish()
 	}
 	return err
+}
+
+// newCall is a call that begins now at the latest.
+func (a *Agent) newCall(operation, target string) Call {
+	now, within := a.now(), a.DriverTimeout+callGrace
+	return Call{
+		Operation: operation, Target: target, BootID: now.bootID, Deadline: a.Clock.Now().Add(within), Uptime: now.uptime + within,
+		Mounts: operation == "stage" || operation == "publish",
+	}
 }
 
 // mayCall asks the protocol whether the volume may be brought further.
@@ -64,9 +74,9 @@ func (a *Agent) mayCall(v *volume, operation string) error {
 	return nil
 }
 
-func (a *Agent) runCall(ctx context.Context, v *volume, f facts, operation string, do func(context.Context) error) error {
+func (a *Agent) runCall(ctx context.Context, v *volume, f facts, operation string, until time.Time, do func(context.Context) error) error {
 	// The call does not end with the agent's context: a driver that is interrupted leaves doubt behind.
-	callCtx, cancel := context.WithTimeout(a.lifetime, a.DriverTimeout)
+	callCtx, cancel := context.WithDeadline(a.lifetime, until)
 	done := make(chan error, 1)
 	finished := make(chan struct{})
 	started := a.Clock.Now()

@@ -101,7 +101,8 @@ type Use struct {
 type Call struct {
 	Operation string `json:"operation"`
 	Target    string `json:"target"`
-	// Deadline for people to read; Uptime is the same moment on the clock of the boot, which nobody sets.
+	// Deadline for people to read; Uptime is the same moment on the clock of the boot, which nobody sets. The call's context has
+	// ended by then.
 	Deadline time.Time     `json:"deadline"`
 	Uptime   time.Duration `json:"uptime"`
 	BootID   string        `json:"bootID"`

@@ -129,8 +129,9 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 		}
 	}
 	r.Stage = Stage{Phase: PhaseUncertain, Path: a.paths.staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.bootID}
-	r.begin(Call{Operation: "unknown", Target: r.Stage.Path, BootID: now.bootID,
-		Deadline: a.Clock.Now().Add(a.DriverTimeout), Uptime: now.uptime + a.DriverTimeout, Mounts: true})
+	unknown := a.newCall("unknown", r.Stage.Path)
+	unknown.Mounts = true
+	r.begin(unknown)
 	return r
 }
 

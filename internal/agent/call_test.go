@@ -1,0 +1,98 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has passed.
+func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
+	for name, slow := range map[string]struct{ preparing, saving time.Duration }{
+		"when nothing takes long":                       {},
+		"when the preparations of the call take long":   {preparing: time.Minute},
+		"when the record takes long to get to the disk": {saving: time.Minute},
+		"when the record takes longer than a call may":  {saving: DefaultDriverTimeout + time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testDeadline(t, slow.preparing, slow.saving) })
+		})
+	}
+}
+
+func testDeadline(t *testing.T, preparing, saving time.Duration) {
+	booted := time.Now().Add(-time.Hour)
+	a := &Agent{bootID: "boot", lifetime: t.Context(), Options: Options{
+		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Uptime: func() time.Duration { return time.Since(booted) },
+		Step: func(name string) {
+			if name == "after record" {
+				time.Sleep(saving)
+			}
+		},
+	}}
+	var err error
+	if a.store, err = openStore(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	v := newVolume("vol")
+	v.record = &Record{Schema: recordSchema, VolumeName: v.name}
+	f := facts{name: v.name, now: a.now(), record: v.record}
+	time.Sleep(preparing)
+	called := false
+	err = a.call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
+		called = true
+		onDisk, err := readRecord(a.store.path(v.name))
+		if err != nil {
+			return err
+		}
+		ends, _ := ctx.Deadline()
+		if end := ends.Sub(booted); end > onDisk.InFlight.Uptime {
+			t.Errorf("the call ends %s after boot, the disk says %s", end, onDisk.InFlight.Uptime)
+		}
+		if !ends.Before(onDisk.InFlight.Deadline) {
+			t.Errorf("the call ends at %s, the disk says %s", ends, onDisk.InFlight.Deadline)
+		}
+		return nil
+	})
+	if late := saving > DefaultDriverTimeout; called == late || (err != nil) != late {
+		t.Errorf("called: %v, error: %v", called, err)
+	}
+	if v.record.InFlight != nil {
+		t.Errorf("in flight: %+v", v.record.InFlight)
+	}
+}
+
+// TestDeadlinesAreOnTheClockThatCallsEndBy runs itself where the time since boot and that clock differ, as after a suspension.
+func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
+	const inside = "AGENT_TEST_IN_TIME_NAMESPACE"
+	if os.Getenv(inside) != "" {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			t.Fatal(err)
+		}
+		if ahead := uptime() - time.Duration(now.Nano()); ahead > time.Minute {
+			t.Errorf("deadlines are %s ahead", ahead)
+		}
+		return
+	}
+	program, err := exec.LookPath("unshare")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("LEFT OUT (needs root and unshare): a machine that was suspended")
+	}
+	c := exec.CommandContext(t.Context(), program, "--time", "--boottime", "100000", "--fork", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	c.Env = append(os.Environ(), inside+"=1")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
