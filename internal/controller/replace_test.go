@@ -42,6 +42,7 @@ func TestReplace(t *testing.T) {
 		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
 		{"nothing is detached while the node's list cannot be written", nothingIsDetachedWhileTheNodesListCannotBeWritten},
 		{"a node out of service is unlisted and gives its volumes up", aNodeOutOfServiceIsUnlisted},
+		{"the boot of an unlisting is written by the next manager if the one that unlisted dies", theBootOfAnUnlistingIsWrittenByTheNextManager},
 		{"a pod's volume is forced away from a node that is not Ready after the pods' time", aPodsVolumeIsForcedAwayAfterThePodsTime},
 		{"without the pods' time no volume is forced away from a node that is not Ready", withoutThePodsTimeNoVolumeIsForcedAway},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
@@ -364,6 +365,50 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	}
 	w.pod(t, "dead-2", "alive", "dead")
 	w.listed(t, "alive", "dead")
+}
+
+// theBootOfAnUnlistingIsWrittenByTheNextManager also while a pod waits on the node, so that the kubelet lists the volume in use. Without
+// the boot nothing tells a reboot, and the pod waits without end.
+func theBootOfAnUnlistingIsWrittenByTheNextManager(t *testing.T, w *world) {
+	var away, unlisted atomic.Bool
+	g := newGate(func(what, name string) bool {
+		if away.Load() && what == "PATCH nodes/status" && name == "unlisted" {
+			unlisted.Store(true)
+		}
+		return unlisted.Load() && what == "PUT nodevolumestates" && name == "unlisted"
+	})
+	_, stop := w.manage(t, managerOptions{attachMode: controller.Replace, transport: g.transport})
+	a := w.managedNode(t, "unlisted")
+	n := nodeNamed("unlisted")
+	w.changeStatus(t, n, func() { n.Status.NodeInfo.BootID = "boot-1" })
+	w.volume(t, "unlisted", volumeOptions{})
+	p := w.pod(t, "unlisted", "unlisted", "unlisted")
+	w.listed(t, "unlisted", "unlisted")
+	w.kubeletUses(t, "unlisted", "unlisted")
+	a.set(func() { a.mounted = map[string]bool{uniqueName("unlisted"): true} })
+	until(t, w, stateOf("unlisted"), "the agent sees the mount", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.NodeOf(nvs, uniqueName("unlisted")).Use.InUse
+	})
+	a.stop()
+	away.Store(true)
+	w.change(t, n, func() {
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"}}
+	})
+	w.kill(t, p)
+	select {
+	case <-g.held:
+	case <-time.After(patience):
+		t.Fatal("the boot is not about to be written")
+	}
+	stop()
+	w.notListed(t, "unlisted", "unlisted")
+
+	_, stop = w.manage(t, replace)
+	defer stop()
+	until(t, w, stateOf("unlisted"), "the boot is written", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+		entry := handshake.AttachmentOf(nvs, uniqueName("unlisted"))
+		return entry != nil && entry.UnlistedBootID == "boot-1"
+	})
 }
 
 func anExclusiveVolumeFollowsItsPod(t *testing.T, w *world) {

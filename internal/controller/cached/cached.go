@@ -77,7 +77,7 @@ func trimPod(o any) (any, error) {
 	return trimmed, nil
 }
 
-// trimNode keeps labels, taints, readiness, who attaches for the node, and what the kubelet says of volumes.
+// trimNode keeps labels, taints, readiness, who attaches for the node, and what the kubelet says of volumes and of its boot.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -91,6 +91,7 @@ func trimNode(o any) (any, error) {
 	trimmed.Spec.Taints = node.Spec.Taints
 	trimmed.Status.VolumesAttached = node.Status.VolumesAttached
 	trimmed.Status.VolumesInUse = node.Status.VolumesInUse
+	trimmed.Status.NodeInfo.BootID = node.Status.NodeInfo.BootID
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			// The heartbeat is left out: what does not change does not wake anybody.
