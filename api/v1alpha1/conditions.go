@@ -135,6 +135,7 @@ const (
 const (
 	ReasonAttached           = "Attached"
 	ReasonAttachNotRequired  = "AttachNotRequired"
+	ReasonLocksUnreadable    = "LocksUnreadable"
 	ReasonAttaching          = "Attaching"
 	ReasonAttachFailed       = "AttachFailed"
 	ReasonDetaching          = "Detaching"

@@ -67,7 +67,7 @@ func decide(f *Facts, p handshake.Protocol) []Step {
 			steps = append(steps, makeRoom(f, p, n, chosen)...)
 		}
 	}
-	if len(steps) > 0 {
+	if len(steps) > 0 || f.lockUnreadable() {
 		return steps
 	}
 	for _, n := range f.Nodes {
@@ -133,7 +133,7 @@ func keeps(f *Facts, n, chosen *Node) bool {
 		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
 		return n.Pods && n.Evidence == nil
 	}
-	return !f.Exclusive || n == chosen || n.State.Entry.State == handshake.Attached
+	return !f.Exclusive || f.lockUnreadable() || n == chosen || n.State.Entry.State == handshake.Attached
 }
 
 // makeRoom is the way out, one step at a time.

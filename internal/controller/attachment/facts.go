@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -43,6 +44,8 @@ type Facts struct {
 	CutsAccess    bool
 	FSGroupPolicy storagev1.FSGroupPolicy
 	Claim         handshake.Claim
+	// LockUnreadable, if not nil, says why Claim is not known.
+	LockUnreadable *exclusive.UnreadableError
 	// Bound are the PersistentVolumeClaims that its PersistentVolumes are bound to.
 	Bound []types.NamespacedName
 	// Nodes in order of name: every node that has anything to do with the volume.
@@ -106,6 +109,8 @@ type Attachment struct {
 	// Held: an intent counts on it.
 	Held bool
 	handshake.Attachment
+	// Deleted is when it was asked to go; zero while it was not.
+	Deleted time.Time
 	// AttachError and DetachError are what the driver's attacher last said.
 	AttachError, DetachError *storagev1.VolumeError
 	// PublishContext is what the driver answered when it attached.
@@ -139,6 +144,9 @@ func (i *Intent) older(j *Intent) bool {
 	}
 	return i.name() < j.name()
 }
+
+// lockUnreadable: on which node the volume may be used is not known.
+func (f *Facts) lockUnreadable() bool { return f.Exclusive && f.LockUnreadable != nil }
 
 // node returns the facts of one node, which it adds when they are new.
 func (f *Facts) node(name string) *Node {

@@ -37,7 +37,7 @@ func finding(f *Facts, n *Node, i *Intent) *Finding {
 		return findAttached(f, n, i)
 	}
 	for _, find := range []func(*Facts, *Node, *Intent) *Finding{
-		findRefusal, findAgent, findEarlier, findObstacle, findHolder, findLimit, findPolicies,
+		findRefusal, findAgent, findEarlier, findObstacle, findLock, findHolder, findLimit, findPolicies,
 	} {
 		if found := find(f, n, i); found != nil {
 			return found
@@ -114,6 +114,14 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
 	if f.AttachRequired && n.DriverMissing {
 		return not(volumesv1alpha1.ReasonDriverNotInstalled, "driver %s is not registered on node %s", f.Driver, n.Name)
+	}
+	return nil
+}
+
+// findLock: nobody can tell on which node an exclusive volume may be used.
+func findLock(f *Facts, _ *Node, _ *Intent) *Finding {
+	if f.lockUnreadable() {
+		return not(volumesv1alpha1.ReasonLocksUnreadable, "the volume may be used on one node only, and %v; it is attached once an administrator has repaired that", f.LockUnreadable)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -201,6 +202,9 @@ func (n *Node) addAttachment(va *storagev1.VolumeAttachment) {
 		PublishContext: va.Status.AttachmentMetadata,
 	}
 	a.Held = isHeld(va)
+	if va.DeletionTimestamp != nil {
+		a.Deleted = va.DeletionTimestamp.Time
+	}
 	if i := slices.IndexFunc(n.Attachments, func(b Attachment) bool { return b.Name == a.Name }); i >= 0 {
 		n.Attachments[i] = a
 		return
@@ -217,6 +221,9 @@ func isHeld(va *storagev1.VolumeAttachment) bool {
 // gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
 func (c *Controller) gatherClaim(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
 	claim, err := c.Claims.Known(ctx, f.Volume)
+	if errors.As(err, &f.LockUnreadable) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func toAsk(f *Facts, p handshake.Protocol, n, chosen *Node) bool {
 
 // mayComeBack says whether the node is the next to have the volume.
 func mayComeBack(f *Facts, n, chosen *Node) bool {
-	return n.candidate() != nil && (!f.Exclusive || n == chosen && len(blockers(f, n)) == 0)
+	return n.candidate() != nil && (!f.Exclusive || !f.lockUnreadable() && n == chosen && len(blockers(f, n)) == 0)
 }
 
 // ask has the agent look once more. The claim comes first: what the kubelet waits with counts as in use on the node once the

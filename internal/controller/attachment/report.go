@@ -28,6 +28,7 @@ func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error
 	var wait time.Duration
 	failures := []error{c.gatherHolders(ctx, f)}
 	for _, n := range f.Nodes {
+		wait = sooner(wait, c.noteSilence(f, n))
 		due, err := c.await(ctx, n)
 		wait, failures = sooner(wait, due), append(failures, err, c.noteDetachError(ctx, f, n))
 		for _, i := range n.Wanted {

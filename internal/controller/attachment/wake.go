@@ -24,7 +24,9 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
@@ -178,7 +180,11 @@ func (c *Controller) claimsChanged(ctx context.Context, before, after client.Obj
 	object, _ := after.(*corev1.ConfigMap)
 	volumes, err := c.Claims.Changed(old, object)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "finding the volumes whose claims have changed")
+		c.tellUnreadable(object)
+		locks := either[*corev1.ConfigMap](before, after).Name
+		c.addIntentVolumes(ctx, q, func(_ *volumesv1alpha1.VolumeAttachmentIntent, name string) bool {
+			return exclusive.Key(name).Name == locks
+		})
 		return
 	}
 	for _, name := range volumes {
@@ -186,16 +192,38 @@ func (c *Controller) claimsChanged(ctx context.Context, before, after client.Obj
 	}
 }
 
+// EventLocksUnreadable is the reason of an event on a ConfigMap: the locks in it cannot be read.
+const EventLocksUnreadable = "LocksUnreadable"
+
+// tellUnreadable puts an event on locks that cannot be read; nil is for a ConfigMap that is gone.
+func (c *Controller) tellUnreadable(locks *corev1.ConfigMap) {
+	if _, err := exclusive.Claims(locks); err != nil {
+		c.Events.Eventf(locks, nil, corev1.EventTypeWarning, EventLocksUnreadable, "Read",
+			"%s", report.Shortened(err.Error()+"; the volumes that they are of are neither attached nor moved until an administrator has repaired them"))
+	}
+}
+
 // policiesChanged looks at every volume that an intent waits for.
 func (c *Controller) policiesChanged(ctx context.Context, _ event.GenericEvent, q queue) {
+	c.addIntentVolumes(ctx, q, func(intent *volumesv1alpha1.VolumeAttachmentIntent, _ string) bool {
+		return !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
+	})
+}
+
+// addIntentVolumes adds the volumes of all intents for which that is asked.
+func (c *Controller) addIntentVolumes(ctx context.Context, q queue, asked func(*volumesv1alpha1.VolumeAttachmentIntent, string) bool) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := c.Client.List(ctx, intents); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing intents")
 		return
 	}
 	for i := range intents.Items {
-		if intent := &intents.Items[i]; !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
-			c.addIntentVolume(ctx, intent, q)
+		intent := &intents.Items[i]
+		name, err := resolve.VolumeName(ctx, c.Client, intent)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "finding the volume of an intent", "intent", client.ObjectKeyFromObject(intent))
+		} else if asked(intent, name) {
+			c.add(q, intent.Spec.NodeName, name)
 		}
 	}
 }

@@ -75,10 +75,23 @@ func parse(object *corev1.ConfigMap) (table, error) {
 		return t, nil
 	}
 	if err := json.Unmarshal([]byte(object.Data[dataKey]), &t); err != nil {
-		return t, fmt.Errorf("the claims of exclusive volumes in ConfigMap %s/%s cannot be read: %w", object.Namespace, object.Name, err)
+		return t, &UnreadableError{object.Namespace + "/" + object.Name, err}
 	}
 	return t, nil
 }
+
+// UnreadableError says that somebody has made a ConfigMap unreadable. No volume whose lock is in it is attached or moved until that is repaired.
+type UnreadableError struct {
+	// ConfigMap is its namespace and name.
+	ConfigMap string
+	Err       error
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("the locks of exclusive volumes in ConfigMap %s cannot be read: %v", e.ConfigMap, e.Err)
+}
+
+func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // swap puts next, written now, in place of old if that stands. It says whether it did, and what stands then.
 func (t *table) swap(volumeName string, old, next Claim, now string) (Claim, bool) {

@@ -124,9 +124,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // steps of a pass, each of which returns when to look again.
 func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if node {
-		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.watchOver}
+		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.giveWay, c.watchOver}
 	}
-	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.forgetGone, c.watchOver}
+	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
 }
 
 // sooner of two waits.

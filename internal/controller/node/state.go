@@ -94,16 +94,18 @@ func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 		}
 		return never, nil
 	}
-	_, err = c.Writer.Apply(ctx, nvs.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	return never, c.release(ctx, nvs.Name, most)
+}
+
+// release takes the finalizer off when no more than most is left on the node.
+func (c *Controller) release(ctx context.Context, node string, most remains) error {
+	_, err := c.Writer.Apply(ctx, node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		return dropFinalizer(nvs, most)
 	})
-	if errors.Is(err, errNotIdle) || apierrors.IsNotFound(err) {
-		return never, nil
+	if err != nil && !errors.Is(err, errNotIdle) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("releasing the state of node %s: %w", node, err)
 	}
-	if err != nil {
-		return never, fmt.Errorf("releasing the state of node %s: %w", nvs.Name, err)
-	}
-	return never, nil
+	return nil
 }
 
 // dropFinalizer lets the state go when no more than most is left on the node.
