@@ -179,6 +179,8 @@ const (
 	ReasonMountLost          = "MountLost"
 	ReasonMountOptions       = "MountOptionsNotSupported"
 	ReasonMountNotAllowed    = "MountOptionsNotAllowed"
+	ReasonSELinuxOptions     = "SELinuxOptionsNotSupported"
+	ReasonFSGroupConflict    = "FSGroupConflict"
 	ReasonSharedByKubelet    = "UsedByKubelet"
 )
 

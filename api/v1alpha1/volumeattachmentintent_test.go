@@ -26,6 +26,8 @@ const (
 	subPathParts     = "subPath must not contain '.', '..' or empty parts"
 	optionAllowed    = "an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime and lazytime; " +
 		"others are for administrators, in mountOptions of the PersistentVolume or StorageClass; for a read-only volume set readOnly"
+	seLinuxRefused = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions have no effect in this version, so they are not accepted; " +
+		"an administrator can label the volume with a context option in mountOptions of the PersistentVolume"
 	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached"
 	kubeletMount    = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must not be set"
 	oneSource       = "spec.volume: Invalid value: exactly one volume source must be set: persistentVolumeClaim or podVolume"
@@ -133,6 +135,7 @@ func mountCases() []createCase {
 		{name: "an absolute sub path", with: changes{subPath: "/etc"}, want: append(invalid(subPath, "/etc", subPathRelative), invalid(subPath, "/etc", subPathParts)...)},
 		{name: "a negative group", with: changes{"spec.mount.fsGroup": int64(-1)},
 			want: []string{"spec.mount.fsGroup: Invalid value: -1: spec.mount.fsGroup in body should be greater than or equal to 0"}},
+		{name: "an SELinux label", with: changes{"spec.mount.seLinuxOptions": map[string]any{"level": "s0:c1,c2"}}, want: []string{seLinuxRefused}},
 		{name: "an unknown group change policy", with: changes{"spec.mount.fsGroupChangePolicy": "Never"},
 			want: []string{`spec.mount.fsGroupChangePolicy: Unsupported value: "Never": supported values: "OnRootMismatch", "Always"`}},
 		{name: "every option that an intent may ask for", with: changes{options: []any{"noexec", "nodev", "nosuid", "noatime", "nodiratime", "relatime", "lazytime"}}},

@@ -121,6 +121,7 @@ type PersistentVolumeClaimSource struct {
 }
 
 // MountSpec holds what is special to one publication of a filesystem.
+// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions)",message="seLinuxOptions have no effect in this version, so they are not accepted; an administrator can label the volume with a context option in mountOptions of the PersistentVolume",fieldPath=".seLinuxOptions"
 type MountSpec struct {
 	// options are added when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime, nodiratime,
 	// relatime and lazytime. Others are for administrators, in mountOptions of the PersistentVolume or StorageClass.
@@ -131,7 +132,7 @@ type MountSpec struct {
 	// +optional
 	Options []string `json:"options,omitempty"`
 
-	// fsGroup is the group id that owns the published files.
+	// fsGroup is the group id that owns the published files. All intents that publish the volume on one node must name the same one.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
@@ -142,7 +143,7 @@ type MountSpec struct {
 	// +optional
 	FSGroupChangePolicy *corev1.PodFSGroupChangePolicy `json:"fsGroupChangePolicy,omitempty"`
 
-	// seLinuxOptions label the mount. Accepted, but not carried out in this version: they have no effect yet.
+	// seLinuxOptions are not accepted in this version, because they would have no effect.
 	// +optional
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 

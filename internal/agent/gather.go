@@ -37,6 +37,7 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 		// object made anew.
 		acked := handshake.NodeOf(a.state.acknowledged(), v.name).Use
 		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
+		f.mountsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
 		f.expands = a.capable(r.Driver, "EXPAND_VOLUME")
 		if _, known := a.Registry.Get(r.Driver); known && !f.expands && f.entry != nil && r.Stage.Phase == PhaseDone {
 			r.Capacity = f.entry.Capacity // the node has no part in it

@@ -51,6 +51,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"all requests are about the agent's own node":                                 testOwnNode,
 		"Ready Unknown of an unreachable agent is taken back":                         testTakenBack,
 		"a second agent waits for the end of the first":                               testLock,
+		"a second intent with another fsGroup waits until the first has gone":         testGroupConflict,
 		"a sub path with an fsGroup":                                                  testSubPath,
 		"figures and an abnormal condition are reported":                              testStats,
 		"an intent that is not resolved gets its Ready":                               testUnresolved,
@@ -431,6 +432,40 @@ func testSubPath(t *testing.T, c *cluster) {
 	n.release(i)
 	n.gone(v)
 	n.nothingLeft()
+}
+
+func testGroupConflict(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	group := func(g int64) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+		return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(g)}
+		}
+	}
+	first := n.want(v, "first", group(2000))
+	n.ready(first)
+	second := n.want(v, "second", group(3000))
+	got := n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonFSGroupConflict)
+	message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
+	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
+		t.Errorf("status: %+v", got.Status)
+	}
+	same := n.want(v, "same", group(2000))
+	n.ready(same)
+	n.ready(n.want(v, "none"))
+	if count, _ := n.driver.count("publish vol"); count != 3 {
+		t.Errorf("published %d times", count)
+	}
+	n.release(first)
+	n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonFSGroupConflict)
+	n.update(same, group(3000))
+	path := n.ready(second).Status.Path
+	n.ready(same)
+	if g := n.kernel.groupOf(path); g != 3000 {
+		t.Errorf("group: %d", g)
+	}
 }
 
 func testStats(t *testing.T, c *cluster) {

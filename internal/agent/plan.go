@@ -38,6 +38,8 @@ type facts struct {
 	unsaved bool
 	// busy: a driver call that ignored its deadline still runs in this process.
 	busy bool
+	// mountsGroup: the driver itself gives the files to a group when it mounts.
+	mountsGroup bool
 	// expands: the driver can expand the volume on the node.
 	expands bool
 }

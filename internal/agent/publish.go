@@ -31,6 +31,9 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	if err := u.refused(); err != nil {
 		return err
 	}
+	if err := f.groupConflict(*u); err != nil {
+		return err
+	}
 	d, err := a.driverOf(v)
 	if err != nil {
 		return err
@@ -50,10 +53,7 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 		return fmt.Errorf("making directory: %w", err)
 	}
 	req := driver.PublishRequest{
-		Volume: a.request(f), StagingPath: v.record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly, Secrets: secrets,
-	}
-	if u.Mount != nil {
-		req.FSGroup = u.Mount.FSGroup
+		Volume: a.request(f), StagingPath: v.record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly, FSGroup: f.group(*u), Secrets: secrets,
 	}
 	if !v.record.block() {
 		req.MountOptions = slices.Clone(f.entry.MountOptions)
@@ -166,7 +166,8 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 
 // own gives the files to the intent's fsGroup, as the driver's policy has it.
 func (a *Agent) own(ctx context.Context, v *volume, f facts, u *Use) error {
-	if u.Mount == nil || u.Mount.FSGroup == nil || u.ReadOnly || a.capable(v.record.Driver, "VOLUME_MOUNT_GROUP") || !ownable(f.entry) {
+	group := f.group(*u)
+	if group == nil || f.mountsGroup {
 		return nil
 	}
 	policy := corev1.FSGroupChangeAlways
@@ -176,7 +177,7 @@ func (a *Agent) own(ctx context.Context, v *volume, f facts, u *Use) error {
 	progress := func(files int) {
 		a.Log.Info("setting the group of a volume's files takes long", "volume", v.name, "files", files)
 	}
-	if err := a.Mounts.SetOwnership(ctx, u.Target, *u.Mount.FSGroup, policy, progress); err != nil {
+	if err := a.Mounts.SetOwnership(ctx, u.Target, *group, policy, progress); err != nil {
 		return fmt.Errorf("setting fsGroup: %w", err)
 	}
 	a.step("after ownership")

@@ -11,9 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -31,6 +35,8 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 	}{
 		{"an option of a filesystem", volumesv1alpha1.MountSpec{Options: []string{"nodev", "password=hidden"}}, volumesv1alpha1.MountSpec{Options: []string{"nodev"}},
 			volumesv1alpha1.ReasonMountNotAllowed, `the mount option "password", only for noexec, nodev`},
+		{"an SELinux label", volumesv1alpha1.MountSpec{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}}, volumesv1alpha1.MountSpec{},
+			volumesv1alpha1.ReasonSELinuxOptions, "seLinuxOptions have no effect"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := c.node(t)
@@ -56,6 +62,50 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 			n.release(i)
 			n.gone(v)
 			n.nothingLeft()
+		})
+	}
+}
+
+func TestWhoseGroupTheFilesOfAVolumeGet(t *testing.T) {
+	one, two := ptr.To[int64](1), ptr.To[int64](2)
+	use := func(uid types.UID, group *int64, phase Phase) Use {
+		return Use{Intent: volumesv1alpha1.IntentReference{UID: uid}, Mount: &volumesv1alpha1.MountSpec{FSGroup: group}, Phase: phase}
+	}
+	readOnly := use("first", one, PhaseDone)
+	readOnly.ReadOnly = true
+	refused := use("first", one, PhaseNone)
+	refused.Mount.Options = []string{"suid"}
+	for _, c := range []struct {
+		name   string
+		uses   []Use
+		mounts bool
+		policy storagev1.FSGroupPolicy
+		// want lists those that must wait.
+		want []types.UID
+	}{
+		{"one group", []Use{use("first", one, PhaseDone), use("second", one, PhaseNone)}, false, "", nil},
+		{"what is not published yet, by age", []Use{use("first", one, PhaseNone), use("second", two, PhaseNone)}, false, "", []types.UID{"second"}},
+		{"what is published holds over what is older", []Use{use("first", one, PhaseNone), use("second", two, PhaseDone)}, false, "", []types.UID{"first"}},
+		{"what may be published too", []Use{use("first", one, PhaseNone), use("second", two, PhaseUncertain)}, false, "", []types.UID{"first"}},
+		{"no group", []Use{use("first", nil, PhaseDone), use("second", two, PhaseNone)}, false, "", nil},
+		{"a read-only publication sets no group", []Use{readOnly, use("second", two, PhaseNone)}, false, "", nil},
+		{"but where the driver sets it", []Use{readOnly, use("second", two, PhaseNone)}, true, "", []types.UID{"second"}},
+		{"no group is set where the policy forbids it", []Use{use("first", one, PhaseDone), use("second", two, PhaseNone)}, false, storagev1.NoneFSGroupPolicy, nil},
+		{"an intent that is refused decides nothing", []Use{refused, use("second", two, PhaseNone)}, false, "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := situation()
+			f.entry.FSType, f.entry.AccessModes, f.entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, c.policy
+			f.mountsGroup, f.record.Uses = c.mounts, c.uses
+			var waiting []types.UID
+			for _, u := range c.uses {
+				if f.groupConflict(u) != nil {
+					waiting = append(waiting, u.Intent.UID)
+				}
+			}
+			if !slices.Equal(waiting, c.want) {
+				t.Errorf("waiting: %v, want %v", waiting, c.want)
+			}
 		})
 	}
 }

@@ -50,7 +50,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 	if err := a.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
 		return fmt.Errorf("making staging path: %w", err)
 	}
-	req := driver.StageRequest{Volume: a.request(f), StagingPath: r.Stage.Path, FSGroup: firstGroup(f), Secrets: secrets}
+	req := driver.StageRequest{Volume: a.request(f), StagingPath: r.Stage.Path, FSGroup: f.heldGroup(), Secrets: secrets}
 	if !r.block() {
 		req.MountOptions = f.entry.MountOptions
 	}
@@ -153,16 +153,6 @@ func (a *Agent) request(f facts) driver.Volume {
 		vol.AccessMode = e.AccessModes[0]
 	}
 	return vol
-}
-
-// firstGroup is the fsGroup of the first intent that has one, for drivers that set it when they mount.
-func firstGroup(f facts) *int64 {
-	for _, u := range f.record.Uses {
-		if u.Mount != nil && u.Mount.FSGroup != nil {
-			return u.Mount.FSGroup
-		}
-	}
-	return nil
 }
 
 // secrets reads the Secret that the entry names, live: agents keep none in memory.

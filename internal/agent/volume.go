@@ -282,7 +282,13 @@ func inputs(f facts, a act) string {
 	if err != nil {
 		entry = nil // quantities and strings always encode
 	}
-	return fmt.Sprintf("%d/%s", generation, hash(string(entry)))
+	inputs := fmt.Sprintf("%d/%s", generation, hash(string(entry)))
+	if a.verb == doPublish {
+		if holder := f.groupHolder(); holder != nil {
+			inputs += fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.group(*holder))
+		}
+	}
+	return inputs
 }
 
 func (a *Agent) carryOut(ctx context.Context, v *volume, f facts, next act) error {
