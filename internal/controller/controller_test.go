@@ -36,6 +36,7 @@ func TestController(t *testing.T) {
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
 		{"an attachment that timed out may have succeeded", anAttachmentThatTimedOutMayHaveSucceeded},
 		{"a volume for a single pod refuses a second intent until the first is gone", aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},
+		{"a volume for a single pod passes to the next intent on its node", aVolumeForASinglePodPassesToTheNextIntentOnItsNode},
 		{"a shared volume is attached to several nodes", aSharedVolumeIsAttachedToSeveralNodes},
 		{"a volume without attach is written to the node at once", aVolumeWithoutAttachIsWrittenToTheNodeAtOnce},
 		{"a failure of the attacher is told and recovers by itself", aFailureOfTheAttacherIsToldAndRecoversByItself},

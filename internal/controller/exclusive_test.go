@@ -126,10 +126,50 @@ func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w
 			t.Error("a refused intent is pinned, so that the agent would publish it")
 		}
 	}
+	if lock := w.exclusiveClaim(t, "rwop"); lock.Holder != "rwop-a" || lock.User != userOf(first) {
+		t.Errorf("the lock: %+v", lock)
+	}
 	w.delete(t, second)
 	gone(t, w, second)
 	w.delete(t, first)
 	w.attached(t, elsewhere)
+	if lock := w.exclusiveClaim(t, "rwop"); lock.Holder != "rwop-b" || lock.User != userOf(elsewhere) {
+		t.Errorf("the lock: %+v", lock)
+	}
+}
+
+func userOf(intent *volumesv1alpha1.VolumeAttachmentIntent) exclusive.User {
+	return exclusive.User{Namespace: intent.Namespace, Name: intent.Name, UID: intent.UID}
+}
+
+// aVolumeForASinglePodPassesToTheNextIntentOnItsNode, which costs one write of the lock more than a volume for several intents.
+func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) {
+	requests, _ := w.manage(t, managerOptions{})
+	w.node(t, "pass")
+	w.volume(t, "pass", volumeOptions{modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}})
+	first := w.intent(t, "pass-first", "pass", "pass")
+	until(t, w, first, "the first intent is Ready", isReady)
+	second := w.intent(t, "pass-second", "pass", "pass")
+	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonReadWriteOncePod)
+	requests.reset()
+	w.delete(t, first)
+	until(t, w, second, "the second intent is Ready", isReady)
+	n, what := requests.writes()
+	t.Log(what)
+	if n > 12 {
+		t.Errorf("%d writes to pass the volume on: %s", n, what)
+	}
+	if lock := w.exclusiveClaim(t, "pass"); lock.Holder != "pass" || lock.User != userOf(second) {
+		t.Errorf("the lock: %+v", lock)
+	}
+	// An intent of the same name is another user.
+	w.delete(t, second)
+	gone(t, w, second)
+	again := w.intent(t, "pass-second", "pass", "pass")
+	until(t, w, again, "the intent is Ready", isReady)
+	if lock := w.exclusiveClaim(t, "pass"); lock.User != userOf(again) {
+		t.Errorf("the lock: %+v", lock)
+	}
 }
 
 func aSharedVolumeIsAttachedToSeveralNodes(t *testing.T, w *world) {

@@ -148,6 +148,8 @@ type Claim struct {
 	Holder string
 	// MovedFrom is the node that held it before and that has not been fenced yet; empty once it has.
 	MovedFrom string
+	// User of a volume for a single user: the UID of the one intent that may be pinned to it; empty where none was named yet.
+	User types.UID
 }
 
 // Attachment is a VolumeAttachment as it was read live.

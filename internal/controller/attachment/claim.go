@@ -16,9 +16,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// takeClaim makes the exclusive claim name n, moving it where it has to be. It says whether it does now.
+// takeClaim makes the exclusive claim name n, and the user that n is for, moving it where it has to be. It says whether it does now.
 func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, error) {
-	if !f.Exclusive || f.Claim == (handshake.Claim{Exists: true, Holder: n.Name}) {
+	if !f.Exclusive || f.locked(n) {
 		return true, nil
 	}
 	claim, err := c.findClaim(ctx, f, n)
@@ -36,7 +36,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 		}
 	}
 	if claim.Holder == n.Name {
-		return true, nil
+		return c.takeUser(ctx, f, n, claim)
 	}
 	claim, moved, err := c.moveClaim(ctx, f, n, claim)
 	if !moved || err != nil || claim.MovedFrom == "" {
@@ -52,7 +52,7 @@ func (c *Controller) findClaim(ctx context.Context, f *Facts, n *Node) (exclusiv
 	if f.Claim.Exists {
 		return c.Claims.Read(ctx, f.Volume)
 	}
-	claim, _, err := c.Claims.Swap(ctx, f.Volume, exclusive.Claim{}, exclusive.Claim{Holder: n.Name})
+	claim, _, err := c.Claims.Swap(ctx, f.Volume, exclusive.Claim{}, exclusive.Claim{Holder: n.Name, User: f.user(n)})
 	return claim, err
 }
 
@@ -61,11 +61,14 @@ func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, claim exc
 	if free, err := c.mayLeave(ctx, f, n, claim); err != nil || !free {
 		return claim, false, err
 	}
-	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: n.Name, MovedFrom: claim.Holder})
+	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: n.Name, MovedFrom: claim.Holder, User: f.user(n)})
 }
 
 // mayLeave says whether the claim may leave the node that holds it. It is n that waits for it.
 func (c *Controller) mayLeave(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (bool, error) {
+	if passes, err := c.mayPassOn(ctx, f, n, claim); err != nil || !passes {
+		return false, err
+	}
 	if claim.Holder == "" {
 		return true, nil
 	}
@@ -92,7 +95,7 @@ func (c *Controller) fence(ctx context.Context, f *Facts, n *Node, claim exclusi
 	if fenced, err := c.fenceHolder(ctx, f, n); err != nil || !fenced {
 		return claim, false, err
 	}
-	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: claim.Holder})
+	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: claim.Holder, User: claim.User})
 }
 
 // fenceHolder fences the node that the claim was moved from, and says whether it did.

@@ -161,6 +161,9 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 		return c.freeName(ctx, f, s.Node, s.Attachment)
 	case Attach:
 		return c.attach(ctx, f, s.Node)
+	case TakeUser:
+		_, err := c.takeClaim(ctx, f, s.Node)
+		return err
 	case Hold:
 		return c.hold(ctx, f, s.Node, s.Attachment)
 	case Confirm:

@@ -36,6 +36,8 @@ const (
 	FreeName Act = "FreeName"
 	// Attach creates the attachment.
 	Attach Act = "Attach"
+	// TakeUser makes the lock of a volume for a single user name the intent that is to use it.
+	TakeUser Act = "TakeUser"
 	// Hold makes an attachment that somebody else created one that Hawser counts on.
 	Hold Act = "Hold"
 	// Confirm writes Attached.
@@ -78,7 +80,8 @@ func decide(f *Facts, p handshake.Protocol) []Step {
 	return steps
 }
 
-// elect: of the intents for a volume with a single user only the first stays, also while it is leaving.
+// elect: of the intents for a volume with a single user only the first stays, also while it is leaving. It is the one that the lock
+// names, if that is still there.
 func elect(f *Facts) {
 	if !f.SingleUser {
 		return
@@ -86,7 +89,7 @@ func elect(f *Facts) {
 	var first *Intent
 	for _, n := range f.Nodes {
 		for _, i := range append(append([]*Intent{}, n.Wanted...), n.Leaving...) {
-			if (i.mayAttach() || i.pinned()) && (first == nil || i.older(first)) {
+			if (i.mayAttach() || i.pinned()) && (first == nil || f.uses(i) || !f.uses(first) && i.older(first)) {
 				first = i
 			}
 		}
@@ -177,7 +180,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 // as soon as something is attached, and from then on keeps the claim.
 func freeOrClaim(f *Facts, n, chosen *Node, a *Attachment) []Step {
 	switch {
-	case !n.State.InUse() || !f.Exclusive || f.Claim == (handshake.Claim{Exists: true, Holder: n.Name}):
+	case !n.State.InUse() || !f.Exclusive || f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == "":
 		return []Step{{Act: FreeName, Node: n, Attachment: a}}
 	case mayComeBack(f, n, chosen):
 		return []Step{{Act: Ask, Node: n, Attachment: a}}
@@ -292,6 +295,8 @@ func bringIn(f *Facts, n *Node) []Step {
 		return nil
 	case n.State.Entry.State == handshake.Attached:
 		switch {
+		case f.SingleUser && !f.locked(n):
+			return []Step{{Act: TakeUser, Node: n}}
 		case stale(f, n, i):
 			return []Step{{Act: Confirm, Node: n, Attachment: n.attachmentOf(n.State.Entry.UID)}}
 		case f.Replace && n.Entry.AttachmentName != "" && !n.Lists.Attached && n.forKubelet():
@@ -321,7 +326,7 @@ func bringIn(f *Facts, n *Node) []Step {
 // ready: nothing stands in the way of an attachment to the node. Without the admission policies nothing would protect it.
 func ready(f *Facts, n *Node) bool {
 	// What the kubelet mounted of an attachment that upstream made goes over to us with it.
-	inherited := n.KubeletUses && n.State.Use.UID == ""
+	inherited := n.KubeletUses && n.State.Use.UID == "" && !(f.SingleUser && n.candidate().byAgent())
 	return f.PolicyMissing == "" && n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.InUse() || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.reached()
 }

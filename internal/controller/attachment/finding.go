@@ -33,6 +33,9 @@ func finding(f *Facts, n *Node, i *Intent) *Finding {
 	if !i.pinned() && !i.mayAttach() {
 		return nil
 	}
+	if found := findUser(f, n, i); found != nil {
+		return found
+	}
 	if n.State.Entry.State == handshake.Attached {
 		return findAttached(f, n, i)
 	}

@@ -62,7 +62,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 					}
 					pinned := intent.DeepCopy()
 					pinned.Status.UniqueVolumeName = test.volume
-					return w.Update(ctx, pinned)
+					return w.Status().Update(ctx, pinned)
 				},
 			})
 			f := &Facts{Volume: name}

@@ -54,7 +54,7 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 			t.Fatal(err)
 		}
 	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Int
 		result = resolve.PolicyMissing(f.PolicyMissing)
 	}
 	err := c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-		if i.Result.OK {
+		if i.Result.OK && c.mayPin(f, i) {
 			report.Pin(intent, i.Result.Pins)
 		}
 		report.Resolved(intent, result)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -44,15 +45,25 @@ type Claim struct {
 	Holder string `json:"node,omitempty"`
 	// MovedFrom is the node that had it before, as long as that is not fenced.
 	MovedFrom string `json:"movedFrom,omitempty"`
+	// User is the one intent that may use a volume for a single user; zero for other volumes, and in lines of older managers, which
+	// drop it when they write.
+	User User `json:"user,omitzero"`
 	// Since is when Holder got it, in RFC 3339.
 	Since string `json:"since,omitempty"`
 	// Write is the number of the write that made the claim what it is: one that was moved away and back is not the same.
 	Write int64 `json:"write"`
 }
 
+// User is an intent, by its name for those who read the line.
+type User struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
 // Handshake is the claim as the protocol sees it.
 func (c Claim) Handshake() handshake.Claim {
-	return handshake.Claim{Exists: c != Claim{}, Holder: c.Holder, MovedFrom: c.MovedFrom}
+	return handshake.Claim{Exists: c != Claim{}, Holder: c.Holder, MovedFrom: c.MovedFrom, User: c.User.UID}
 }
 
 // table is what stands in one ConfigMap.

@@ -7,6 +7,7 @@ package exclusive
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	goruntime "runtime"
@@ -346,6 +347,34 @@ func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
 	}
 	if known, err := s.Known(t.Context(), "v"); err != nil || known != (Claim{}) {
 		t.Errorf("known: %+v, %v", known, err)
+	}
+}
+
+func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testing.T) {
+	user := User{Namespace: "default", Name: "data", UID: "uid"}
+	line, err := json.Marshal(Claim{Holder: "a", MovedFrom: "b", User: user, Since: "then", Write: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},"since":"then","write":7}`
+	if string(line) != want {
+		t.Errorf("written:\n%s, want\n%s", line, want)
+	}
+	var old struct {
+		Holder    string `json:"node,omitempty"`
+		MovedFrom string `json:"movedFrom,omitempty"`
+		Since     string `json:"since,omitempty"`
+		Write     int64  `json:"write"`
+	}
+	if err := json.Unmarshal(line, &old); err != nil || old.Holder != "a" || old.MovedFrom != "b" || old.Write != 7 {
+		t.Errorf("an older manager reads %+v, %v", old, err)
+	}
+	var claim Claim
+	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &claim); err != nil || claim != (Claim{Holder: "a", Since: "then", Write: 7}) {
+		t.Errorf("of an older manager's line: %+v, %v", claim, err)
+	}
+	if line, err := json.Marshal(claim); err != nil || strings.Contains(string(line), "user") {
+		t.Errorf("a line without a user: %s, %v", line, err)
 	}
 }
 

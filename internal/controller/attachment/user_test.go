@@ -1,0 +1,202 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// single is a volume for a single user on node a, as a leader sees it whose cache shows these intents.
+func single(names ...string) (*Facts, *Node) {
+	n := on("a", wanted(names...))
+	for _, i := range n.Wanted {
+		i.Object.UID, i.Result.Pins.UniqueVolumeName = types.UID("uid-"+i.Object.Name), "v"
+	}
+	return &Facts{
+		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*Node{n},
+	}, n
+}
+
+// stored are the intents of the facts as the API server has them.
+func stored(facts ...*Facts) (objects []client.Object) {
+	for _, f := range facts {
+		for _, i := range f.Nodes[0].Wanted {
+			objects = append(objects, i.Object.DeepCopy())
+		}
+	}
+	return objects
+}
+
+func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testing.T) {
+	f1, n1 := single("x")
+	f2, n2 := single("y")
+	first, now := over(t, append(stored(f1, f2), reported("a"))...)
+	second := &Controller{
+		Client: first.Client, Reader: first.Reader, Writer: first.Writer, Tracker: first.Tracker, Clock: now,
+		Claims: exclusive.New(first.Client, first.Reader, now, nil), answers: answers{clock: now},
+	}
+	for _, c := range []*Controller{first, second} {
+		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
+	}
+	for _, o := range []client.Object{n1.Wanted[0].Object, n2.Wanted[0].Object} {
+		if err := first.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, leader := range []struct {
+		c *Controller
+		f *Facts
+		n *Node
+	}{{first, f1, n1}, {second, f2, n2}} {
+		if err := leader.c.create(t.Context(), leader.f, leader.n); err != nil {
+			t.Fatal(err)
+		}
+		// What has only just begun is told later.
+		for range 2 {
+			if _, err := leader.c.report(t.Context(), leader.f); err != nil {
+				t.Fatal(err)
+			}
+			now.SetTime(now.Now().Add(time.Minute))
+		}
+	}
+	var pinned []string
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := first.Client.List(t.Context(), intents); err != nil {
+		t.Fatal(err)
+	}
+	for i := range intents.Items {
+		if intents.Items[i].Status.UniqueVolumeName != "" {
+			pinned = append(pinned, intents.Items[i].Name)
+		}
+	}
+	if !slices.Equal(pinned, []string{"x"}) {
+		t.Errorf("pinned to a volume for a single user: %v", pinned)
+	}
+}
+
+// lockedFor is the lock of v as a store of its own writes it.
+func lockedFor(t *testing.T, c *Controller, user exclusive.User) {
+	t.Helper()
+	claim, swapped, err := c.Claims.Swap(t.Context(), "v", exclusive.Claim{}, exclusive.Claim{Holder: "a", User: user})
+	if err != nil || !swapped {
+		t.Fatalf("swapped %t: %+v, %v", swapped, claim, err)
+	}
+}
+
+func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *testing.T) {
+	old := exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}
+	for _, test := range []struct {
+		name string
+		user exclusive.User
+		// change of what the API server has, and of what is known of the second intent.
+		change  func(n *Node, first *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState)
+		there   bool
+		taken   bool
+		message string
+	}{
+		{name: "it is there, and the cache does not show it", user: old, there: true, message: "a single user"},
+		{name: "it is gone", user: old, taken: true},
+		{name: "another intent has its name", user: exclusive.User{Namespace: "default", Name: "x", UID: "uid-before"}, there: true, taken: true},
+		{name: "it was cut off, and its publication stays", user: old, message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+		}},
+		{name: "a kubelet passes the volume from pod to pod", user: old, taken: true, change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
+		}},
+		{name: "the kubelet uses what an intent is to use", user: old, message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
+		}},
+		{name: "an older manager wrote no user, and the volume is free", taken: true},
+		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true, change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+		}},
+		{name: "an older manager wrote no user, and another one uses the volume", message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, n := single("y")
+			gone, _ := single("x")
+			x, state := gone.Nodes[0].Wanted[0].Object, reported("a")
+			if test.change != nil {
+				test.change(n, x, state)
+			}
+			objects := []client.Object{state}
+			if test.there {
+				objects = append(objects, x)
+			}
+			c, _ := over(t, objects...)
+			lockedFor(t, c, test.user)
+			f.Claim = handshake.Claim{Exists: true, Holder: "a", User: test.user.UID}
+			taken, err := c.takeClaim(t.Context(), f, n)
+			if err != nil || taken != test.taken || c.mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].pinned()) {
+				t.Errorf("taken %t, may pin %t, %v", taken, c.mayPin(f, n.Wanted[0]), err)
+			}
+			if !test.taken && (n.Wait == nil || !strings.Contains(n.Wait.Message, test.message)) {
+				t.Errorf("waits for %+v", n.Wait)
+			}
+			lock, err := c.Claims.Read(t.Context(), "v")
+			if err != nil || (lock.User.UID == "uid-y") != test.taken || lock.Holder != "a" {
+				t.Errorf("the lock: %+v, %v", lock, err)
+			}
+		})
+	}
+}
+
+func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
+	_, n := single("y")
+	n.Name = "b"
+	f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, Nodes: []*Node{on("a"), n}}
+	user, _ := single("x")
+	c, _ := over(t, append(stored(user), reported("a"))...)
+	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})
+	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
+	if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
+		t.Fatalf("taken %t, %v", taken, err)
+	}
+	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
+		t.Fatal(err)
+	}
+	n.Wait = nil
+	if taken, err := c.takeClaim(t.Context(), f, n); !taken || err != nil {
+		t.Fatalf("taken %t, %v", taken, err)
+	}
+	lock, err := c.Claims.Read(t.Context(), "v")
+	if err != nil || lock.Holder != "b" || lock.MovedFrom != "" || lock.User.UID != "uid-y" {
+		t.Errorf("the lock: %+v, %v", lock, err)
+	}
+}
+
+func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
+	f, n := single("a-younger-name", "z")
+	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-z"}
+	entry(handshake.Attached, "1")(n)
+	va("1", "held", "attached")(n)
+	if steps := decide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
+		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
+	}
+	f, n = single("z")
+	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-gone"}
+	entry(handshake.Attached, "1")(n)
+	va("1", "held", "attached")(n)
+	if steps := decide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
+		t.Errorf("decided %+v", steps)
+	}
+}
