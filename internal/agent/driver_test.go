@@ -38,11 +38,15 @@ type fakeDriver struct {
 	// inner is a directory inside of every volume.
 	inner string
 	// fsType that volumes carry whatever was asked for.
-	fsType   string
-	called   chan struct{}
-	stages   map[string]driver.StageRequest
-	publishs map[string]driver.PublishRequest
-	capacity map[string]resource.Quantity
+	fsType string
+	// stageless: the driver stages nothing and mounts where it publishes. What it publishes is a directory of the node's disk if
+	// directory names one.
+	stageless bool
+	directory string
+	called    chan struct{}
+	stages    map[string]driver.StageRequest
+	publishs  map[string]driver.PublishRequest
+	capacity  map[string]resource.Quantity
 }
 
 const fakeDriverName = "fake.csi.hawser.io"
@@ -159,7 +163,7 @@ func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
 	d.mu.Lock()
 	d.stages[req.Handle] = req
 	d.mu.Unlock()
-	if _, ok := d.node.at(req.StagingPath); !ok && req.Mode != corev1.PersistentVolumeBlock {
+	if _, ok := d.node.at(req.StagingPath); !ok && req.Mode != corev1.PersistentVolumeBlock && !d.stageless {
 		fsType := req.FSType
 		if d.fsType != "" {
 			fsType = d.fsType
@@ -180,12 +184,20 @@ func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error
 	if _, ok := d.node.at(req.TargetPath); ok {
 		return err
 	}
-	e := d.node.filesystemOf(req.Handle, req.FSType, req.TargetPath)
+	e := d.node.bindOf(req.StagingPath, req.TargetPath) // like most drivers, whatever is there
+	if d.stageless || req.Mode == corev1.PersistentVolumeBlock {
+		e = d.node.filesystemOf(req.Handle, req.FSType, req.TargetPath)
+	}
+	if d.directory != "" {
+		e = d.node.bindOf(d.directory, req.TargetPath)
+	}
 	if req.ReadOnly {
 		e.Options = []string{"ro"}
 	}
-	if req.Mode == corev1.PersistentVolumeBlock {
+	if req.Mode == corev1.PersistentVolumeBlock && d.directory == "" {
 		e.Root, e.Major, e.FSType = "/loop", 0, "devtmpfs"
+	}
+	if req.Mode == corev1.PersistentVolumeBlock {
 		if err := os.WriteFile(req.TargetPath, nil, 0o600); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (f *facts) compare(table *mount.Table) {
 		return
 	}
 	f.stage = presenceOf(table, r.Stage.Path, r.Stage.Source)
-	f.reference = presenceOf(table, f.paths.reference(f.name), "")
+	f.reference = presenceOf(table, f.paths.reference(f.name), r.Stage.Source)
 	for _, u := range r.Uses {
 		f.uses[u.Intent.UID] = presenceOf(table, u.Path, u.Source)
 	}

@@ -36,7 +36,7 @@ func (a *Agent) inform(v *volume, f facts) {
 	}
 }
 
-// prune drops the failures of what is not planned any more.
+// prune drops the failures of what is not planned any more. What is published after the stage is planned when that is there.
 func (v *volume) prune(f facts) {
 	if f.busy {
 		return
@@ -46,7 +46,7 @@ func (v *volume) prune(f facts) {
 		planned[a] = true
 	}
 	for a := range v.failures {
-		if !planned[a] {
+		if later := planned[act{verb: doStage}] && a.verb == doPublish && v.record.use(a.intent) != nil; !planned[a] && !later {
 			delete(v.failures, a)
 		}
 	}

@@ -35,8 +35,11 @@ type fakeNode struct {
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{nextID: 100, changes: make(chan struct{}, 1), group: map[string]int64{}}
+	return &fakeNode{nextID: 100, entries: []mount.Entry{ownDisk}, changes: make(chan struct{}, 1), group: map[string]int64{}}
 }
+
+// ownDisk holds every directory of the node.
+var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
 var _ Mounts = (*fakeNode)(nil)
 
@@ -93,7 +96,7 @@ func (n *fakeNode) reboot() {
 	n.renumber()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.entries = nil
+	n.entries = []mount.Entry{ownDisk}
 	n.changed()
 }
 
@@ -102,6 +105,17 @@ func (n *fakeNode) renumber() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.shift++
+}
+
+// bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own disk.
+func (n *fakeNode) bindOf(source, path string) mount.Entry {
+	e, ok := n.at(source)
+	if !ok {
+		e = ownDisk
+		e.Root = source
+	}
+	e.Path = path
+	return e
 }
 
 // filesystemOf is the filesystem on the volume's device, mounted at path.
@@ -116,7 +130,7 @@ func (n *fakeNode) mounted() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var paths []string
-	for _, e := range n.entries {
+	for _, e := range n.entries[1:] { // without the node's own disk
 		paths = append(paths, e.Path)
 	}
 	return paths
@@ -220,7 +234,7 @@ func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error
 	if !ok {
 		return mount.Device{}, mount.ErrNotMounted
 	}
-	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source}, nil
+	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source, Node: e.FSType == "devtmpfs"}, nil
 }
 
 func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, _ ...string) error {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,6 +110,14 @@ const (
 
 // sourceOf names what a mount shows: the filesystem's device number and the part of it.
 func sourceOf(e mount.Entry) string { return fmt.Sprintf("%d:%d%s", e.Major, e.Minor, e.Root) }
+
+// shownBy is the mount that sourceOf named; false where it names none.
+func shownBy(source string) (mount.Entry, bool) {
+	numbers, root, _ := strings.Cut(source, "/")
+	e := mount.Entry{Root: "/" + root}
+	_, err := fmt.Sscanf(numbers, "%d:%d", &e.Major, &e.Minor)
+	return e, err == nil
+}
 
 // presenceOf compares what is mounted at path with the source that was seen there.
 func presenceOf(table *mount.Table, path, source string) presence {

@@ -171,7 +171,7 @@ func planForward(f facts) []act {
 		return []act{{verb: doStage}}
 	}
 	var acts []act
-	if f.record.Stage.Source != "" && !f.record.block() && f.reference == missing {
+	if f.record.Stage.Source != "" && !f.record.block() && f.reference != present {
 		acts = append(acts, act{verb: doRefer})
 	}
 	for _, u := range f.record.Uses {
@@ -252,7 +252,7 @@ func (f facts) kubeletAway() bool {
 // mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
 func (f facts) mounted() bool {
 	kubelets := f.record.Stage.Phase == PhaseNone && f.kubelet != nil
-	if f.stage == present && !kubelets || f.reference == present {
+	if f.stage == present && !kubelets || f.reference != missing {
 		return true
 	}
 	return slices.ContainsFunc(f.record.Uses, func(u Use) bool { return f.uses[u.Intent.UID] == present })

@@ -130,9 +130,18 @@ func (a *Agent) free(f facts, u Use) error {
 	return nil
 }
 
-// published finishes what the driver has begun and verifies that something is there.
+// published finishes what the driver has begun, and verifies before and after that it is the volume.
 func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error {
-	if u.Type == volumesv1alpha1.PublicationMount {
+	e, err := a.verified(ctx, v, f, u, u.Target)
+	if err != nil {
+		return err
+	}
+	if u.Type == volumesv1alpha1.PublicationDevice {
+		if err := a.referToDevice(ctx, u); err != nil {
+			return err
+		}
+		u.Device = a.deviceAt(ctx, u.Path).Path
+	} else {
 		if err := a.own(ctx, v, f, u); err != nil {
 			return err
 		}
@@ -141,22 +150,10 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 				return err
 			}
 		}
-	}
-	table, err := a.Mounts.Table()
-	if err != nil {
-		return err
-	}
-	e, mounted := table.At(u.Path)
-	u.Device = v.record.Stage.Device
-	if u.Type == volumesv1alpha1.PublicationDevice {
-		if u.Device = a.deviceAt(ctx, u.Path); mounted && u.Device != "" {
-			if err := a.referToDevice(ctx, u); err != nil {
-				return err
-			}
+		if e, err = a.verified(ctx, v, f, u, u.Path); err != nil {
+			return err
 		}
-	}
-	if !mounted {
-		return problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but nothing is mounted at %s", u.Path)
+		u.Device = v.record.Stage.Device
 	}
 	u.Source = sourceOf(e)
 	u.Phase = PhaseDone

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,6 +169,9 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if left := table.All(r.Stage.Path); len(left) > 0 {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
 	}
+	if err := a.useSeen(v, f, table); err != nil {
+		return a.putBack(ctx, v, f, err)
+	}
 	if err := a.stillMounting(v, f); err != nil {
 		return err
 	}
@@ -185,30 +187,28 @@ func (a *Agent) unrefer(ctx context.Context, v *volume) error {
 	return nil
 }
 
+// putBack stages again what was undone under somebody who came between the look and the driver's call: the kubelet takes the
+// volume for staged, and would publish the bare staging path.
+func (a *Agent) putBack(ctx context.Context, v *volume, f facts, used error) error {
+	if !f.usable() {
+		return used
+	}
+	f.stage = missing
+	if err := a.stage(ctx, v, f); err != nil {
+		return fmt.Errorf("staging again, because %w: %w", used, err)
+	}
+	return used
+}
+
 // othersUse refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
 // the kubelet's use is no reason any more.
 func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
-	r := v.record
-	shared := func(format string, args ...any) error {
-		return problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
-	}
 	table, err := a.Mounts.Table()
 	if err != nil {
 		return err
 	}
-	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.block() {
-		return shared("the volume is still mounted at %s", others[0].Path)
-	}
-	if f.stale() {
-		return nil
-	}
-	data := a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
-	switch _, err := os.Lstat(data); {
-	case err == nil:
-		signal(a.observer.wake) // the observer may not have seen it yet
-		return shared("the kubelet uses the volume: %s is there", data)
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("looking for the kubelet's use: %w", err)
+	if err := a.useSeen(v, f, table); err != nil || f.stale() {
+		return err
 	}
 	var node corev1.Node
 	err = a.Live.Get(ctx, types.NamespacedName{Name: a.NodeName}, &node)
@@ -224,14 +224,37 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	return nil
 }
 
+// useSeen refuses while the node itself shows another use of the stage.
+func (a *Agent) useSeen(v *volume, f facts, table *mount.Table) error {
+	r := v.record
+	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.block() {
+		return shared("the volume is still mounted at %s", others[0].Path)
+	}
+	if f.stale() {
+		return nil
+	}
+	data := a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	switch _, err := os.Lstat(data); {
+	case err == nil:
+		signal(a.observer.wake) // the observer may not have seen it yet
+		return shared("the kubelet uses the volume: %s is there", data)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("looking for the kubelet's use: %w", err)
+	}
+	return nil
+}
+
+func shared(format string, args ...any) error {
+	return problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
+}
+
 // stageElsewhere lists the other mounts of what is staged, also where somebody has removed the stage itself.
 func stageElsewhere(table *mount.Table, s Stage) []mount.Entry {
 	if e, ok := table.At(s.Path); ok {
 		return table.Shares(e)
 	}
-	numbers, root, _ := strings.Cut(s.Source, "/")
-	staged := mount.Entry{Root: "/" + root}
-	if _, err := fmt.Sscanf(numbers, "%d:%d", &staged.Major, &staged.Minor); err != nil {
+	staged, known := shownBy(s.Source)
+	if !known {
 		return nil
 	}
 	if staged.Major == 0 {

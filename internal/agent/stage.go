@@ -59,27 +59,35 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 	err = a.call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
 	switch {
 	case err == nil:
-		return a.staged(ctx, v, f)
+		return a.staged(ctx, v, f, before)
 	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped) && (f.stage != missing || a.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
 	}
 	return a.explainStage(f, err)
 }
 
-// staged notes what the driver has mounted.
-func (a *Agent) staged(ctx context.Context, v *volume, f facts) error {
+// staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
+func (a *Agent) staged(ctx context.Context, v *volume, f facts, before Stage) error {
 	s := &v.record.Stage
 	table, err := a.Mounts.Table()
 	if err != nil {
 		return err
 	}
 	s.Source, s.Device = "", ""
-	if e, ok := table.At(s.Path); ok {
-		if err := rightFilesystem(f.entry.FSType, e); err != nil {
+	e, mounted := table.At(s.Path)
+	switch {
+	case mounted:
+		if err := rightFilesystem(f.entry.FSType, e); err != nil && !v.record.block() {
 			return err
 		}
+		if err := a.notOwn(table, *s, e); err != nil {
+			return &problem{reason: volumesv1alpha1.ReasonStageFailed, message: "what the driver staged is not the volume", err: err}
+		}
 		s.Source = sourceOf(e)
-		s.Device = a.deviceAt(ctx, s.Path)
+		s.Device = a.stagedDevice(ctx, v.record)
+	case before.Source != "" || f.stage != missing:
+		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
+			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
 	s.Phase = PhaseDone
 	return nil
@@ -130,8 +138,13 @@ func (a *Agent) explainStage(f facts, err error) error {
 }
 
 // refer keeps a bind mount of the stage under the agent's own root, which keeps the kubelet from unstaging.
-func (a *Agent) refer(ctx context.Context, v *volume) error {
+func (a *Agent) refer(ctx context.Context, v *volume, f facts) error {
 	path := a.paths.reference(v.name)
+	if f.reference == foreign { // of an earlier stage, or of a bare staging path
+		if err := a.unrefer(ctx, v); err != nil {
+			return err
+		}
+	}
 	if err := a.Mounts.EnsureDir(ctx, path, ownDirMode); err != nil {
 		return fmt.Errorf("making reference: %w", err)
 	}
@@ -170,14 +183,4 @@ func (a *Agent) secrets(ctx context.Context, ref *corev1.SecretReference) (map[s
 		values[k] = string(value)
 	}
 	return values, nil
-}
-
-// deviceAt names the device node behind path, where there is one. It only informs.
-func (a *Agent) deviceAt(ctx context.Context, path string) string {
-	d, err := a.Mounts.DeviceOf(ctx, path)
-	if err != nil {
-		a.Log.V(1).Info("no device found", "path", path, "error", err.Error())
-		return ""
-	}
-	return d.Path
 }

@@ -300,7 +300,7 @@ func (a *Agent) carryOut(ctx context.Context, v *volume, f facts, next act) erro
 	case doStage:
 		return a.stage(ctx, v, f)
 	case doRefer:
-		return a.refer(ctx, v)
+		return a.refer(ctx, v, f)
 	case doPublish:
 		return a.publish(ctx, v, f, next.intent)
 	case doExpand:

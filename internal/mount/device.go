@@ -22,6 +22,8 @@ type Device struct {
 	Major, Minor uint32
 	// Path of the node, such as /dev/loop0; empty for an anonymous device.
 	Path string
+	// Node: the path that was asked about is a device node itself, not a filesystem.
+	Node bool
 }
 
 // DeviceOf returns the block device behind path: of the filesystem mounted there, or, where a device node is
@@ -51,6 +53,7 @@ func (m *Mounter) deviceOf(path string) (Device, error) {
 	// First the node itself: a device node that is bound is a mount too, of the filesystem that holds the node.
 	device, isBlock, err := blockDevice(path)
 	if isBlock {
+		device.Node = true
 		return device, err
 	}
 	if entry, mounted := table.At(path); mounted {

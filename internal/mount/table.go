@@ -45,6 +45,12 @@ func (e Entry) SameSource(other Entry) bool {
 	return e.Major == other.Major && e.Minor == other.Minor && e.Root == other.Root
 }
 
+// PartOf says whether the mount shows what other shows, or a part of it.
+func (e Entry) PartOf(other Entry) bool {
+	inside := e.Root == other.Root || strings.HasPrefix(e.Root, strings.TrimSuffix(other.Root, "/")+"/")
+	return e.Major == other.Major && e.Minor == other.Minor && inside
+}
+
 // Table is a mount table as it was at one moment.
 type Table struct {
 	entries []Entry
@@ -139,6 +145,20 @@ func (t *Table) At(path string) (Entry, bool) {
 	return Entry{}, false
 }
 
+// Shown returns what a bind mount of the directory at path would show: the mount there, or that part of the mount that holds it.
+func (t *Table) Shown(path string) (Entry, bool) {
+	path = filepath.Clean(path)
+	for dir := path; ; dir = filepath.Dir(dir) {
+		if e, ok := t.At(dir); ok {
+			e.Root = filepath.Join(e.Root, strings.TrimPrefix(path, dir))
+			return e, true
+		}
+		if dir == filepath.Dir(dir) {
+			return Entry{}, false
+		}
+	}
+}
+
 // All returns every mount at path, hidden and covered ones too. While it is not empty, the path is not free.
 func (t *Table) All(path string) []Entry { return t.pick(t.byPath[filepath.Clean(path)]) }
 
@@ -158,10 +178,7 @@ func (t *Table) References(e Entry) []Entry {
 
 // Shares returns the mounts, other than e, that show what e shows or a part of it: each keeps the filesystem alive.
 func (t *Table) Shares(e Entry) []Entry {
-	prefix := strings.TrimSuffix(e.Root, "/") + "/"
-	return t.filter(func(o Entry) bool {
-		return o.ID != e.ID && o.Major == e.Major && o.Minor == e.Minor && (o.Root == e.Root || strings.HasPrefix(o.Root, prefix))
-	})
+	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.PartOf(e) })
 }
 
 // OfDevice returns every mount of the filesystem with that device number, whatever part of it they show.

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -144,5 +145,36 @@ func TestTheRealMountTableIsUnderstood(t *testing.T) {
 	}
 	if _, ok := table.At("/"); !ok {
 		t.Errorf("no root in %d entries", len(table.Entries()))
+	}
+}
+
+func TestWhatABindWouldShow(t *testing.T) {
+	table := parse(t, `1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 8:2 /lib /var/lib rw - ext4 /dev/sda2 rw
+3 2 7:1 / /var/lib/kubelet/stage rw - ext4 /dev/loop1 rw
+`)
+	for path, want := range map[string]string{
+		"/":                             "8:1 /",
+		"/srv/data":                     "8:1 /srv/data",
+		"/var/lib/kubelet":              "8:2 /lib/kubelet",
+		"/var/lib/kubelet/":             "8:2 /lib/kubelet",
+		"/var/lib/kubelet/stage":        "7:1 /",
+		"/var/lib/kubelet/stage/inside": "7:1 /inside",
+	} {
+		e, ok := table.Shown(path)
+		if got := fmt.Sprintf("%d:%d %s", e.Major, e.Minor, e.Root); !ok || got != want {
+			t.Errorf("%s shows %s, want %s", path, got, want)
+		}
+	}
+	stage, _ := table.Shown("/var/lib/kubelet/stage")
+	disk, _ := table.Shown("/var/lib/kubelet")
+	if bare := (Entry{Major: 8, Minor: 2, Root: "/lib/kubelet/stage"}); !bare.PartOf(disk) || bare.PartOf(stage) || stage.PartOf(disk) {
+		t.Error("a bare directory is mistaken")
+	}
+	if (Entry{Major: 8, Minor: 2, Root: "/lib/kubelets"}).PartOf(disk) {
+		t.Error("a directory whose name begins alike is part of another")
+	}
+	if e, ok := parse(t, "").Shown("/srv"); ok {
+		t.Errorf("an empty table shows %+v", e)
 	}
 }
