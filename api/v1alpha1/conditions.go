@@ -182,6 +182,7 @@ const (
 	ReasonSELinuxOptions     = "SELinuxOptionsNotSupported"
 	ReasonFSGroupConflict    = "FSGroupConflict"
 	ReasonSharedByKubelet    = "UsedByKubelet"
+	ReasonDeviceHeld         = "DeviceHeld"
 )
 
 // Reasons of the Ready and Stalled conditions, of events, and of NodeVolumeState conditions.

@@ -56,6 +56,10 @@ type DetachEvidence struct {
 	// mount that is left behind may still write to the volume.
 	// +optional
 	Unprotected bool `json:"unprotected,omitempty"`
+	// mountTableOnly is true when the agent's report rests on the mount table alone, because the volume has no block device
+	// that the kernel could be asked about.
+	// +optional
+	MountTableOnly bool `json:"mountTableOnly,omitempty"`
 	// message names what was seen.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -248,6 +252,10 @@ type NodeVolume struct {
 	// inodesUsed of the filesystem.
 	// +optional
 	InodesUsed *int64 `json:"inodesUsed,omitempty"`
+	// mountTableOnly is true for a volume without a block device of its own: once it is unmounted, only the mount table shows
+	// that it is not in use. Where there is such a device, the kernel is asked whether anything still holds it.
+	// +optional
+	MountTableOnly bool `json:"mountTableOnly,omitempty"`
 	// publishedBy says who mounted it.
 	// +optional
 	PublishedBy Publisher `json:"publishedBy,omitempty"`
@@ -261,6 +269,14 @@ type NodeVolume struct {
 	// error that the volume waits with.
 	// +optional
 	Error *OperationError `json:"error,omitempty"`
+}
+
+// MountTableRelease is a volume whose release rests on the mount table alone.
+type MountTableRelease struct {
+	// volumeName is the unique name, as in spec.attachments.
+	VolumeName string `json:"volumeName"`
+	// attachmentUID is the attachment that was released.
+	AttachmentUID types.UID `json:"attachmentUID"`
 }
 
 // NodeDriver is one CSI driver that is registered on the node.
@@ -316,6 +332,11 @@ type NodeVolumeStateStatus struct {
 	// +listType=atomic
 	// +optional
 	Volumes []NodeVolume `json:"volumes,omitempty"`
+	// mountTableReleases are the attachments of spec.attachments that are not in use any more, as far as the mount table shows: the
+	// volume has no block device that the kernel could be asked about.
+	// +listType=atomic
+	// +optional
+	MountTableReleases []MountTableRelease `json:"mountTableReleases,omitempty"`
 	// summary counts them.
 	// +optional
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`

@@ -90,7 +90,11 @@ type Agent struct {
 	mu      sync.Mutex
 	volumes map[string]*volume
 	written map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent
+	// awaited are the processes whose end lets volumes be released, which are named.
+	awaited map[int]map[string]bool
 	broken  []string
+	// tableReleases are the attachments whose release rests on the mount table alone, by volume.
+	tableReleases map[string]types.UID
 	// views are what the mount table is compared with: a copy of each volume's record after its last look.
 	views sync.Map
 	// started is closed once the first report of this process stands and looks begin.
@@ -122,7 +126,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
 		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
-		started: make(chan struct{}),
+		tableReleases: map[string]types.UID{}, awaited: map[int]map[string]bool{}, started: make(chan struct{}),
 	}
 	a.state = newStateWriter(o.Clock, o.Log)
 	a.state.read, a.state.write, a.state.render = a.readState, a.writeState, a.renderNode

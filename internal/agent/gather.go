@@ -33,6 +33,7 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 	f.entry = handshake.AttachmentOf(nvs, v.name)
 	f.kubelet = a.observer.use(v.name)
 	if r := v.record; r != nil {
+		v.takeInherited(a.bootID)
 		// What no write of this process stands for has to be taken anew: its outcome may be unknown, or the
 		// object made anew.
 		acked := handshake.NodeOf(a.state.acknowledged(), v.name).Use

@@ -237,6 +237,15 @@ func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error
 	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source, Node: e.FSType == "devtmpfs"}, nil
 }
 
+func (n *fakeNode) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
+	return n.DeviceOf(ctx, path)
+}
+
+// DeviceUnder finds none: the kernel could not be asked about the devices of this table.
+func (n *fakeNode) DeviceUnder(mount.Entry) (mount.Device, error) { return mount.Device{}, nil }
+
+func (n *fakeNode) CheckFree(context.Context, mount.Device, bool) error { return nil }
+
 func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, _ ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

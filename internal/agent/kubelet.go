@@ -8,6 +8,7 @@ package agent
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // kubeletUse is the kubelet's use of one volume, from the look that saw it first to the one that does not see it any more.
@@ -28,7 +30,9 @@ type kubeletUse struct {
 	PersistentVolumes []string         `json:"persistentVolumes,omitempty"`
 	StagedPath        string           `json:"stagedPath,omitempty"`
 	DevicePath        string           `json:"devicePath,omitempty"`
-	Block             bool             `json:"block,omitempty"`
+	// Devices that the volume has to itself. Once the kubelet has unmounted it each is asked whether anything still holds it.
+	Devices []mount.Device `json:"devices,omitempty"`
+	Block   bool           `json:"block,omitempty"`
 	// Guessed: AttachmentUID may be that of an earlier use, of which only the API told.
 	Guessed bool `json:"guessed,omitempty"`
 	// StageWritten tells when the record of the stage was last written, EarlierStage when it was by the end of the boot before.
@@ -37,6 +41,8 @@ type kubeletUse struct {
 	// ShutDown: its filesystem was shut down because the attachment was taken away.
 	ShutDown bool `json:"shutDown,omitempty"`
 
+	// held is why it still counts as in use though the kubelet has unmounted it: a device is not free.
+	held *failure
 	// waiting: nothing of an attachment that is gone can be here.
 	waiting   bool
 	published bool
@@ -55,6 +61,7 @@ func kubeletUses(before map[string]kubeletUse, found map[string]*kubelet.Use, nv
 			StagedPath: u.StagedPath, DevicePath: u.DevicePath, Block: u.Block,
 			StageWritten: u.StageWritten, published: u.Published, mounts: u.Mounts, doubt: u.Doubt,
 		}
+		use.Devices = before[name].Devices
 		if old, ok := before[name]; ok && sameLife(old.Life, use.Life) {
 			use.inherit(old)
 		}
@@ -124,7 +131,8 @@ func attachedUID(nvs *volumesv1alpha1.NodeVolumeState, name string) types.UID {
 func sameUses(x, y map[string]kubeletUse) bool {
 	return maps.EqualFunc(x, y, func(a, b kubeletUse) bool {
 		return a.AttachmentUID == b.AttachmentUID && a.waiting == b.waiting && a.StagedPath == b.StagedPath && a.DevicePath == b.DevicePath &&
-			a.published == b.published && a.Block == b.Block && a.doubt == b.doubt && (a.failure == nil) == (b.failure == nil)
+			a.published == b.published && a.Block == b.Block && a.doubt == b.doubt && (a.failure == nil) == (b.failure == nil) &&
+			a.mountTableOnly() == b.mountTableOnly() && reflect.DeepEqual(a.held, b.held)
 	})
 }
 
@@ -142,7 +150,7 @@ func pressing(before, now map[string]kubeletUse) bool {
 func (u kubeletUse) report(name string) report {
 	return u.join(report{line: volumesv1alpha1.NodeVolume{
 		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, Waiting: u.waiting, PublishedBy: volumesv1alpha1.PublisherKubelet,
-		StagedPath: u.StagedPath, DevicePath: u.DevicePath,
+		StagedPath: u.StagedPath, DevicePath: u.DevicePath, MountTableOnly: u.mountTableOnly(),
 	}})
 }
 
@@ -152,10 +160,18 @@ func (u kubeletUse) join(r report) report {
 	if r.differs == "" {
 		r.differs = u.differs()
 	}
+	if u.held != nil {
+		r.line.Error = u.held.DeepCopy()
+	}
 	if u.failure != nil {
 		r.line.Unprotected, r.line.Error = true, u.failure.DeepCopy()
 	}
 	return r
+}
+
+// mountTableOnly reports whether no device is known that the kernel could be asked about. A raw block volume has one.
+func (u kubeletUse) mountTableOnly() bool {
+	return len(u.Devices) == 0 && len(u.mounts) > 0 && !u.Block
 }
 
 func (u kubeletUse) differs() string {

@@ -132,15 +132,11 @@ func (a *Agent) observeKubelet(ctx context.Context) {
 	defer o.watcher.Close() //nolint:errcheck // nothing is lost with it
 	a.lookAtKubelet(ctx)
 	for {
-		var retry <-chan time.Time
-		if o.failures > 0 {
-			retry = a.Clock.After(status.Backoff(o.failures))
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-o.wake:
-		case <-retry:
+		case <-a.nextLook():
 		case <-o.mounted:
 			if !a.kubeletMountsChanged() {
 				continue
@@ -152,6 +148,23 @@ func (a *Agent) observeKubelet(ctx context.Context) {
 		}
 		a.lookAtKubelet(ctx)
 	}
+}
+
+// nextLook is when to look although nothing has changed: after a look that failed, and while a device is held.
+func (a *Agent) nextLook() <-chan time.Time {
+	if failures := a.observer.failures; failures > 0 {
+		return a.Clock.After(status.Backoff(failures))
+	}
+	var next <-chan time.Time
+	var first time.Time
+	last, _ := a.observer.seen()
+	for _, u := range last.uses {
+		if u.held != nil && u.held.NextAttemptTime != nil && (first.IsZero() || u.held.NextAttemptTime.Time.Before(first)) {
+			first = u.held.NextAttemptTime.Time
+			next = a.Clock.After(max(first.Sub(a.Clock.Now()), time.Millisecond))
+		}
+	}
+	return next
 }
 
 // drain takes the events that came together.
@@ -262,6 +275,8 @@ func (a *Agent) observe() error {
 	maps.Copy(own, a.store.known())
 	found, strange := kubelet.Attribute(signs, knownVolumes(nvs, own, last.uses))
 	now := seen{uses: kubeletUses(last.uses, found, nvs, a.bootID)}
+	a.seeKubeletDevices(table, last.uses, now.uses)
+	a.keepHeld(last.uses, now.uses, own)
 	now.shown = a.kubeletMounts(table, own, sourcesOf(now.uses))
 	if nvs != nil {
 		now.uid, now.generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Fences

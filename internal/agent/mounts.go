@@ -31,6 +31,9 @@ type Mounts interface {
 	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
 	DeviceOf(ctx context.Context, path string) (mount.Device, error)
+	DeviceNode(ctx context.Context, path string) (mount.Device, error)
+	DeviceUnder(e mount.Entry) (mount.Device, error)
+	CheckFree(ctx context.Context, d mount.Device, raw bool) error
 	ShutdownFilesystem(ctx context.Context, path string, within ...string) error
 	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
 }
@@ -72,6 +75,18 @@ func (b boundedMounts) DeviceOf(ctx context.Context, path string) (mount.Device,
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.DeviceOf(ctx, path)
+}
+
+func (b boundedMounts) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.DeviceNode(ctx, path)
+}
+
+func (b boundedMounts) CheckFree(ctx context.Context, d mount.Device, raw bool) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.CheckFree(ctx, d, raw)
 }
 
 func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, within ...string) error {

@@ -214,7 +214,7 @@ func (f facts) declared(uid types.UID) bool {
 
 // yields: the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use, by the kubelet.
 func (f facts) yields() bool {
-	return f.kubelet != nil && f.kubelet.doubt == "" && f.record.Stage.Phase != PhaseNone && len(f.record.Uses) == 0 && !f.stale()
+	return f.kubelet != nil && f.kubelet.doubt == "" && f.kubelet.held == nil && f.record.Stage.Phase != PhaseNone && len(f.record.Uses) == 0 && !f.stale()
 }
 
 // released: nothing is left of the agent's own part, and the disk knows it.
@@ -251,7 +251,7 @@ func (f facts) kubeletAway() bool {
 
 // mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
 func (f facts) mounted() bool {
-	kubelets := f.record.Stage.Phase == PhaseNone && f.kubelet != nil
+	kubelets := f.record.Stage.Phase == PhaseNone && f.kubelet != nil && f.kubelet.held == nil
 	if f.stage == present && !kubelets || f.reference != missing {
 		return true
 	}

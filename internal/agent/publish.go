@@ -155,6 +155,9 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 		}
 		u.Device = v.record.Stage.Device
 	}
+	if err := a.seeDevice(ctx, v, u.Path); err != nil {
+		return err
+	}
 	u.Source = sourceOf(e)
 	u.Phase = PhaseDone
 	a.announcePublished(v, f, *u)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // recordSchema is the version of the records' form.
@@ -54,12 +55,24 @@ type Record struct {
 	InFlight *Call `json:"inFlight,omitempty"`
 	// Unfinished is the call with the latest deadline of those whose end is not known.
 	Unfinished *Call `json:"unfinished,omitempty"`
+	// Devices that the volume was seen on. Each is asked whether anything still holds it before the volume is released.
+	Devices []SeenDevice `json:"devices,omitempty"`
+	// MountTableOnly: it was seen mounted without a device of its own.
+	MountTableOnly bool `json:"mountTableOnly,omitempty"`
 	// Capacity that the node has seen.
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
 	// ShutDown: the filesystem was shut down because its attachment was taken away.
 	ShutDown bool `json:"shutDown,omitempty"`
 	// Rebuilt from the API because the record itself was lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
+}
+
+// SeenDevice is a block device that belongs to the volume alone.
+type SeenDevice struct {
+	mount.Device
+	BootID string `json:"bootID"`
+	// Held: the kernel said last that something still holds it.
+	Held bool `json:"held,omitempty"`
 }
 
 // Stage is the volume's one mount that all publications come from.
@@ -199,7 +212,22 @@ func (r *Record) touched() bool {
 }
 
 // held says whether the volume counts as in use here.
-func (r *Record) held(now moment) bool { return r.InUse || r.touched() || !r.callsEnded(now) }
+func (r *Record) held(now moment) bool {
+	return r.InUse || r.touched() || !r.callsEnded(now) ||
+		slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.Held && d.BootID == now.bootID })
+}
+
+// see notes a device that the volume is on; d has no path where there is none. Those of an earlier boot are gone.
+func (r *Record) see(d mount.Device, boot string) {
+	if d.Path == "" {
+		r.MountTableOnly = true
+		return
+	}
+	r.Devices = slices.DeleteFunc(r.Devices, func(o SeenDevice) bool { return o.BootID != boot })
+	if !slices.ContainsFunc(r.Devices, func(o SeenDevice) bool { return o.Device == d }) {
+		r.Devices = append(r.Devices, SeenDevice{Device: d, BootID: boot})
+	}
+}
 
 // use returns the intent's use, or nil. It points into r.
 func (r *Record) use(intent types.UID) *Use {
@@ -222,7 +250,7 @@ func (r *Record) copy() *Record {
 		return nil
 	}
 	c := *r
-	c.Uses = slices.Clone(r.Uses)
+	c.Uses, c.Devices = slices.Clone(r.Uses), slices.Clone(r.Devices)
 	for i := range c.Uses {
 		c.Uses[i].Mount = c.Uses[i].Mount.DeepCopy()
 	}

@@ -52,6 +52,11 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err != nil {
 		return err
 	}
+	if f.uses[u.Intent.UID] == present {
+		if err := a.seeDevice(ctx, v, u.Path); err != nil {
+			return err
+		}
+	}
 	u.Phase = PhaseUncertain
 	if err := a.undoOwn(ctx, v, u); err != nil {
 		return err
@@ -155,6 +160,11 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	}
 	if err := a.othersUse(ctx, v, f); err != nil {
 		return err
+	}
+	if f.stage == present {
+		if err := a.seeDevice(ctx, v, r.Stage.Path); err != nil {
+			return err
+		}
 	}
 	r.Stage.Phase = PhaseUncertain
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
@@ -297,6 +307,9 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	if !r.callsEnded(f.now) {
 		return inFlight(r.Unfinished, a.Clock.Now().Add(r.Unfinished.remaining(f.now)))
 	}
+	if err := a.checkFree(ctx, v); err != nil {
+		return err
+	}
 	held := handshake.Held{Released: !r.touched(), CallsEnded: r.callsEnded(f.now), Mounted: f.mounted() || a.mountsBusy(v)}
 	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
@@ -308,6 +321,9 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	}
 	// The disk need not know: a process that comes after believes the API, see recoverRecords.
 	r.InUse = false
+	if r.MountTableOnly && len(r.Devices) == 0 {
+		a.restOnMountTable(v.name, r.AttachmentUID)
+	}
 	a.step("before clear")
 	if err := a.state.urgent(ctx, change{volume: v.name}); err != nil {
 		return err

@@ -7,6 +7,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // report is one volume's line in NodeVolumeState.status and what the node's own part is counted from.
@@ -43,6 +46,7 @@ func lineOf(v *volume, f facts) report {
 	line := volumesv1alpha1.NodeVolume{
 		VolumeName: v.name, AttachmentUID: r.AttachmentUID, InUse: r.held(f.now), Unprotected: v.unprotected,
 		PublishedBy: volumesv1alpha1.PublisherAgent, DevicePath: r.Stage.Device,
+		MountTableOnly: r.MountTableOnly && len(r.Devices) == 0,
 	}
 	if f.released() {
 		line.PublishedBy = volumesv1alpha1.PublisherKubelet
@@ -102,7 +106,7 @@ func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[str
 	}
 	slices.Sort(names)
 	summary := volumesv1alpha1.NodeVolumeSummary{Attached: int32(len(nvs.Spec.Attachments))}
-	s.Volumes = nil
+	s.Volumes, s.MountTableReleases = nil, a.mountTableReleases(nvs, reports)
 	for _, name := range names {
 		r := reports[name]
 		s.Volumes = append(s.Volumes, *r.line.DeepCopy())
@@ -113,6 +117,32 @@ func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[str
 	}
 	s.Summary = &summary
 	a.setConditions(nvs, reports, names)
+}
+
+// restOnMountTable notes that what ends with the next report ends on the word of the mount table alone; without a UID that it does not.
+func (a *Agent) restOnMountTable(volume string, attachment types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.tableReleases, volume)
+	if attachment != "" {
+		a.tableReleases[volume] = attachment
+	}
+}
+
+// mountTableReleases adds what is noted to what stands in the API, and leaves out what is in use or not attached any more.
+func (a *Agent) mountTableReleases(nvs *volumesv1alpha1.NodeVolumeState, inUse map[string]report) []volumesv1alpha1.MountTableRelease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var releases []volumesv1alpha1.MountTableRelease
+	for _, e := range nvs.Spec.Attachments {
+		r := volumesv1alpha1.MountTableRelease{VolumeName: e.VolumeName, AttachmentUID: e.AttachmentUID}
+		stands := a.tableReleases[e.VolumeName] == e.AttachmentUID || slices.Contains(nvs.Status.MountTableReleases, r)
+		if _, used := inUse[e.VolumeName]; stands && !used && e.AttachmentUID != "" {
+			releases = append(releases, r)
+		}
+	}
+	maps.DeleteFunc(a.tableReleases, func(name string, _ types.UID) bool { return handshake.AttachmentOf(nvs, name) == nil })
+	return releases
 }
 
 func count(b bool) int32 {

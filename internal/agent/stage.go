@@ -89,6 +89,9 @@ func (a *Agent) staged(ctx context.Context, v *volume, f facts, before Stage) er
 		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
 			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
 	}
+	if err := a.seeDevice(ctx, v, s.Path); err != nil {
+		return err
+	}
 	s.Phase = PhaseDone
 	return nil
 }

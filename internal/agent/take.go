@@ -34,6 +34,7 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 	f.record = r
 	r.Uses = f.joined()
 	v.record = r
+	a.restOnMountTable(v.name, "")
 	if err := a.save(v); err != nil {
 		v.record = before
 		return err

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -47,6 +49,8 @@ type volume struct {
 	lost []string
 	// awaits: something waits for a change of the mount table.
 	awaits bool
+	// inherited are the devices of a use of the kubelet that has ended while the agent uses the volume.
+	inherited []mount.Device
 }
 
 // nudge says what has changed for an act that waits for it.
@@ -55,6 +59,8 @@ type nudge string
 const (
 	nudgeDrivers nudge = "drivers"
 	nudgeMounts  nudge = "mounts"
+	// nudgeHolder: a process that held the volume's device has ended.
+	nudgeHolder nudge = "holder"
 )
 
 func newVolume(name string) *volume {
@@ -102,6 +108,23 @@ func (v *volume) setFigures(f *figures) {
 	v.figure = f
 }
 
+// inherit has the agent's own release ask about the devices too.
+func (v *volume) inherit(devices []mount.Device) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.inherited = append(v.inherited, devices...)
+}
+
+// takeInherited moves them to the record, which must be there.
+func (v *volume) takeInherited(boot string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, d := range v.inherited {
+		v.record.see(d, boot)
+	}
+	v.inherited = nil
+}
+
 // beginStats says whether no reading of the volume's figures is going on.
 func (v *volume) beginStats() bool {
 	v.mu.Lock()
@@ -128,7 +151,7 @@ func (v *volume) takeNudges() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range v.failures {
-		if f.waits && v.nudges[nudgeDrivers] || f.awaitsMounts() && v.nudges[nudgeMounts] {
+		if f.waits && v.nudges[nudgeDrivers] || f.awaitsMounts() && v.nudges[nudgeMounts] || f.reason == volumesv1alpha1.ReasonDeviceHeld && v.nudges[nudgeHolder] {
 			f.waits, f.NextAttemptTime = false, nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -19,11 +20,15 @@ import (
 
 // Device is a block device, or the anonymous device of a filesystem without one.
 type Device struct {
-	Major, Minor uint32
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
 	// Path of the node, such as /dev/loop0; empty for an anonymous device.
-	Path string
+	Path string `json:"path,omitempty"`
 	// Node: the path that was asked about is a device node itself, not a filesystem.
-	Node bool
+	Node bool `json:"-"`
+	// Seq is the disk's sequence number: in one boot no other disk gets it, though it may get the device's number. 0 where the
+	// kernel has none, before Linux 5.15.
+	Seq uint64 `json:"seq,omitempty"`
 }
 
 // DeviceOf returns the block device behind path: of the filesystem mounted there, or, where a device node is
@@ -69,8 +74,8 @@ func deviceOfFilesystem(entry Entry) (Device, error) {
 	if entry.Major != 0 {
 		return named(uint32(entry.Major), uint32(entry.Minor))
 	}
-	// btrfs has an anonymous device number, its source is the real device.
-	if filepath.IsAbs(entry.Source) {
+	// btrfs has an anonymous device number, its source is the real device. Nothing else is looked at: that may hang.
+	if strings.HasPrefix(entry.Source, "/dev/") {
 		if device, isBlock, err := blockDevice(entry.Source); err == nil && isBlock {
 			return device, nil
 		}
@@ -106,8 +111,43 @@ func named(major, minor uint32) (Device, error) {
 			device.Path = filepath.Join("/dev", name)
 		}
 	}
-	return device, nil
+	device.Seq, err = sequence(major, minor)
+	return device, err
 }
+
+// sequence is the number of the disk that the device is, or is a partition of.
+func sequence(major, minor uint32) (uint64, error) {
+	dir := fmt.Sprintf("/sys/dev/block/%d:%d/", major, minor)
+	data, err := os.ReadFile(dir + "diskseq")
+	if errors.Is(err, os.ErrNotExist) {
+		data, err = os.ReadFile(dir + "../diskseq") // through the link: the disk's directory is the partition's parent
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading device's sequence number: %w", err)
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+}
+
+// DeviceNode returns the block device whose node is at path; one without a path if something else is there.
+func (m *Mounter) DeviceNode(ctx context.Context, path string) (Device, error) {
+	found := make(chan Device, 1)
+	err := m.run(ctx, looks, "device lookup", filepath.Clean(path), func() error {
+		device, _, err := blockDevice(path)
+		found <- device
+		return err
+	})
+	if err != nil {
+		return Device{}, fmt.Errorf("reading device node: %w", err)
+	}
+	return <-found, nil
+}
+
+// DeviceUnder returns the block device that a filesystem is on; one without a path where there is none. It reads no file
+// of the filesystem.
+func (m *Mounter) DeviceUnder(entry Entry) (Device, error) { return deviceOfFilesystem(entry) }
 
 // DeviceSize returns how many bytes the block device at path holds.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {

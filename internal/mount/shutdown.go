@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,9 +57,7 @@ func (m *Mounter) shutdownTarget(path string, within []string) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: %s of a %s without a device of its own", ErrShutdownUnsupported, entry.Root, entry.FSType)
 	}
 	for _, other := range table.OfDevice(entry.Major, entry.Minor) {
-		ours := other.Path == path || strictlyBelow(other.Path, path) ||
-			slices.ContainsFunc(within, func(dir string) bool { return strictlyBelow(other.Path, dir) })
-		if !ours {
+		if !other.placed(path, within) {
 			return Entry{}, fmt.Errorf("%w: it is mounted at %s too", ErrShutdownUnsupported, other.Path)
 		}
 	}

@@ -191,6 +191,18 @@ func (t *Table) OfSource(source string) []Entry {
 	return t.filter(func(e Entry) bool { return e.Source == source })
 }
 
+// Own reports whether e shows a whole filesystem that is there for one volume alone: each of its mounts stands at e's path, or
+// strictly below it or one of the directories within.
+func (t *Table) Own(e Entry, within ...string) bool {
+	return e.Root == "/" && !slices.ContainsFunc(t.OfDevice(e.Major, e.Minor), func(o Entry) bool { return !o.placed(e.Path, within) })
+}
+
+// placed reports whether the mount stands at path, or strictly below it or one of the directories within.
+func (e Entry) placed(path string, within []string) bool {
+	return e.Path == path || strictlyBelow(e.Path, path) ||
+		slices.ContainsFunc(within, func(dir string) bool { return strictlyBelow(e.Path, dir) })
+}
+
 func (t *Table) filter(keep func(Entry) bool) []Entry {
 	var found []Entry
 	for _, e := range t.entries {

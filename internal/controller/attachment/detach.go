@@ -8,6 +8,7 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -129,6 +130,11 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 			return nil, nil
 		}
 		why.Unprotected = forced && !f.CutsAccess
+		// The agent could ask nothing but its mount table.
+		if !forced && slices.Contains(nvs.Status.MountTableReleases, volumesv1alpha1.MountTableRelease{VolumeName: f.Volume, AttachmentUID: uid}) {
+			why.MountTableOnly = true
+			why.Message += "; the volume has no block device, so this rests on the node's mount table alone"
+		}
 		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
 		written = true
 		entry := detachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -164,6 +167,29 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	}
 	if n.EvidenceDue != time.Minute {
 		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
+	}
+}
+
+func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
+	for _, uid := range []types.UID{"1", "another"} {
+		state := reported("a")
+		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached}}
+		state.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{{VolumeName: "v", AttachmentUID: uid}}
+		c, _ := over(t, state)
+		c.Events = events.NewFakeRecorder(1)
+		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
+		facts := &Facts{Volume: "v", Nodes: []*Node{n}}
+		if err := c.markDetaching(t.Context(), facts, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+			t.Fatal(err)
+		}
+		nvs, err := c.readState(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := handshake.AttachmentOf(nvs, "v").Evidence
+		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != (uid == "1") || strings.Contains(e.Message, "mount table") != e.MountTableOnly {
+			t.Errorf("attachment %s: %+v", uid, e)
+		}
 	}
 }
 

@@ -1,0 +1,195 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/test/holder"
+)
+
+func held(err error) *HeldError {
+	var held *HeldError
+	if errors.As(err, &held) {
+		return held
+	}
+	return nil
+}
+
+func TestAPrivateCopyOfAMountKeepsTheDeviceInUse(t *testing.T) {
+	needsRoot(t)
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			m, dir := New(Options{}), workspace(t)
+			path, target := filesystem(t, dir, fsType), mkdir(t, dir, "target")
+			mountAt(t, path, target, fsType)
+			table, err := m.Table()
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, _ := table.At(target)
+			device, err := m.DeviceUnder(e)
+			if err != nil || device.Path != path || device.Seq == 0 {
+				t.Fatalf("device: %+v, %v", device, err)
+			}
+			p, _ := holder.Container(t, target)
+			if err := m.Unmount(t.Context(), target); err != nil {
+				t.Fatal(err)
+			}
+			err = m.CheckFree(t.Context(), device, false)
+			held := held(err)
+			if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID || !strings.Contains(held.Error(), "(sh)") {
+				t.Errorf("while process %d has it: %v", p.PID, held)
+			}
+			p.End()
+			awaitFree(t, m, device, false)
+		})
+	}
+}
+
+// awaitFree waits for the kernel, which takes an ended process' mounts away in its own time.
+func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		err := m.CheckFree(t.Context(), d, raw)
+		if err == nil {
+			return
+		}
+		if held(err) == nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAFileOfAFilesystemThatWasUnmountedLazilyNamesItsProcess(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	path, target := filesystem(t, dir, "ext4"), mkdir(t, dir, "target")
+	mountAt(t, path, target, "ext4")
+	p := holder.Start(t, "exec 7>"+filepath.Join(target, "file"), nil)
+	device := deviceAt(t, path)
+	if err := m.UnmountLazily(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	held := held(m.CheckFree(t.Context(), device, false))
+	if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID {
+		t.Errorf("while process %d has it: %v", p.PID, held)
+	}
+	p.End()
+	awaitFree(t, m, device, false)
+}
+
+func deviceAt(t *testing.T, path string) Device {
+	t.Helper()
+	device, isBlock, err := blockDevice(path)
+	if err != nil || !isBlock {
+		t.Fatalf("%s: %v, %v", path, isBlock, err)
+	}
+	return device
+}
+
+func TestARawDeviceThatAProcessHasOpenIsInUse(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	path := loopDevice(t, dir, 1<<20)
+	device := deviceAt(t, path)
+	node := filepath.Join(dir, "node")
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(device.Major, device.Minor))); err != nil {
+		t.Fatal(err)
+	}
+	awaitFree(t, m, device, true)
+	for script, writes := range map[string]bool{"exec 7<" + path: false, "exec 7<>" + node: true} {
+		p := holder.Start(t, script, nil)
+		if err := m.CheckFree(t.Context(), device, false); err != nil {
+			t.Errorf("%s: an open descriptor is exclusive: %v", script, err)
+		}
+		held := held(m.CheckFree(t.Context(), device, true))
+		if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID || held.Holders[0].Writes != writes {
+			t.Errorf("%s: while process %d has it open: %v", script, p.PID, held)
+		}
+		p.End()
+		awaitFree(t, m, device, true)
+	}
+}
+
+func TestADeviceThatIsMadeOfARawDeviceUsesIt(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	path := loopDevice(t, dir, 1<<20)
+	over := command(t, "losetup", "--find", "--show", "--read-only", path)
+	held := held(m.CheckFree(t.Context(), deviceAt(t, path), true))
+	if held == nil || !strings.Contains(held.Error(), over) {
+		t.Errorf("while %s is made of it: %v", over, held)
+	}
+	command(t, "losetup", "--detach", over)
+	awaitFree(t, m, deviceAt(t, path), true)
+}
+
+func TestAnotherDeviceWithTheSameNumberIsNotTheDevice(t *testing.T) {
+	needsRoot(t)
+	m, dir := New(Options{}), workspace(t)
+	path, target := filesystem(t, dir, "ext4"), mkdir(t, dir, "target")
+	before := deviceAt(t, path)
+	mountAt(t, path, target, "ext4")
+	if err := m.CheckFree(t.Context(), before, false); held(err) == nil {
+		t.Errorf("a device is free while it is mounted: %v", err)
+	}
+	before.Seq--
+	if err := m.CheckFree(t.Context(), before, true); err != nil {
+		t.Errorf("a device that is gone is in use: %v", err)
+	}
+	before.Minor = 1 << 19
+	if err := m.CheckFree(t.Context(), before, true); err != nil {
+		t.Errorf("a device without a name is in use: %v", err)
+	}
+}
+
+func TestAFilesystemOnNoDeviceHasNone(t *testing.T) {
+	for _, e := range []Entry{{FSType: "nfs4", Source: "server:/export"}, {FSType: "fuse.x", Source: "/some/where"}, {FSType: "tmpfs", Source: "tmpfs"}} {
+		if d, err := New(Options{}).DeviceUnder(e); err != nil || d.Path != "" {
+			t.Errorf("%s: %+v, %v", e.FSType, d, err)
+		}
+	}
+}
+
+func TestThePodOfAProcessIsFound(t *testing.T) {
+	const uid = "0123abcd-4567-89ab-cdef-0123456789ab"
+	for groups, want := range map[string]string{
+		"0::/kubepods/burstable/pod" + uid + "/4f5e\n":                                                        uid,
+		"0::/kubepods.slice/kubepods-pod0123abcd_4567_89ab_cdef_0123456789ab.slice/cri-containerd-4f.scope\n": uid,
+		"0::/../../kubepods-besteffort-pod0123abcd_4567_89ab_cdef_0123456789ab.slice\n":                       uid,
+		"12:cpu:/kubepods/pod" + uid + "\n11:memory:/\n":                                                      uid,
+		"0::/system.slice/podman-0123abcd.scope\n":                                                            "",
+		"0::/\n": "",
+		"0::/system.slice/tripod0123abcd-4567-89ab-cdef-0123456789ab/x\n": "",
+	} {
+		if got := podOf(groups); got != want {
+			t.Errorf("%q: %q", groups, got)
+		}
+	}
+}
+
+func TestTheEndOfAProcessIsAwaited(t *testing.T) {
+	p := holder.Start(t, ":", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	awaited := make(chan error)
+	go func() { awaited <- AwaitExit(ctx, p.PID) }()
+	cancel()
+	if err := <-awaited; !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	go func() { awaited <- AwaitExit(t.Context(), p.PID) }()
+	p.End()
+	if err := <-awaited; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,61 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package holder starts processes that hold on to mounts and files, as containers do.
+package holder
+
+import (
+	"bufio"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// Process lives until End, or the end of its test.
+type Process struct {
+	PID int
+	End func()
+}
+
+// Container starts a process that has what is mounted at path at a place of its own, which no unmount of the host reaches. It is
+// returned too, as the test finds it.
+func Container(t *testing.T, path string) (p Process, inside string) {
+	t.Helper()
+	p = Start(t, "mount --make-rprivate / && mount --bind "+path+" /mnt", &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
+	return p, fmt.Sprintf("/proc/%d/root/mnt", p.PID)
+}
+
+// Start starts a shell, and returns once it has run the script.
+func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
+	t.Helper()
+	shell := exec.Command("sh", "-ec", script+"; echo ready; read end")
+	shell.SysProcAttr = attr
+	in, err := shell.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	p := Process{PID: shell.Process.Pid, End: func() {
+		if ended {
+			return
+		}
+		ended = true
+		_ = in.Close()   // the shell reads its end
+		_ = shell.Wait() // and says that nothing was read
+	}}
+	t.Cleanup(p.End)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return p
+}
