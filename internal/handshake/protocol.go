@@ -33,17 +33,6 @@ func first(guards ...Guard) Guard {
 	return GuardNone
 }
 
-// MayAttach says whether a VolumeAttachment may be created for the node. It saves a useless publish; nothing
-// depends on it, because a create cannot be tied to what it was decided on.
-func (p Protocol) MayAttach(n Node, node string, exclusive bool, c Claim) Guard {
-	return first(
-		p.refuse(GuardOneAttachment, n.Entry.State == Absent),
-		p.refuse(GuardForcedAwayReported, p.ForcedAwayReported(n)),
-		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
-		p.refuse(GuardMoveFenced, !exclusive || c.MovedFrom == ""),
-	)
-}
-
 // MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
 // The caller has read, live and in this order, n, c and a; and writes at the version of n.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {

@@ -51,13 +51,6 @@ func TestAttaching(t *testing.T) {
 	moving := Claim{Exists: true, Holder: "node-a", MovedFrom: "node-b"}
 	unreported := Node{Exists: true}
 	check(t, []verdict{
-		{"a free node may be attached to", p.MayAttach(free, "node-a", false, Claim{}), GuardNone},
-		{"an exclusive volume needs its claim first", p.MayAttach(free, "node-a", true, Claim{}), GuardClaimHeld},
-		{"the claim must name the node", p.MayAttach(free, "node-b", true, heldByA), GuardClaimHeld},
-		{"the move must have been fenced", p.MayAttach(free, "node-a", true, moving), GuardMoveFenced},
-		{"an entry that stands has to go first", p.MayAttach(detachN, "node-a", false, Claim{}), GuardOneAttachment},
-		{"a forced detach has to be answered first", p.MayAttach(forcedN, "node-a", false, Claim{}), GuardOneAttachment},
-
 		{"a live attachment may be written", p.MayWriteAttached(free, "node-a", true, heldByA, liveU1), GuardNone},
 		{"and written again", p.MayWriteAttached(attachedN, "node-a", false, Claim{}, liveU1), GuardNone},
 		{"before the agent has reported too", p.MayWriteAttached(unreported, "node-a", false, Claim{}, liveU1), GuardNone},

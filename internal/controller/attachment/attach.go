@@ -19,7 +19,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
-	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;create;patch;delete
@@ -29,10 +28,6 @@ func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 	taken, err := c.takeClaim(ctx, f, n)
 	if err != nil || !taken {
 		return err
-	}
-	if guard := c.Protocol.MayAttach(n.State, n.Name, f.Exclusive, f.Claim); guard != handshake.GuardNone {
-		n.wait("", "")
-		return nil
 	}
 	pv := n.candidate().Volume
 	va := &storagev1.VolumeAttachment{

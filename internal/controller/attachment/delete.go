@@ -70,7 +70,7 @@ func (c *Controller) deleteReleased(ctx context.Context, f *Facts, n *Node, a *A
 
 // deleteUnderKubelet: the volume is unlisted, so no kubelet can take it up any more.
 func (c *Controller) deleteUnderKubelet(ctx context.Context, n *Node, a *Attachment) error {
-	if guard := c.Protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone || !n.unlisted() && !n.State.Entry.Forced {
+	if guard := c.Protocol.MayDeleteUnderKubelet(n.State, a.Attachment); guard != handshake.GuardNone {
 		n.wait("", "")
 		return nil
 	}
