@@ -12,9 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -79,9 +81,6 @@ func aNodeThatNeverReturnsAfterItWasOutOfService(t *testing.T, w *world) {
 
 	w.declare(t, "burned", uid)
 	gone(t, w, attachmentOf("burned", "burned"))
-	until(t, w, stateOf("burned"), "the entry is gone, and the line keeps the declaration", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Spec.Attachments) == 0 && len(s.Status.Volumes) == 1 && declares(s, uid)
-	})
 	w.delete(t, node)
 	gone(t, w, stateOf("burned"))
 
@@ -118,15 +117,19 @@ func aNodeThatHangsOfWhichNothingIsKnown(t *testing.T, w *world) {
 	w.attached(t, second)
 	gone(t, w, first)
 	gone(t, w, attachmentOf("hung", "hung"))
-	until(t, w, stateOf("hung"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
 
-	// The agent that was thought dead speaks again: the line goes, and the declaration with it.
-	w.agent(t, "hung")
-	until(t, w, stateOf("hung"), "line and declaration are gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Status.Volumes) == 0 && !declares(s, uid)
-	})
+	// For the node itself the declaration says nothing: its agent may find the old mount.
 	third := w.intent(t, "hung-third", "hung", "hung")
 	w.delete(t, second)
+	gone(t, w, attachmentOf("hung", "hung-other"))
+	w.reason(t, third, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonForcedAway)
+	if va := attachmentOf("hung", "hung"); !apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)) {
+		t.Error("the node has another attachment before its agent has reported on the one that was declared released")
+	}
+
+	// The agent that was thought dead speaks again: line and entry go, and the declaration with them.
+	w.agent(t, "hung")
+	until(t, w, stateOf("hung"), "the declaration is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return !declares(s, uid) })
 	until(t, w, third, "the node has the volume again", isReady)
 }
 
@@ -269,6 +272,9 @@ func aNodeThatHangsInPlaceOfUpstream(t *testing.T, w *world) {
 	w.listed(t, "hangs-other", "hangs")
 	w.notListed(t, "hangs", "hangs")
 	gone(t, w, attachmentOf("hangs", "hangs"))
+	w.entryState(t, "hangs", "hangs", volumesv1alpha1.AttachmentDetaching)
+	w.kubeletUses(t, "hangs")
+	w.agent(t, "hangs")
 	w.entryState(t, "hangs", "hangs", "")
 	w.kill(t, q)
 }
@@ -303,7 +309,7 @@ func anAgentThatDiedBeforeItLooked(t *testing.T, w *world) {
 			return !exists(va) || handshake.AttachmentFrom(va).Gone()
 		})
 	}
-	w.entryState(t, "by-word", "by-word", "")
+	w.entryState(t, "by-word", "by-word", volumesv1alpha1.AttachmentDetaching)
 	gone(t, w, attachmentOf("by-word", "by-word"))
 	if entry := w.entryState(t, "by-taint", "by-taint", volumesv1alpha1.AttachmentDetaching); entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
 		t.Errorf("detached on evidence %s", entry.Evidence.Type)

@@ -97,7 +97,7 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardForcedAwayReported, kubeletForceWorld, I5},
 		{GuardKubeletReleased, kubeletForceWorld, I2},
 		{GuardNotDeclared, declareWorld, I2},
-		{GuardDeclarationKept, deadKubeletWorld, I4},
+		{GuardEarlierEnded, lostWorld, I8},
 		{GuardClaimGivenUp, collectWorld, I3},
 		{GuardOtherBoot, rebootWorld, I2},
 		{GuardUseWaiting, rebootWorld, I5},

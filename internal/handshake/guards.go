@@ -23,8 +23,8 @@ const (
 	GuardOneAttachment Guard = "OneAttachment"
 	// GuardForcedAwayReported: after a forced detach the agent first reports that it has nothing in use.
 	GuardForcedAwayReported Guard = "ForcedAwayReported"
-	// GuardDeclarationKept: an entry that alone remembers what was declared stays until the agent reports.
-	GuardDeclarationKept Guard = "DeclarationKept"
+	// GuardEarlierEnded: nothing is attached to a node that still uses an earlier attachment.
+	GuardEarlierEnded Guard = "EarlierEnded"
 	// GuardNameHeld: an attachment that is forced away keeps its name taken.
 	GuardNameHeld Guard = "NameHeld"
 	// GuardClaimHeld: an exclusive volume's claim names this node.

@@ -22,6 +22,9 @@ const (
 	I5 Invariant = "I5 nothing after a forced detach"
 	// I6: there is no publication for an intent that we let go.
 	I6 Invariant = "I6 no publication without its intent"
+	// I8: an attachment does not become usable on a node where an earlier one is still mounted, and no act for an earlier one hits
+	// what is mounted on a later one.
+	I8 Invariant = "I8 a later life is not harmed"
 )
 
 // broken names the first invariant that does not hold in s.
@@ -35,6 +38,9 @@ func (m *model) broken(s *state) Invariant {
 		// Without its attachment a volume that a stranger detached may still be reached, where the driver cuts nothing.
 		if n.usable() || m.stranger && !m.cuts && !n.entry.forced {
 			usable++
+		}
+		if n.entry.state == entryAttached && n.entry.uid != n.hold.uid {
+			return I8
 		}
 		excused := n.isExcused(n.hold.uid)
 		if !excused && !n.usable() {
@@ -86,7 +92,7 @@ func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
 func (m *model) clean(s *state) bool {
 	for i := range m.nodes {
 		n := &s.node[i]
-		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite {
+		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite && !n.dead {
 			return false
 		}
 		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse && !n.dead || n.kubelet.listed {
@@ -98,7 +104,7 @@ func (m *model) clean(s *state) bool {
 
 // forgotten: there is no entry, or one that alone remembers what was declared of a machine that is dead.
 func (n *nodeState) forgotten() bool {
-	return n.entry.state == noEntry || n.dead && n.entry.detached && OnlyMemory(n.view())
+	return n.entry.state == noEntry || n.dead && n.view().DeclaredAway()
 }
 
 // used: the volume can be used on node i, with the full knowledge of everyone; a machine that is dead need not be waited for.

@@ -41,6 +41,8 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim,
 		p.refuse(GuardNotDeclared, !declared),
 		p.refuse(GuardDetachingIsFinal, n.Entry.State != Detaching || n.Entry.UID != a.UID),
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == a.UID),
+		p.refuse(GuardReported, n.Reported),
+		p.refuse(GuardEarlierEnded, !n.UsesEarlier(a.UID)),
 		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
 		p.refuse(GuardMoveFenced, !exclusive || c.MovedFrom == ""),
 		p.refuse(GuardAttachmentLive, a.Exists && a.Attached && !a.Terminating),
@@ -59,10 +61,13 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 }
 
 // mayReplace says whether the entry, whose attachment is gone, may make place for that of attachment uid. One that was forced and
-// is all that says that a use beside it is none of its attachment has to free the name first.
+// is all that says that a use beside it is none of its attachment has to free the name first; one that was declared makes place only
+// for another that was.
 func (p Protocol) mayReplace(n Node, uid types.UID) bool {
-	_, declared := n.Declares(uid)
-	return n.Entry.Detached && (declared || !OnlyMemory(n)) && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
+	if _, declared := n.Declares(uid); declared && n.DeclaredAway() {
+		return true
+	}
+	return n.Entry.Detached && !n.DeclaredAway() && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
 }
 
 // MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was written, and a. Both may be
@@ -70,7 +75,7 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.UID == a.UID),
-		p.refuse(GuardNameHeld, p.ForcedAwayReported(n) || a.NameHeld),
+		p.refuse(GuardNameHeld, !n.Entry.Forced || a.NameHeld || p.MayFreeName(n, a) == GuardNone),
 	)
 }
 
@@ -91,13 +96,12 @@ func (p Protocol) MayMarkDetached(n Node, a Attachment) Guard {
 }
 
 // MayForget says whether the entry may be removed, given the attachment as it was read live after n. An entry that
-// was forced stays, marked detached, until the agent has reported, or a declaration stands in for that and lasts without it.
+// was forced or declared stays, marked detached, until the agent has reported.
 func (p Protocol) MayForget(n Node, a Attachment) Guard {
 	return first(
 		p.MayMarkDetached(n, a),
 		p.refuse(GuardForcedAwayReported, p.ForcedAwayReported(n)),
-		p.refuse(GuardDeclarationKept, !OnlyMemory(n)),
-		p.refuse(GuardNameFreed, !n.Entry.Forced || !n.InUse() || !a.Exists || a.UID != n.Entry.UID),
+		p.refuse(GuardNameFreed, !n.Entry.Forced || !n.Use.InUse || !a.Exists || a.UID != n.Entry.UID),
 	)
 }
 
@@ -138,23 +142,16 @@ func (p Protocol) MayCollectClaim(c Claim, fenced bool) Guard {
 // ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports nothing in
 // use, under any UID. No report is too old for that: once Detaching stands the agent cannot take the
 // volume into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
-// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. A declaration stands in for the report. What counts
-// after a reboot where the kubelet publishes, rebooted says.
+// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. What was declared is over for all
+// but the node itself: who gave the word cannot know what the next attachment will meet there. What counts after a reboot where the kubelet publishes, rebooted says.
 func (p Protocol) ForcedAwayReported(n Node) bool {
 	_, declared := n.Declares(n.Entry.UID)
-	return !n.Entry.Forced || (declared || p.answered(n)) && !n.InUse() || p.rebooted(n)
+	return !n.Entry.Forced && !declared || p.answered(n) && !n.Use.InUse || p.rebooted(n)
 }
 
 // answered: the agent's word counts for what befell the entry, if there is any.
 func (p Protocol) answered(n Node) bool {
 	return n.Reported && (!p.Kubelet || !n.Entry.Forced || n.Looked)
-}
-
-// OnlyMemory says whether the entry alone remembers a declaration: without it the node would count as using the volume
-// again, because its agent has never reported or names no attachment.
-func OnlyMemory(n Node) bool {
-	_, declared := n.Declares(n.Entry.UID)
-	return declared && (!n.Reported || n.Use.InUse && n.Use.UID == "")
 }
 
 // MayReleaseIntent says whether the release finalizer may be taken off an intent that is being deleted: n is its

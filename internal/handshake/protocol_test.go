@@ -53,7 +53,7 @@ func TestAttaching(t *testing.T) {
 	check(t, []verdict{
 		{"a live attachment may be written", p.MayWriteAttached(free, "node-a", true, heldByA, liveU1), GuardNone},
 		{"and written again", p.MayWriteAttached(attachedN, "node-a", false, Claim{}, liveU1), GuardNone},
-		{"before the agent has reported too", p.MayWriteAttached(unreported, "node-a", false, Claim{}, liveU1), GuardNone},
+		{"not before the agent has reported", p.MayWriteAttached(unreported, "node-a", false, Claim{}, liveU1), GuardReported},
 		{"a terminating one may not", p.MayWriteAttached(free, "node-a", false, Claim{}, endingU1), GuardAttachmentLive},
 		{"nor one that is gone", p.MayWriteAttached(free, "node-a", false, Claim{}, Attachment{}), GuardAttachmentLive},
 		{"Detaching is final", p.MayWriteAttached(detachN, "node-a", false, Claim{}, liveU1), GuardDetachingIsFinal},
@@ -185,6 +185,7 @@ func declare(n Node, uids ...types.UID) Node {
 func TestWhatAnAdministratorDeclares(t *testing.T) {
 	var p Protocol
 	silent := Node{Exists: true}
+	liveU2 := Attachment{Exists: true, UID: "u2", Attached: true}
 	silentN := with(silent, func(n *Node) { n.Entry = Entry{State: Detaching, UID: "u1", Forced: true} })
 	stale := with(free, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} })
 	unnamed := with(forcedN, func(n *Node) { n.Use.UID = "" })
@@ -192,7 +193,9 @@ func TestWhatAnAdministratorDeclares(t *testing.T) {
 	detached := func(n Node) Node { n.Entry.Detached = true; return n }
 	check(t, []verdict{
 		{"what was declared released is not taken into use any more", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Claim{}, liveU1), GuardNotDeclared},
-		{"but another attachment is", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Claim{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardNone},
+		{"nor is another, before the agent has reported", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Claim{}, liveU2), GuardEarlierEnded},
+		{"after that it is", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Claim{}, liveU2), GuardNone},
+		{"what the kubelet uses of nobody's attachment goes over to the next", p.MayWriteAttached(with(stale, func(n *Node) { n.Use.UID = "" }), "node-a", false, Claim{}, liveU2), GuardNone},
 		{"it is evidence for its attachment", p.MayMarkDetaching(declare(silent, "u1"), "u1", true), GuardNone},
 		{"a stale use blocks the detach of another no more", p.MayMarkDetaching(declare(stale, "u1"), "u2", false), GuardNone},
 		{"but does while that other one may be what is used", p.MayMarkDetaching(declare(usedU2, "u1"), "u2", false), GuardNotInUse},
@@ -203,9 +206,10 @@ func TestWhatAnAdministratorDeclares(t *testing.T) {
 		{"the name is free", p.MayFreeName(declare(forcedN, "u1"), nameOnly), GuardNone},
 		{"also where the agent never reported", p.MayFreeName(declare(silent, "u1"), nameOnly), GuardNone},
 		{"not on the word on another", p.MayFreeName(declare(silent, "u2"), nameOnly), GuardForcedAwayReported},
-		{"the entry goes", p.MayForget(declare(forcedN, "u1"), Attachment{}), GuardNone},
-		{"but stays where the agent never reported", p.MayForget(declare(silentN, "u1"), Attachment{}), GuardDeclarationKept},
-		{"and where a use names no attachment", p.MayForget(declare(unnamed, "u1"), Attachment{}), GuardDeclarationKept},
+		{"the entry stays until the agent reports", p.MayForget(declare(forcedN, "u1"), Attachment{}), GuardForcedAwayReported},
+		{"also where it never has", p.MayForget(declare(silentN, "u1"), Attachment{}), GuardForcedAwayReported},
+		{"and where a use names no attachment", p.MayForget(declare(unnamed, "u1"), Attachment{}), GuardForcedAwayReported},
+		{"and goes then", p.MayForget(declare(releasedN, "u1"), Attachment{}), GuardNone},
 		{"it makes no place for another then", p.MayMarkDetaching(declare(detached(silentN), "u1"), "u2", true), GuardOneAttachment},
 		{"but for one that was declared too", p.MayMarkDetaching(declare(detached(silentN), "u1", "u2"), "u2", true), GuardNone},
 		{"the claim may leave", p.MayFence(declare(stale, "u1"), Attachment{}), GuardNone},

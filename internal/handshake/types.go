@@ -141,6 +141,19 @@ func (n Node) InUse() bool {
 	return !use || !entry
 }
 
+// UsesEarlier reports whether the agent says that an attachment other than uid is in use, declared released or not. A use that
+// names none, as of a kubelet whose volume others attached, becomes that of the next attachment.
+func (n Node) UsesEarlier(uid types.UID) bool {
+	return n.Use.InUse && n.Use.UID != "" && n.Use.UID != uid
+}
+
+// DeclaredAway reports whether the entry's attachment is detached and was declared released: to all but the node itself the
+// entry is over. It stays until the agent has reported, or its node is gone.
+func (n Node) DeclaredAway() bool {
+	_, declared := n.Declares(n.Entry.UID)
+	return n.Entry.Detached && declared
+}
+
 // Claim is an exclusive volume's claim.
 type Claim struct {
 	Exists bool

@@ -109,7 +109,7 @@ func elect(f *Facts) {
 }
 
 // choose names the node that may have an exclusive volume: where it is, then where its claim is, then whose
-// intent is the oldest.
+// intent is the oldest. A node that cannot have it before its agent reports comes last.
 func choose(f *Facts) *Node {
 	var chosen *Node
 	for _, n := range f.Nodes {
@@ -121,6 +121,9 @@ func choose(f *Facts) *Node {
 }
 
 func before(f *Facts, n, m *Node) bool {
+	if a, b := n.awaitsReport(), m.awaitsReport(); a != b {
+		return b
+	}
 	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {
 		return a
 	}
@@ -323,11 +326,11 @@ func bringIn(f *Facts, n *Node) []Step {
 	return nil
 }
 
-// ready: nothing stands in the way of an attachment to the node. Without the admission policies nothing would protect it.
+// ready: nothing stands in the way of an attachment to the node. Without the admission policies nothing would protect it. What was
+// declared released is free for other nodes; this one gets the volume when its agent has reported.
 func ready(f *Facts, n *Node) bool {
-	// What the kubelet mounted of an attachment that upstream made goes over to us with it.
-	inherited := n.KubeletUses && n.State.Use.UID == "" && !(f.SingleUser && n.candidate().byAgent())
-	return f.PolicyMissing == "" && n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.InUse() || inherited) &&
+	inherited := n.inherits() && !(f.SingleUser && n.candidate().byAgent())
+	return f.PolicyMissing == "" && n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.Use.InUse || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.reached()
 }
 

@@ -35,7 +35,7 @@ func (c *Controller) delete(ctx context.Context, f *Facts, n *Node, a *Attachmen
 		// What evidence there is may have changed; the rest of what a delete asks for never does.
 		return c.look(ctx, f, n)
 	}
-	if c.Protocol.ForcedAwayReported(n.State) || a.NameHeld {
+	if c.Protocol.MayDelete(n.State, a.Attachment) != handshake.GuardNameHeld {
 		return c.deleteReleased(ctx, f, n, a)
 	}
 	return c.patchAttachment(ctx, n, a, map[string]any{

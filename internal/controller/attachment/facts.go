@@ -225,6 +225,15 @@ func (n *Node) forKubelet() bool {
 // unlisted: Detaching stands, and the Node has not listed the volume since.
 func (n *Node) unlisted() bool { return n.Entry != nil && n.Entry.UnlistedGeneration > 0 }
 
+// inherits: what the kubelet mounted of an attachment that upstream made goes over to us with it.
+func (n *Node) inherits() bool { return n.KubeletUses && n.State.Use.UID == "" }
+
+// awaitsReport: an earlier attachment was forced away or declared released, and the agent has yet to report that nothing of it is left.
+func (n *Node) awaitsReport() bool {
+	_, declared := n.State.Declares(n.State.Use.UID)
+	return n.State.Entry.State == handshake.Detaching && n.State.Entry.Forced || n.State.Entry.State == handshake.Absent && n.State.Use.InUse && declared
+}
+
 // detaching is the UID that Detaching stands for; empty when it does not.
 func (n *Node) detaching() types.UID {
 	if n.State.Entry.State == handshake.Detaching {

@@ -100,7 +100,7 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 		if n.Entry.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost {
 			return not(volumesv1alpha1.ReasonAttachmentLost, "%s; it is attached again once the agent of node %s has let go of it", n.Entry.Evidence.Message, n.Name)
 		}
-		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of it is left, or attachment %s is declared released",
+		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of attachment %s is left",
 			n.Name, n.Entry.Evidence.Type, n.State.Entry.UID)
 	case n.State.Entry.State == handshake.Detaching && a != nil && a.DetachError != nil:
 		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name, a.DetachError.Message)
@@ -108,8 +108,9 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 		return found
 	case n.State.Entry.State == handshake.Detaching:
 		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
-	case n.State.InUse():
-		return not(volumesv1alpha1.ReasonDetaching, "node %s still uses the volume under an earlier attachment", n.Name)
+	case n.State.Use.InUse:
+		return not(volumesv1alpha1.ReasonDetaching, "the volume is not attached to node %s before its agent reports that nothing of an earlier attachment is left (%s)",
+			n.Name, n.State.Use.UID)
 	}
 	return nil
 }

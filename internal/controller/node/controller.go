@@ -158,7 +158,7 @@ const (
 func left(nvs *volumesv1alpha1.NodeVolumeState) remains {
 	for i := range nvs.Spec.Attachments {
 		n := handshake.NodeOf(nvs, nvs.Spec.Attachments[i].VolumeName)
-		if !n.Entry.Detached || !handshake.OnlyMemory(n) || n.InUse() {
+		if !n.DeclaredAway() || n.InUse() {
 			return something
 		}
 	}
