@@ -31,6 +31,7 @@ func TestWhatIsMountedIsTheVolume(t *testing.T) {
 		"a publication that is put back under another device number is the volume's": testUncertainAgain("publish"),
 		"a stage that is removed just before the publication is put back":            testStageRemoved("before publish"),
 		"a first stage that is removed at once is put back":                          testStageRemoved("after stage"),
+		"what a dead agent published of the node's disk is taken away":               testDeadBeforeVerified,
 		"another volume in the stage's place is not published":                       testStageReplaced,
 		"a stage that was mounted and is not after a success is uncertain":           testStageGone,
 		"the agent's own mount of the stage follows the stage":                       testReferenceFollows,
@@ -169,6 +170,24 @@ func testStageRemoved(step string) func(*testing.T, *cluster) {
 		n.shows(v, n.stagingPath(v))
 		n.end(v, i)
 	}
+}
+
+func testDeadBeforeVerified(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	n.at("before publish", sync.OnceFunc(func() { n.kernel.umount(n.stagingPath(v)) }))
+	n.dieAt = "after publish"
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	<-a.dead
+	if e, ok := n.kernel.at(filepath.Join(n.root, "published", "default", i.Name)); !ok || e.Major != ownDisk.Major {
+		t.Errorf("left at the path: %+v", e)
+	}
+	n.dieAt = ""
+	n.start()
+	n.shows(v, n.ready(i).Status.Path)
+	n.end(v, i)
 }
 
 func testStageReplaced(t *testing.T, c *cluster) {
