@@ -166,6 +166,7 @@ const (
 	ReasonExpanded           = "Expanded"
 	ReasonExpanding          = "Expanding"
 	ReasonExpandFailed       = "ExpandFailed"
+	ReasonExpandInfeasible   = "ExpandInfeasible"
 	ReasonDriverNotFound     = "DriverNotRegistered"
 	ReasonOutcomeUncertain   = "OutcomeUncertain"
 	ReasonCallInFlight       = "EarlierCallStillRunning"

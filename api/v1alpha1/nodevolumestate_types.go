@@ -142,6 +142,10 @@ type NodeAttachment struct {
 	// capacity of the PersistentVolume. A larger one than the node knows makes the node expand.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// expandFrom is the capacity that the claim's status records, while that is less than capacity: the volume has grown and no
+	// node has expanded it yet. Absent when nothing is due.
+	// +optional
+	ExpandFrom *resource.Quantity `json:"expandFrom,omitempty"`
 	// publishContext is what the driver's ControllerPublishVolume answered.
 	// +optional
 	PublishContext map[string]string `json:"publishContext,omitempty"`

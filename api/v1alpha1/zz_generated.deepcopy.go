@@ -162,6 +162,11 @@ func (in *NodeAttachment) DeepCopyInto(out *NodeAttachment) {
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.ExpandFrom != nil {
+		in, out := &in.ExpandFrom, &out.ExpandFrom
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.PublishContext != nil {
 		in, out := &in.PublishContext, &out.PublishContext
 		*out = make(map[string]string, len(*in))

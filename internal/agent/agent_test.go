@@ -56,7 +56,7 @@ func testThereAndBack(t *testing.T, c *cluster) {
 		a.views.Range(func(_, _ any) bool { views++; return true })
 		return len(a.volumes) == 0 && views == 0
 	})
-	want := []string{"stage vol", "publish vol", "expand vol", "unpublish vol", "unstage vol"}
+	want := []string{"stage vol", "publish vol", "unpublish vol", "unstage vol"}
 	if got := n.driver.made(); !reflect.DeepEqual(got, want) {
 		t.Errorf("calls: %v", got)
 	}

@@ -35,7 +35,6 @@ func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
 			break
 		}
 	}
-	first := r.Capacity == nil
 	var seen resource.Quantity
 	err = a.call(ctx, v, f, "expand", req.Path, func(ctx context.Context) error {
 		var err error
@@ -43,19 +42,12 @@ func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
 		return err
 	})
 	if err != nil {
-		if first && !driver.IsUncertain(err) && driver.OutcomeOf(err) != driver.Transient {
-			// The volume never grew here and the driver will not be asked about it: nothing is known to be wrong.
-			r.Capacity = f.entry.Capacity
-			return nil
-		}
 		return err
 	}
 	if seen.IsZero() || seen.Cmp(*f.entry.Capacity) < 0 {
 		seen = *f.entry.Capacity // the driver does not tell, or counts the filesystem's own needs off
 	}
 	r.Capacity = &seen
-	if !first {
-		a.announceExpanded(v, f)
-	}
+	a.announceExpanded(v, f)
 	return nil
 }

@@ -137,6 +137,9 @@ func classify(operation string, err error) (reason string, stalled bool) {
 	case errors.Is(err, fs.ErrNotExist) && operation == "publish":
 		return volumesv1alpha1.ReasonSubPathInvalid, false
 	}
+	if operation == "expand" && slices.Contains(driver.InfeasibleCodes, driver.CodeOf(err)) {
+		return volumesv1alpha1.ReasonExpandInfeasible, true
+	}
 	forward := operation == "stage" || operation == "publish"
 	final := driver.IsInvalid(err) && forward
 	if code := driver.CodeOf(err); slices.Contains(preciseCodes, code) {

@@ -40,8 +40,8 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		f.mountsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
 		f.expands = a.capable(r.Driver, "EXPAND_VOLUME")
-		if _, known := a.Registry.Get(r.Driver); known && !f.expands && f.entry != nil && r.Stage.Phase == PhaseDone {
-			r.Capacity = f.entry.Capacity // the node has no part in it
+		if _, known := a.Registry.Get(r.Driver); f.entry != nil && r.Stage.Phase == PhaseDone {
+			r.Capacity = f.seen(known && !f.expands)
 		}
 	}
 	var err error

@@ -60,7 +60,7 @@ func testUncertainAfterReboot(method string) func(*testing.T, *cluster) {
 		n.attach(v, "uid-1")
 		i := n.want(v, "data")
 		path := n.ready(i).Status.Path
-		n.called("expand vol") // by then the disk knows what is mounted
+		n.settled(v) // by then the disk knows what is mounted
 		a.kill()
 		old, _ := n.kernel.at(path)
 		n.kernel.reboot()

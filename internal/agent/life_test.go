@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -40,6 +41,9 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"the desired state goes down and up":                                          testLowered,
 		"an intent that is raised without its finalizer waits until it has it":        testRaised,
 		"an intent that has lost its finalizer when it is read live is not published": testLostFinalizer,
+		"a volume that never grew is not expanded":                                    testNeverGrew,
+		"a volume that grew while it was not staged is expanded":                      testGrewAway,
+		"an expansion that cannot be is not told as done":                             testInfeasible,
 		"a volume grows while it is used":                                             testGrows,
 		"a forced away volume is shut down and let go":                                testForcedAway,
 		"a forced away volume that cannot be shut down stays and is told":             testUnprotected,
@@ -88,7 +92,7 @@ func testRestart(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
-	n.called("expand vol")
+	n.settled(v)
 	a.stop()
 	n.state("AgentStopped", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
@@ -331,7 +335,6 @@ func testGrows(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
-	n.called("expand vol")
 	n.grow(v, "2Gi")
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 	if got.Status.Capacity.String() != "2Gi" {
@@ -344,6 +347,65 @@ func testGrows(t *testing.T, c *cluster) {
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, eventResized) }) {
 		t.Errorf("events: %v", e)
 	}
+}
+
+func testNeverGrew(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) {
+		e.NodeExpandSecretRef = &corev1.SecretReference{Namespace: "default", Name: "missing"}
+	}}
+	n.driver.fail("expand", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: "never"})
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.settled(v)
+	a.rest()
+	if calls := n.driver.made(); slices.Contains(calls, "expand vol") {
+		t.Errorf("calls: %v", calls)
+	}
+	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
+	if i.Status.LastError != nil || i.Status.Capacity.String() != "1Gi" {
+		t.Errorf("status: %+v", i.Status)
+	}
+}
+
+// grownTo2Gi: the controller side has grown the volume, and no node has expanded it yet.
+func grownTo2Gi(e *volumesv1alpha1.NodeAttachment) {
+	e.Capacity, e.ExpandFrom = ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
+}
+
+func testGrewAway(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol", change: grownTo2Gi}
+	n.start()
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	n.state("the full capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l != nil && l.Capacity != nil && l.Capacity.String() == "2Gi"
+	})
+	n.called("expand vol")
+}
+
+func testInfeasible(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol", change: grownTo2Gi}
+	n.driver.fail("expand", &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "no such volume"})
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpandInfeasible)
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) || got.Status.Capacity.String() != "1Gi" {
+		t.Errorf("status: %+v", got.Status)
+	}
+	n.state("the failure and the old capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		l := handshake.VolumeOf(s, v.name())
+		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" && l.Error.Code == "NotFound"
+	})
+	// Another capacity is tried at once.
+	n.grow(v, "3Gi")
+	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 }
 
 func testHundred(t *testing.T, c *cluster) {
@@ -474,7 +536,7 @@ func testStats(t *testing.T, c *cluster) {
 	a := n.start()
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
-	n.called("expand vol")
+	n.settled(v)
 	a.rest()
 	view, _ := a.views.Load(v.name())
 	a.readStatsOf(t.Context(), view.(*Record))

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -287,14 +288,27 @@ func (f facts) lost() []string {
 	return paths
 }
 
-// grows: the volume has a larger capacity than the node has seen. What the node has seen of a volume that
-// was staged just now is not known, because it may have grown while it was nowhere mounted.
+// seen is the capacity that the node sees of a staged volume. One that was staged just now has what the claim records:
+// if it has grown since, a node has yet to expand it.
+func (f facts) seen(noPart bool) *resource.Quantity {
+	switch {
+	case noPart: // the node has no part in it
+		return f.entry.Capacity
+	case f.record.Capacity != nil:
+		return f.record.Capacity
+	case f.entry.ExpandFrom != nil:
+		return f.entry.ExpandFrom
+	}
+	return f.entry.Capacity
+}
+
+// grows: the volume has a larger capacity than the node has seen.
 func (f facts) grows() bool {
 	r := f.record
 	if !f.expands || f.entry.Capacity == nil || !slices.ContainsFunc(r.Uses, func(u Use) bool { return !u.ReadOnly }) {
 		return false
 	}
-	return r.Capacity == nil || compare(*f.entry.Capacity, *r.Capacity) > 0
+	return r.Capacity != nil && compare(*f.entry.Capacity, *r.Capacity) > 0
 }
 
 func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {

@@ -225,7 +225,6 @@ func TestPlans(t *testing.T) {
 		{"a larger capacity is brought to the node", func(f *facts) {
 			f.expands, f.entry.Capacity, f.record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},
-		{"a capacity that is not known is looked at", func(f *facts) { f.expands, f.entry.Capacity = true, ptr.To(resource.MustParse("2Gi")) }, "expand"},
 		{"not by a driver that cannot", func(f *facts) { f.entry.Capacity = ptr.To(resource.MustParse("2Gi")) }, ""},
 		{"not through a read-only publication", func(f *facts) {
 			f.expands, f.entry.Capacity = true, ptr.To(resource.MustParse("2Gi"))

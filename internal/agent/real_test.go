@@ -260,8 +260,8 @@ func testRealFilesystem(t *testing.T, n *realNode) {
 	n.end(v, i)
 }
 
-// settled waits until the last call of the way to the path, the look at the size, is over.
-func (n *realNode) settled(v testVolume) {
+// settled waits until the agent has reported the volume as it is after the last call.
+func (n *node) settled(v testVolume) {
 	n.t.Helper()
 	n.state("the capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())

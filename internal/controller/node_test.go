@@ -196,6 +196,9 @@ func aVolumeThatGrewIsToldToItsNodeAndItsClaim(t *testing.T, w *world) {
 		e := entryIn(s, "growing")
 		return e.Capacity != nil && e.Capacity.String() == "2Gi"
 	})
+	until(t, w, stateOf("growing"), "nothing is due any more", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return entryIn(s, "growing").ExpandFrom == nil
+	})
 	until(t, w, claim, "the claim is told", func(c *corev1.PersistentVolumeClaim) bool {
 		size := c.Status.Capacity[corev1.ResourceStorage]
 		return size.String() == "2Gi" && len(c.Status.Conditions) == 0 && len(c.Status.AllocatedResourceStatuses) == 0

@@ -34,6 +34,9 @@ type Driver interface {
 	Unstage(ctx context.Context, req UnstageRequest) error
 }
 
+// InfeasibleCodes are the codes with which a driver says that the node can never expand the volume to that capacity. They are the kubelet's.
+var InfeasibleCodes = []string{"InvalidArgument", "OutOfRange", "NotFound"}
+
 // Expander is a Driver that can make a larger capacity known to the node while the volume is in use.
 type Expander interface {
 	// Expand grows the filesystem (or the device) to req.Capacity and returns what the node sees afterwards.

@@ -26,7 +26,7 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 	if err != nil || !taken {
 		return err
 	}
-	entry := entryOf(f, n.candidate().Volume)
+	entry := entryOf(f, n.candidate())
 	guard := handshake.GuardNone
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)

@@ -65,7 +65,7 @@ func unprotected(n *Node) { n.Wanted[0].Protected = false }
 func entry(state handshake.State, uid types.UID) func(*Node) {
 	return func(n *Node) {
 		n.State.Entry = handshake.Entry{State: state, UID: uid}
-		e := entryOf(&Facts{Volume: "v"}, intentNamed("x").Volume)
+		e := entryOf(&Facts{Volume: "v"}, intentNamed("x"))
 		e.State, e.AttachmentUID, e.AttachmentName = volumesv1alpha1.AttachmentState(state), uid, "va"
 		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased}
 		if state == handshake.Attached {

@@ -19,8 +19,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// entryOf is everything that the node needs to mount pv, as an Attached entry without its attachment.
-func entryOf(f *Facts, pv *corev1.PersistentVolume) volumesv1alpha1.NodeAttachment {
+// entryOf is everything that the node needs to mount the intent's volume, as an Attached entry without its attachment.
+func entryOf(f *Facts, i *Intent) volumesv1alpha1.NodeAttachment {
+	pv := i.Volume
 	e := volumesv1alpha1.NodeAttachment{
 		VolumeName:           f.Volume,
 		State:                volumesv1alpha1.AttachmentAttached,
@@ -39,6 +40,7 @@ func entryOf(f *Facts, pv *corev1.PersistentVolume) volumesv1alpha1.NodeAttachme
 	}
 	if capacity, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok {
 		e.Capacity = &capacity
+		e.ExpandFrom = volume.ExpandFrom(capacity, i.Claim)
 	}
 	return *e.DeepCopy()
 }
@@ -55,7 +57,7 @@ func stale(f *Facts, n *Node, i *Intent) bool {
 	if i.Volume == nil || n.Entry.PersistentVolumeName != i.Volume.Name && n.has(n.Entry.PersistentVolumeName) {
 		return false
 	}
-	e := entryOf(f, i.Volume)
+	e := entryOf(f, i)
 	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName, n.Entry.PublishContext
 	if a := n.attachmentOf(n.Entry.AttachmentUID); a != nil && a.Attached {
 		// A volume that was attached again may be another device.

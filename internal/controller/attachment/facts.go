@@ -123,6 +123,8 @@ type Intent struct {
 	Result resolve.Result
 	// Volume that it resolved to; nil when it did not.
 	Volume *corev1.PersistentVolume
+	// Claim that it names; nil where there is none.
+	Claim *corev1.PersistentVolumeClaim
 	// Protected: its own finalizer and its claim's are in place, as far as it needs them.
 	Protected bool
 }

@@ -103,7 +103,7 @@ func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1a
 		return fmt.Errorf("resolving intent %s/%s: %w", object.Namespace, object.Name, err)
 	}
 	c.Reporter.Saw(object)
-	i := &Intent{Object: object, Result: resolve.Intent(facts), Volume: facts.Volume}
+	i := &Intent{Object: object, Result: resolve.Intent(facts), Volume: facts.Volume, Claim: facts.Claim}
 	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
 	}

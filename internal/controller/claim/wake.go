@@ -101,13 +101,15 @@ var intentUse = predicate.Funcs{
 	},
 }
 
-// expandedHandler wakes the claims of volumes whose capacity on a node changed.
+// expandedHandler wakes the claims of volumes whose capacity on a node changed, or that a node can never expand.
 func expandedHandler(reader client.Reader) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	wake := func(ctx context.Context, before, after *volumesv1alpha1.NodeVolumeState, q queue) {
 		for i := range after.Status.Volumes {
 			v := &after.Status.Volumes[i]
-			if was := handshake.VolumeOf(before, v.VolumeName); v.Capacity == nil || was != nil && was.Capacity != nil && was.Capacity.Cmp(*v.Capacity) == 0 {
+			was := handshake.VolumeOf(before, v.VolumeName)
+			failed := infeasibleExpansion(v) != "" && (was == nil || infeasibleExpansion(was) != infeasibleExpansion(v))
+			if same := was != nil && was.Capacity != nil && v.Capacity != nil && was.Capacity.Cmp(*v.Capacity) == 0; !failed && (v.Capacity == nil || same) {
 				continue
 			}
 			intents := &volumesv1alpha1.VolumeAttachmentIntentList{}

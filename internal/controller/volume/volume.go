@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 const uniqueNamePrefix = "kubernetes.io/csi/"
@@ -65,4 +66,17 @@ func Mode(pv *corev1.PersistentVolume) corev1.PersistentVolumeMode {
 		return corev1.PersistentVolumeFilesystem
 	}
 	return *pv.Spec.VolumeMode
+}
+
+// ExpandFrom is the capacity that the claim's status records, if that is less than the volume's: no node has expanded the volume
+// yet. Otherwise nil.
+func ExpandFrom(capacity resource.Quantity, claim *corev1.PersistentVolumeClaim) *resource.Quantity {
+	if claim == nil {
+		return nil
+	}
+	recorded, known := claim.Status.Capacity[corev1.ResourceStorage]
+	if !known || recorded.Cmp(capacity) >= 0 {
+		return nil
+	}
+	return &recorded
 }
