@@ -54,6 +54,15 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 		return facts{}, err
 	}
 	f.compare(table)
+	if f.record == nil || !f.record.block() {
+		return f, nil
+	}
+	if f.nodes, err = a.Mounts.DeviceNodes(f.paths.globalMap(f.record.PersistentVolume)); err != nil {
+		return facts{}, err
+	}
+	if len(f.nodes) > 0 {
+		f.reference = present
+	}
 	return f, nil
 }
 

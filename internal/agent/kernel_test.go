@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hawser-io/hawser/internal/mount"
@@ -30,12 +31,17 @@ type fakeNode struct {
 	unsupported bool
 	shutdowns   []string
 	group       map[string]int64
+	// nodes are the device nodes in each directory.
+	nodes map[string][]string
+	// noNodes makes none be made.
+	noNodes bool
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
 	shift int
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{nextID: 100, entries: []mount.Entry{ownDisk}, changes: make(chan struct{}, 1), group: map[string]int64{}}
+	return &fakeNode{nextID: 100, entries: []mount.Entry{ownDisk}, changes: make(chan struct{}, 1), group: map[string]int64{},
+		nodes: map[string][]string{}}
 }
 
 // ownDisk holds every directory of the node.
@@ -136,6 +142,19 @@ func (n *fakeNode) mounted() []string {
 	return paths
 }
 
+// referred are all device nodes.
+func (n *fakeNode) referred() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var nodes []string
+	for dir, names := range n.nodes {
+		for _, name := range names {
+			nodes = append(nodes, filepath.Join(dir, name))
+		}
+	}
+	return nodes
+}
+
 func (n *fakeNode) at(path string) (mount.Entry, bool) {
 	t, err := n.Table()
 	if err != nil {
@@ -208,11 +227,20 @@ func (n *fakeNode) EnsureDir(_ context.Context, path string, perm fs.FileMode) e
 	return os.MkdirAll(path, perm)
 }
 
-func (n *fakeNode) EnsureFile(_ context.Context, path string, perm fs.FileMode) error {
-	if _, ok := n.at(path); ok {
-		return nil
+func (n *fakeNode) DeviceNodes(dir string) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.nodes[dir], nil
+}
+
+func (n *fakeNode) SetDeviceNodes(_ context.Context, dir string, names []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noNodes && len(names) > 0 {
+		return unix.EPERM
 	}
-	return os.WriteFile(path, nil, perm)
+	n.nodes[dir] = slices.Sorted(slices.Values(names))
+	return nil
 }
 
 func (n *fakeNode) RemoveMountPoint(_ context.Context, path string) error {

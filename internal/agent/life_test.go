@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,6 +38,8 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"a device that is adopted leaves no reference behind":                         testAdoptedDevice,
 		"nobody but the agent may look into the records":                              testPermissions,
 		"a block volume is a device node, and the kubelet sees that it is used":       testBlock,
+		"the kubelet sees each intent that wants a block volume staged":               testBlockShared,
+		"a block volume is published where the kubelet cannot see it, and told":       testBlockUnseen,
 		"a changed publication is made anew":                                          testChanged,
 		"the desired state goes down and up":                                          testLowered,
 		"an intent that is raised without its finalizer waits until it has it":        testRaised,
@@ -154,6 +157,7 @@ func testAdoptedDevice(t *testing.T, c *cluster) {
 	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Orphaned == 1 })
 	j := n.want(v, "data")
 	n.ready(j)
+	n.referred(j)
 	n.release(j)
 	n.gone(v)
 	n.nothingLeft()
@@ -183,13 +187,65 @@ func testBlock(t *testing.T, c *cluster) {
 	if l.Publications[0].Type != volumesv1alpha1.PublicationDevice || got.Status.DevicePath != device("raw") {
 		t.Errorf("line: %+v, status: %+v", l, got.Status)
 	}
-	reference := filepath.Join(n.kubelet, "plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev", string(i.UID))
-	if _, ok := n.kernel.at(reference); !ok {
-		t.Errorf("no reference for the kubelet: %v", n.kernel.mounted())
-	}
+	n.referred(i)
 	if o := n.driver.staged("raw").MountOptions; o != nil {
 		t.Errorf("mount options for a device: %v", o)
 	}
+	n.release(i)
+	n.gone(v)
+	n.nothingLeft()
+}
+
+// referred waits until the kubelet sees that the device is used for the intents and for nobody else.
+func (n *node) referred(intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
+	n.t.Helper()
+	var want []string
+	for _, i := range intents {
+		want = append(want, string(i.UID))
+	}
+	slices.Sort(want)
+	n.eventually("what the kubelet counts", func() bool {
+		nodes, err := n.kernel.DeviceNodes(filepath.Join(n.kubelet, "plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"))
+		n.must(err)
+		return slices.Equal(nodes, want)
+	})
+}
+
+func testBlockShared(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
+	a := n.start()
+	n.attach(v, "uid-1")
+	staged := n.want(v, "staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	n.ready(staged)
+	n.referred(staged)
+	published := n.want(v, "published")
+	n.ready(published)
+	n.referred(staged, published)
+	a.stop()
+	n.start()
+	n.release(staged)
+	n.referred(published)
+	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	n.ready(published)
+	n.referred(published)
+	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	n.gone(v)
+	n.nothingLeft()
+}
+
+func testBlockUnseen(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
+	n.kernel.noNodes = true
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	n.intent(i, "the warning", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "the kubelet cannot see that the volume is in use") &&
+			strings.Contains(i.Status.LastError.Message, unix.EPERM.Error())
+	})
 	n.release(i)
 	n.gone(v)
 	n.nothingLeft()

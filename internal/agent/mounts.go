@@ -28,8 +28,9 @@ type Mounts interface {
 	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
-	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
+	DeviceNodes(dir string) ([]string, error)
+	SetDeviceNodes(ctx context.Context, dir string, names []string) error
 	DeviceOf(ctx context.Context, path string) (mount.Device, error)
 	DeviceNode(ctx context.Context, path string) (mount.Device, error)
 	DeviceUnder(e mount.Entry) (mount.Device, error)
@@ -69,6 +70,12 @@ func (b boundedMounts) Unmount(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.Unmount(ctx, path)
+}
+
+func (b boundedMounts) SetDeviceNodes(ctx context.Context, dir string, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.SetDeviceNodes(ctx, dir, names)
 }
 
 func (b boundedMounts) DeviceOf(ctx context.Context, path string) (mount.Device, error) {

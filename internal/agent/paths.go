@@ -62,9 +62,15 @@ func (p paths) kubeletData(driverName, handle, persistentVolume string, mode cor
 	return filepath.Join(p.csi(), driverName, hash(handle), "vol_data.json")
 }
 
-// blockReference is the bind mount of a block device by which the kubelet sees that somebody else uses it.
-func (p paths) blockReference(persistentVolume string, intent types.UID) string {
-	return filepath.Join(p.csi(), "volumeDevices", persistentVolume, "dev", string(intent))
+// globalMap is where the kubelet looks for users of a block device before it unstages it. The agent has a device node there for
+// each intent, named after the intent's UID.
+func (p paths) globalMap(persistentVolume string) string {
+	return filepath.Join(p.csi(), "volumeDevices", persistentVolume, "dev")
+}
+
+// bound is where earlier agents bound the device instead, which the kubelet does not see.
+func (p paths) bound(persistentVolume string, intent types.UID) string {
+	return filepath.Join(p.globalMap(persistentVolume), string(intent))
 }
 
 func (p paths) csi() string { return filepath.Join(p.kubelet, "plugins", "kubernetes.io", "csi") }

@@ -30,9 +30,13 @@ type facts struct {
 	// intents that name the volume or are named by the record.
 	intents []*volumesv1alpha1.VolumeAttachmentIntent
 	// stage and uses are what the mount table says.
-	stage     presence
+	stage presence
+	// reference is present while the kubelet can see that the agent uses the stage: by the agent's bind mount of it or, for Block,
+	// by device nodes.
 	reference presence
-	uses      map[types.UID]presence
+	// nodes are the names of those device nodes.
+	nodes []string
+	uses  map[types.UID]presence
 	// kubelet is the kubelet's use of the volume; nil where it has none.
 	kubelet *kubeletUse
 	// unsaved: uses were ended that the disk still names.
@@ -59,11 +63,11 @@ const (
 	doExpand    verb = "expand"
 	doUnpublish verb = "unpublish"
 	doUnstage   verb = "unstage"
-	// doRefer keeps the agent's own bind mount of the stage.
+	// doRefer shows the kubelet that the stage is used, so that it does not unstage.
 	doRefer verb = "refer"
 	// doShutdown stops a filesystem whose attachment was taken away.
 	doShutdown verb = "shutdown"
-	// doUnrefer takes that bind mount away, for the kubelet to unstage.
+	// doUnrefer takes that away, for the kubelet to unstage.
 	doUnrefer verb = "unrefer"
 	// doShutdownKubelet stops a filesystem that the kubelet mounted on an attachment that was forced away.
 	doShutdownKubelet verb = "shutdown-kubelet"
@@ -168,12 +172,12 @@ func planForward(f facts) []act {
 	if !f.usable() || len(f.wanting()) == 0 {
 		return nil
 	}
-	if !f.staged() {
-		return []act{{verb: doStage}}
-	}
 	var acts []act
-	if f.record.Stage.Source != "" && !f.record.block() && f.reference != present {
+	if f.unreferred() {
 		acts = append(acts, act{verb: doRefer})
+	}
+	if !f.staged() {
+		return append(acts, act{verb: doStage})
 	}
 	for _, u := range f.record.Uses {
 		if f.wants(u) && u.Want == volumesv1alpha1.DesiredPublished && !f.published(u) && !f.differs(u) {
@@ -184,6 +188,15 @@ func planForward(f facts) []act {
 		acts = append(acts, act{verb: doExpand})
 	}
 	return acts
+}
+
+// unreferred: the kubelet does not see that the stage is used, or not by whom. A device node can be there before the stage.
+func (f facts) unreferred() bool {
+	if f.record.block() {
+		bound := slices.ContainsFunc(f.record.Uses, func(u Use) bool { return u.Bound != "" })
+		return bound || !slices.Equal(f.record.users(), f.nodes)
+	}
+	return f.staged() && f.record.Stage.Source != "" && f.reference != present
 }
 
 // attached: the controller's entry is Attached.
@@ -253,7 +266,7 @@ func (f facts) kubeletAway() bool {
 // mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
 func (f facts) mounted() bool {
 	kubelets := f.record.Stage.Phase == PhaseNone && f.kubelet != nil && f.kubelet.held == nil
-	if f.stage == present && !kubelets || f.reference != missing {
+	if f.stage == present && !kubelets || f.reference != missing && !f.record.block() {
 		return true
 	}
 	return slices.ContainsFunc(f.record.Uses, func(u Use) bool { return f.uses[u.Intent.UID] == present })
@@ -440,7 +453,6 @@ func (f facts) wish(i *volumesv1alpha1.VolumeAttachmentIntent) Use {
 	u.Mount = i.Spec.Mount.DeepCopy()
 	if f.entry.VolumeMode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
-		u.Reference = f.paths.blockReference(f.entry.PersistentVolumeName, i.UID)
 	} else if u.Mount != nil && u.Mount.SubPath != "" {
 		u.Target = f.paths.hidden(i.UID)
 	}

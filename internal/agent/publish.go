@@ -137,9 +137,6 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 		return err
 	}
 	if u.Type == volumesv1alpha1.PublicationDevice {
-		if err := a.referToDevice(ctx, u); err != nil {
-			return err
-		}
 		u.Device = a.deviceAt(ctx, u.Path).Path
 	} else {
 		if err := a.own(ctx, v, f, u); err != nil {
@@ -218,20 +215,5 @@ func (a *Agent) bindSubPath(ctx context.Context, u *Use) error {
 		return fmt.Errorf("binding sub path: %w", err)
 	}
 	a.step("after sub path")
-	return nil
-}
-
-// referToDevice binds the device where the kubelet counts a device's users.
-func (a *Agent) referToDevice(ctx context.Context, u *Use) error {
-	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(u.Reference), sharedDirMode); err != nil {
-		return fmt.Errorf("making device reference: %w", err)
-	}
-	if err := a.Mounts.EnsureFile(ctx, u.Reference, publishedFileMode); err != nil {
-		return fmt.Errorf("making device reference: %w", err)
-	}
-	if err := a.Mounts.Bind(ctx, u.Path, u.Reference, false, nil); err != nil {
-		return fmt.Errorf("making device reference: %w", err)
-	}
-	a.step("after device reference")
 	return nil
 }

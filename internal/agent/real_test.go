@@ -7,12 +7,14 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -179,6 +181,7 @@ func TestRealMountsThroughTheLoopDriver(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *realNode){
 			"a filesystem is written to, survives its agent, grows, and goes":  testRealFilesystem,
 			"a block device is written to and goes":                            testRealBlock,
+			"what an earlier agent bound for the kubelet is replaced":          testRealBound,
 			"a sub path with an fsGroup is all that is seen":                   testRealSubPath,
 			"a driver that is killed in each call is recovered from":           testRealDriverKilled,
 			"a filesystem that was forced away is shut down":                   testRealForcedAway,
@@ -302,6 +305,64 @@ func testRealBlock(t *testing.T, n *realNode) {
 		t.Errorf("read %q", data)
 	}
 	n.end(v, i)
+}
+
+// testRealBound finds a node as an earlier agent left it: with the device bound where the kubelet does not count a bind.
+func testRealBound(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeBlock, "", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.settled(v)
+	dir := a.paths.globalMap("pv-" + v.handle)
+	bound := filepath.Join(dir, string(i.UID))
+	n.counted(dir, bound)
+	a.stop()
+
+	n.must(n.mounter.SetDeviceNodes(t.Context(), dir, nil))
+	n.must(errors.Join(n.mounter.EnsureFile(t.Context(), bound, 0o600), n.mounter.Bind(t.Context(), path, bound, false, nil)))
+	n.counted(dir)
+	n.rewrite(a, v, func(r *Record) { r.Uses[0].Bound = bound })
+	n.start()
+	n.counted(dir, bound)
+	table, err := n.mounter.Table()
+	n.must(err)
+	if left := table.All(bound); len(left) != 0 {
+		t.Errorf("still bound: %+v", left)
+	}
+	n.end(v, i)
+	if _, err := os.Lstat(filepath.Dir(dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the kubelet's directory of the volume is left: %v", err)
+	}
+}
+
+// counted waits until a kubelet counts these and no others as users of a device.
+func (n *realNode) counted(dir string, want ...string) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("the kubelet's count of %q", want), func() bool {
+		entries, err := os.ReadDir(dir)
+		n.must(err)
+		var devices []string
+		for _, e := range entries {
+			if e.Type()&fs.ModeDevice != 0 {
+				devices = append(devices, filepath.Join(dir, e.Name()))
+			}
+		}
+		return slices.Equal(devices, want)
+	})
+}
+
+// rewrite changes the record of a volume on the disk.
+func (n *realNode) rewrite(a *running, v testVolume, change func(*Record)) {
+	n.t.Helper()
+	path := a.store.path(v.name())
+	r, err := readRecord(path)
+	n.must(err)
+	change(r)
+	data, err := json.Marshal(r)
+	n.must(err)
+	n.must(os.WriteFile(path, data, 0o600))
 }
 
 func testRealSubPath(t *testing.T, n *realNode) {

@@ -101,8 +101,8 @@ type Use struct {
 	Type     volumesv1alpha1.PublicationType `json:"type,omitempty"`
 	ReadOnly bool                            `json:"readOnly,omitempty"`
 	Mount    *volumesv1alpha1.MountSpec      `json:"mount,omitempty"`
-	// Reference is where the kubelet sees that the device is used. An intent that adopts the use leaves it there.
-	Reference string `json:"reference,omitempty"`
+	// Bound is where an earlier agent bound the device for the kubelet to see, in vain. It is empty once a device node is there instead.
+	Bound string `json:"reference,omitempty"`
 	// Source is what the mount table showed at Path afterwards, as with the stage.
 	Source string `json:"source,omitempty"`
 	// Device number and name of a published device.
@@ -240,6 +240,16 @@ func (r *Record) use(intent types.UID) *Use {
 
 func (r *Record) drop(intent types.UID) {
 	r.Uses = slices.DeleteFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
+}
+
+// users are the UIDs of the intents for which the volume is here, in order.
+func (r *Record) users() []string {
+	var users []string
+	for _, u := range r.Uses {
+		users = append(users, string(u.Intent.UID))
+	}
+	slices.Sort(users)
+	return users
 }
 
 func (r *Record) block() bool { return r.Mode == corev1.PersistentVolumeBlock }

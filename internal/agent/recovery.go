@@ -123,7 +123,7 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.bootID}
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
-				u.Reference = a.paths.blockReference(r.PersistentVolume, p.Intent.UID)
+				u.Bound = a.paths.bound(r.PersistentVolume, p.Intent.UID)
 			}
 			r.Uses = append(r.Uses, u)
 		}

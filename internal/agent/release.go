@@ -101,14 +101,14 @@ func inFlight(c *Call, until time.Time) *problem {
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
 // before, so that after a crash the rest is taken away too.
 func (a *Agent) undoOwn(ctx context.Context, v *volume, u *Use) error {
-	if u.Reference == "" && u.Target == u.Path {
+	if u.Bound == "" && u.Target == u.Path {
 		return nil
 	}
 	if err := a.save(v); err != nil {
 		return err
 	}
-	if u.Reference != "" {
-		return a.removeDeviceReference(ctx, u.Reference)
+	if u.Bound != "" {
+		return a.unbind(ctx, u)
 	}
 	if err := a.removeMount(ctx, u.Path); err != nil {
 		return fmt.Errorf("removing sub path: %w", err)
@@ -124,11 +124,15 @@ func (a *Agent) removeMount(ctx context.Context, path string) error {
 	return a.Mounts.RemoveMountPoint(ctx, path)
 }
 
-func (a *Agent) removeDeviceReference(ctx context.Context, path string) error {
-	if err := a.removeMount(ctx, path); err != nil {
-		return fmt.Errorf("removing device reference: %w", err)
+// unbind takes away what an earlier agent bound for the kubelet to see. A device node that is there by now stays.
+func (a *Agent) unbind(ctx context.Context, u *Use) error {
+	if u.Bound == "" {
+		return nil
 	}
-	a.removeEmpty(ctx, filepath.Dir(path), filepath.Dir(filepath.Dir(path)))
+	if err := a.removeMount(ctx, u.Bound); err != nil && !errors.Is(err, mount.ErrOccupied) {
+		return fmt.Errorf("removing the device that an earlier agent bound: %w", err)
+	}
+	u.Bound = ""
 	return nil
 }
 
@@ -190,9 +194,22 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 }
 
 func (a *Agent) unrefer(ctx context.Context, v *volume) error {
+	if v.record.block() {
+		return a.unreferToDevice(ctx, v)
+	}
 	if err := a.removeMount(ctx, a.paths.reference(v.name)); err != nil {
 		return fmt.Errorf("removing reference: %w", err)
 	}
+	a.step("after dereference")
+	return nil
+}
+
+func (a *Agent) unreferToDevice(ctx context.Context, v *volume) error {
+	dir := a.paths.globalMap(v.record.PersistentVolume)
+	if err := a.Mounts.SetDeviceNodes(ctx, dir, nil); err != nil {
+		return fmt.Errorf("removing reference: %w", err)
+	}
+	a.removeEmpty(ctx, dir, filepath.Dir(dir))
 	a.step("after dereference")
 	return nil
 }
@@ -313,6 +330,11 @@ func (a *Agent) clear(ctx context.Context, v *volume, f facts) error {
 	held := handshake.Held{Released: !r.touched(), CallsEnded: r.callsEnded(f.now), Mounted: f.mounted() || a.mountsBusy(v)}
 	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
+	}
+	if r.block() {
+		if err := a.unrefer(ctx, v); err != nil {
+			return err
+		}
 	}
 	// Also where no call was made: the agent may have died between making the directory and noting the call.
 	a.removeEmpty(ctx, r.Stage.Path)

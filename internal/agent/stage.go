@@ -29,8 +29,6 @@ const (
 	ownDirMode = 0o700
 	// publishedDirMode lets every user of the node pass; the volume has permissions of its own.
 	publishedDirMode = 0o755
-	// publishedFileMode of the file at which a device node is bound.
-	publishedFileMode = 0o600
 )
 
 // stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
@@ -140,8 +138,11 @@ func (a *Agent) explainStage(f facts, err error) error {
 	return &explained
 }
 
-// refer keeps a bind mount of the stage under the agent's own root, which keeps the kubelet from unstaging.
+// refer keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for Block, by device nodes.
 func (a *Agent) refer(ctx context.Context, v *volume, f facts) error {
+	if v.record.block() {
+		return a.referToDevice(ctx, v)
+	}
 	path := a.paths.reference(v.name)
 	if f.reference == foreign { // of an earlier stage, or of a bare staging path
 		if err := a.unrefer(ctx, v); err != nil {
@@ -153,6 +154,30 @@ func (a *Agent) refer(ctx context.Context, v *volume, f facts) error {
 	}
 	if err := a.Mounts.Bind(ctx, v.record.Stage.Path, path, false, nil); err != nil {
 		return fmt.Errorf("making reference: %w", err)
+	}
+	a.step("after reference")
+	return nil
+}
+
+// referToDevice makes a device node for each use where the kubelet looks for a device's users. Only the type of these directory
+// entries counts there: a bind would show as the file beneath it (kubernetes#123119).
+func (a *Agent) referToDevice(ctx context.Context, v *volume) error {
+	for i := range v.record.Uses {
+		if err := a.unbind(ctx, &v.record.Uses[i]); err != nil {
+			return err
+		}
+	}
+	if err := a.save(v); err != nil { // so that no crash leaves a node of nobody
+		return err
+	}
+	dir := a.paths.globalMap(v.record.PersistentVolume)
+	err := a.Mounts.EnsureDir(ctx, dir, sharedDirMode)
+	if err == nil {
+		err = a.Mounts.SetDeviceNodes(ctx, dir, v.record.users())
+	}
+	if err != nil {
+		return &problem{reason: volumesv1alpha1.ReasonStageFailed, err: err,
+			message: "the kubelet cannot see that the volume is in use, and may unstage it when a pod that uses it too ends"}
 	}
 	a.step("after reference")
 	return nil

@@ -124,6 +124,9 @@ func TestAMountOverTheLinkItselfHidesNothingBehindIt(t *testing.T) {
 	if _, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); !ok {
 		t.Error("a mount over /var hides a mount below /data")
 	}
+	if e, ok := parse(t, text).name(links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 || e.Root != "/data/kubelet/b" {
+		t.Errorf("a directory behind the link is on %+v", e)
+	}
 	text += "32 22 254:2 / /data rw - ext4 /dev/vdc rw\n"
 	if e, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); ok {
 		t.Errorf("the mount over /data does not hide %+v", e)

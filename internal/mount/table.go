@@ -135,9 +135,11 @@ func splitOptions(s string) []string {
 func (t *Table) Entries() []Entry { return t.entries }
 
 // At returns the mount that one reaches at path: the top-most one, and none that another mount hides.
-func (t *Table) At(path string) (Entry, bool) {
-	path = filepath.Clean(path)
-	for _, i := range slices.Backward(t.byPath[path]) {
+func (t *Table) At(path string) (Entry, bool) { return t.top(t.byPath[filepath.Clean(path)]) }
+
+// top is the one of the entries at one path that one reaches there.
+func (t *Table) top(indices []int) (Entry, bool) {
+	for _, i := range slices.Backward(indices) {
 		if e := t.entries[i]; !t.covered(e) && !t.hidden(e) {
 			return e, true
 		}
@@ -147,9 +149,9 @@ func (t *Table) At(path string) (Entry, bool) {
 
 // Shown returns what a bind mount of the directory at path would show: the mount there, or that part of the mount that holds it.
 func (t *Table) Shown(path string) (Entry, bool) {
-	path = filepath.Clean(path)
+	path = t.links.resolved(filepath.Clean(path))
 	for dir := path; ; dir = filepath.Dir(dir) {
-		if e, ok := t.At(dir); ok {
+		if e, ok := t.top(t.byResolved[dir]); ok {
 			e.Root = filepath.Join(e.Root, strings.TrimPrefix(path, dir))
 			return e, true
 		}

@@ -69,6 +69,11 @@ func (v *volume) stageRecord() string {
 	return filepath.Join(v.csi, v.driver, kubelet.HashOf(v.Handle), recordName)
 }
 
+// globalMap is where a kubelet maps a device for all its pods.
+func (v *volume) globalMap() string {
+	return filepath.Join(v.csi, "volumeDevices", v.PersistentVolume, "dev")
+}
+
 func (v *volume) stagingPath() string {
 	if v.block() {
 		return filepath.Join(v.csi, "volumeDevices", "staging", v.PersistentVolume)
@@ -265,15 +270,17 @@ func (k *Kubelet) unstage(ctx context.Context, v *volume) error {
 	if err != nil {
 		return err
 	}
-	return remove(v.stagingPath(), v.stageRecord(), filepath.Dir(v.stageRecord()))
+	if err := remove(v.stagingPath(), v.stageRecord(), filepath.Dir(v.stageRecord())); err != nil || !v.block() {
+		return err
+	}
+	return remove(v.globalMap(), filepath.Dir(v.globalMap()))
 }
 
-// references are what a kubelet looks for before it unstages: other mounts of the staged filesystem; for a device, binds in
-// its global map path alone.
+// references are what a kubelet looks for before it unstages: other mounts of the staged filesystem or, for a device, device nodes
+// in its global map path.
 func (v *volume) references() ([]string, error) {
 	if v.block() {
-		binds, err := filepath.Glob(filepath.Join(v.csi, "volumeDevices", v.PersistentVolume, "dev", "*"))
-		return binds, err
+		return devicesIn(v.globalMap())
 	}
 	table, err := mount.ParseMountInfo("/proc/self/mountinfo")
 	if err != nil {
@@ -290,6 +297,22 @@ func (v *volume) references() ([]string, error) {
 		}
 	}
 	return others, nil
+}
+
+// devicesIn lists the directory entries that are device nodes. As with a kubelet, a bind of a device is none: its entry is the file
+// beneath it (kubernetes#123119).
+func devicesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing the users of a device: %w", err)
+	}
+	var devices []string
+	for _, e := range entries {
+		if e.Type()&fs.ModeDevice != 0 {
+			devices = append(devices, filepath.Join(dir, e.Name()))
+		}
+	}
+	return devices, nil
 }
 
 // call calls the driver.
