@@ -95,6 +95,7 @@ func start(ctx context.Context, attach string) error {
 	options := system.Options{
 		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout,
 		ContainerProgram:      program,
+		LinkedKubelets:        []string{nodeB}, // as where /var/lib/kubelet leads to another disk
 		AttachDetach:          attach == upstream,
 		OnlyUpstream:          attach == upstream,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String()},

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,8 @@ type Options struct {
 	// its own, with mounts, network and process IDs apart (see hack/localcluster). It is the path of a
 	// static program, the only one that the nodes' containers can run.
 	ContainerProgram string
+	// LinkedKubelets are the nodes whose kubelet directory is a symbolic link.
+	LinkedKubelets []string
 	// ControllerManagerArgs are added to kube-controller-manager's own.
 	ControllerManagerArgs []string
 	// OnlyUpstream leaves Hawser's own programs out, to compare with.
@@ -114,6 +117,9 @@ func (s *System) say(format string, args ...any) {
 }
 
 func (s *System) cluster(ctx context.Context) error {
+	if err := s.linkKubelets(); err != nil {
+		return err
+	}
 	args := []string{"up", "--dir", s.Dir, "--bin", assets(), "--nodes", strings.Join(s.Nodes, ","), fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
 		"--controller-socket", DriverName + "=" + s.ControllerSocket()}
 	if s.ContainerProgram != "" {
@@ -123,6 +129,22 @@ func (s *System) cluster(ctx context.Context) error {
 		args = append(args, "--controller-manager-arg="+arg)
 	}
 	return s.localcluster(ctx, args...)
+}
+
+// linkKubelets makes the links before anybody makes directories there.
+func (s *System) linkKubelets() error {
+	for _, node := range s.LinkedKubelets {
+		link := s.KubeletDir(node)
+		target := filepath.Join(filepath.Dir(link), "data", "kubelet")
+		err := os.MkdirAll(target, 0o755)
+		if err == nil {
+			err = os.Symlink(target, link)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("linking the kubelet directory of %s: %w", node, err)
+		}
+	}
+	return nil
 }
 
 // connect makes the administrator's client, without client-side rate limits.
