@@ -138,7 +138,7 @@ func classify(operation string, err error) (reason string, stalled bool) {
 		return volumesv1alpha1.ReasonSubPathInvalid, false
 	}
 	if operation == "expand" && slices.Contains(driver.InfeasibleCodes, driver.CodeOf(err)) {
-		return volumesv1alpha1.ReasonExpandInfeasible, true
+		return volumesv1alpha1.ReasonExpandInfeasible, false
 	}
 	forward := operation == "stage" || operation == "publish"
 	final := driver.IsInvalid(err) && forward

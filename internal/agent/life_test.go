@@ -447,7 +447,12 @@ func testGrewAway(t *testing.T, c *cluster) {
 func testInfeasible(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol", change: grownTo2Gi}
-	n.driver.fail("expand", &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "no such volume"})
+	n.driver.setBefore(func(method, _ string) error {
+		if method != "expand" {
+			return nil
+		}
+		return &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "no such volume"}
+	})
 	n.start()
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
@@ -459,7 +464,7 @@ func testInfeasible(t *testing.T, c *cluster) {
 		l := handshake.VolumeOf(s, v.name())
 		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" && l.Error.Code == "NotFound"
 	})
-	// Another capacity is tried at once.
+	n.driver.setBefore(nil)
 	n.grow(v, "3Gi")
 	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 }

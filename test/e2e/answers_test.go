@@ -22,7 +22,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/faults"
-	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -49,7 +48,7 @@ var stages = []stage{
 	{method: "NodeStageVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	{method: "NodePublishVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	// A device grows without the capability that the kernel asks for to grow a mounted ext4.
-	{method: "NodeExpandVolume", before: (*volume).wantExpanded, act: (*volume).askMore, after: (*volume).hasGrown,
+	{method: "NodeExpandVolume", before: (*volume).wantReady, act: (*volume).askMore, after: (*volume).hasGrown,
 		change: []func(*corev1.PersistentVolumeClaim){asBlock}},
 	// The intent is gone before the driver is asked to unpublish; the one that waits on another node tells.
 	{method: "ControllerUnpublishVolume", before: (*volume).wantReady, act: (*volume).move, after: (*volume).isReady, done: []codes.Code{codes.NotFound}},
@@ -103,18 +102,6 @@ func (s stage) play(v *volume, code codes.Code) {
 func (v *volume) want() { v.current = v.intent(nodeA) }
 
 func (v *volume) wantReady() { v.want(); v.isReady() }
-
-// wantExpanded waits for the first expansion too, which follows each stage in case the volume grew meanwhile.
-func (v *volume) wantExpanded() {
-	v.wantReady()
-	if _, err := ledger.Wait(limited(v.t), sys.BackingDir(), func(entries []ledger.Entry) bool {
-		return slices.ContainsFunc(entries, func(e ledger.Entry) bool {
-			return e.Phase == ledger.End && e.Method == "NodeExpandVolume" && e.Volume == v.handle
-		})
-	}); err != nil {
-		v.t.Error(err)
-	}
-}
 
 func (v *volume) drop() { v.delete(v.current) }
 
