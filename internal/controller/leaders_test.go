@@ -64,6 +64,7 @@ func TestTwoLeaders(t *testing.T) {
 		{"never make an exclusive volume usable on two nodes, in place of upstream", neverUsableOnTwoNodes(controller.Replace)},
 		{"one that slept does not say of a new attachment that it is unlisted", oneThatSleptDoesNotSayOfANewAttachmentThatItIsUnlisted},
 		{"a pod that comes while its volume is on the way out gets it again", aPodThatComesWhileItsVolumeIsOnTheWayOutGetsItAgain},
+		{"one that takes an exclusive volume for a shared one does not make it usable on two nodes", oneThatKnowsOldAccessModes},
 		{"one that keeps the rules after a long sleep does no harm", oneThatOverslept(false)},
 		// It leaves a volume on two nodes.
 		{"one that ignores conflicts is found", oneThatOverslept(true)},

@@ -34,7 +34,8 @@ func first(guards ...Guard) Guard {
 }
 
 // MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
-// The caller has read, live and in this order, n, c and a; and writes at the version of n.
+// The caller has read, live and in this order, n, c and a; and writes at the version of n. exclusive is what the caller knows of the
+// volume's access modes. They may have changed since: a volume that has a claim is exclusive, whatever its access modes say.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
@@ -43,8 +44,8 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim,
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == a.UID),
 		p.refuse(GuardReported, n.Reported),
 		p.refuse(GuardEarlierEnded, !n.UsesEarlier(a.UID)),
-		p.refuse(GuardClaimHeld, !exclusive || c.Exists && c.Holder == node),
-		p.refuse(GuardMoveFenced, !exclusive || c.MovedFrom == ""),
+		p.refuse(GuardClaimHeld, !exclusive && !c.Exists || c.Exists && c.Holder == node),
+		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
 		p.refuse(GuardAttachmentLive, a.Exists && a.Attached && !a.Terminating),
 	)
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// collectable says whether the exclusive claim is one of a volume that is gone: no PersistentVolume, no intent, no attachment,
+// collectable says whether the exclusive claim is one of a volume that is gone, or that several nodes may have by now: no
+// PersistentVolume that asks for a claim, no intent, no attachment,
 // no entry and no line of it is known anywhere. It only says that nobody needs the claim; that it may go says the protocol.
 func collectable(f *Facts) bool {
-	if !f.Claim.Exists || f.Described {
+	if !f.Claim.Exists || f.Described && !f.Shared {
 		return false
 	}
 	for _, n := range f.Nodes {

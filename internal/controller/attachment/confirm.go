@@ -10,12 +10,16 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -34,7 +38,17 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 		if err != nil {
 			return nil, err
 		}
-		guard = c.Protocol.MayWriteAttached(state, n.Name, f.Exclusive, claim, handshake.AttachmentFrom(va))
+		exclusive, err := c.readExclusive(ctx, f, n)
+		if err != nil {
+			return nil, err
+		}
+		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, claim, handshake.AttachmentFrom(va))
+		if guard == handshake.GuardNone && claim.Exists {
+			guard, err = c.freeElsewhere(ctx, f, n)
+		}
+		if err != nil {
+			return nil, err
+		}
 		if guard == handshake.GuardNone && a != nil && !isHeld(va) {
 			// One that was made anew meanwhile: upstream could delete it under a mount.
 			guard = handshake.GuardAttachmentLive
@@ -67,14 +81,11 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 // readForConfirm reads the claim and then the attachment. A driver without attach has one that is made up: the entry's own UID
 // or a new one, under which the node's flags speak of this stay of the volume.
 func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
-	var claim handshake.Claim
-	if f.Exclusive {
-		live, err := c.Claims.Read(ctx, f.Volume)
-		if err != nil {
-			return claim, nil, err
-		}
-		claim = live.Handshake()
+	live, err := c.Claims.Read(ctx, f.Volume)
+	if err != nil {
+		return handshake.Claim{}, nil, err
 	}
+	claim := live.Handshake()
 	if a != nil {
 		va, err := c.readAttachment(ctx, a.Name)
 		return claim, va, err
@@ -87,4 +98,36 @@ func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv
 		}
 	}
 	return claim, va, nil
+}
+
+// readExclusive reads the access modes live where the cache shows a volume that several nodes may have.
+func (c *Controller) readExclusive(ctx context.Context, f *Facts, n *Node) (bool, error) {
+	if f.Exclusive {
+		return true, nil
+	}
+	pv := &corev1.PersistentVolume{}
+	err := c.Reader.Get(ctx, client.ObjectKeyFromObject(n.candidate().Volume), pv)
+	if apierrors.IsNotFound(err) {
+		// It is gone, or was never there: a pod's own volume has none.
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the volume's access modes: %w", err)
+	}
+	return volume.Exclusive(pv), nil
+}
+
+// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read before. Who took the
+// volume for a shared one, and has yet to write Attached there, had seen that attachment; to delete it is to write that node's state.
+func (c *Controller) freeElsewhere(ctx context.Context, f *Facts, n *Node) (handshake.Guard, error) {
+	for _, m := range f.Nodes {
+		if m == n {
+			continue
+		}
+		va, err := c.readAttachments(ctx, f, m)
+		if err != nil || !va.Gone() {
+			return handshake.GuardAttachmentGone, err
+		}
+	}
+	return handshake.GuardNone, nil
 }

@@ -34,8 +34,10 @@ type Facts struct {
 	VolumeHandle string
 	// Described: it has a PersistentVolume.
 	Described bool
-	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive.
+	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive, and so does one that has a claim.
 	Exclusive bool
+	// Shared: its access modes, as far as they are known, allow several nodes.
+	Shared bool
 	// SingleUser: usable by one intent only.
 	SingleUser bool
 	// AttachRequired is false for drivers that know no attach.

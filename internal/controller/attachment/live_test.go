@@ -99,8 +99,10 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 		if held {
 			live.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "now"}
 		}
-		c, _ := over(t, reported("a"), live)
 		n := on("a", wanted("i"), va("1", "held", "attached"))
+		shared := n.Wanted[0].Volume
+		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		c, _ := over(t, reported("a"), live, shared)
 		if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
 		}
