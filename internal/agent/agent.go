@@ -128,10 +128,10 @@ func New(o Options) (*Agent, error) {
 		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
 		tableReleases: map[string]types.UID{}, awaited: map[int]map[string]bool{}, started: make(chan struct{}),
 	}
-	a.state = newStateWriter(o.Clock, o.Log)
-	a.state.read, a.state.write, a.state.render = a.readState, a.writeState, a.renderNode
-	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	a.observer = newObserver()
+	a.state = newStateWriter(o.Clock, o.Log)
+	a.state.read, a.state.write, a.state.render, a.state.taken = a.readState, a.writeState, a.renderNode, a.observer.reported
+	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	return a, nil
 }
 

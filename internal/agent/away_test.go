@@ -224,3 +224,31 @@ func testLateState(t *testing.T, c *cluster) {
 		t.Error(err)
 	}
 }
+
+// testStagedAnew: what the agent had mounted of an attachment is gone, and the kubelet has staged the next one at the same place.
+func testStagedAnew(anew func(*node)) func(*testing.T, *cluster) {
+	return func(t *testing.T, c *cluster) {
+		n := c.node(t)
+		v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+		a := n.start()
+		n.attach(v, "uid-1")
+		i := n.want(v, "data")
+		n.ready(i)
+		a.kill()
+		n.kernel.reboot()
+		anew(n)
+		n.attach(v, "uid-2")
+		k.stage(v)
+		staged, _ := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount"))
+		n.start()
+		n.state("the new attachment in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+			l := handshake.VolumeOf(s, v.name())
+			return l != nil && l.InUse && l.AttachmentUID == "uid-2" && len(l.Publications) == 1
+		})
+		n.ready(i)
+		n.leftAlone(v, k)
+		if now, _ := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount")); now.ID != staged.ID {
+			t.Error("the stage is another mount than the kubelet's")
+		}
+	}
+}

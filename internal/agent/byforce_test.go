@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -282,13 +284,13 @@ func testRealKubelet(_ *testing.T, n *realNode) {
 func testRealKubeletAway(t *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	k := n.kubeletOf()
-	n.start()
+	a := n.start()
 	n.attach(v, "uid-1")
 	k.stage(v)
 	target := k.publish(v, "pod-1")
 	f, err := os.Create(filepath.Join(target, "file"))
 	n.must(err)
-	n.line(v, "the kubelet's line", usedByKubelet("uid-1"))
+	n.proven(a, v)
 	n.changeEntry(v, forceAway)
 	n.eventually("the filesystem shut down", func() bool {
 		_, err := f.WriteString("x")
@@ -300,6 +302,74 @@ func testRealKubeletAway(t *testing.T, n *realNode) {
 	if n.mountID(target) == 0 {
 		t.Error("unmounted, which is the kubelet's to do")
 	}
+	k.unpublish(v, "pod-1")
+	k.unstage(v)
+	n.end(v)
+}
+
+// testRealLaterLife: what the agent had mounted is gone while it is not there, and the kubelet has staged the next attachment at the same place.
+func testRealLaterLife(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	k := n.kubeletOf()
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	path := n.ready(i).Status.Path
+	n.settled(v)
+	a.kill()
+	before := n.deviceOf(path)
+	_, err := k.driver.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: path})
+	n.must(err)
+	n.must(unix.Unmount(filepath.Join(n.root, "staged", hash(v.name())), 0))
+	k.unstage(v)
+	n.attach(v, "uid-2")
+	k.stage(v)
+	target := k.publish(v, "pod-1")
+	if device := n.deviceOf(target); device != before {
+		t.Logf("the device number is %s and was %s", device, before)
+	}
+	n.start()
+	n.line(v, "the new attachment in use", func(l *volumesv1alpha1.NodeVolume) bool {
+		return l.InUse && l.AttachmentUID == "uid-2" && len(l.Publications) == 1
+	})
+	n.ready(i)
+	synced(n, filepath.Join(target, "file"), "goes on")
+	n.release(i)
+	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-2")(l) && len(l.Publications) == 0 })
+	synced(n, filepath.Join(target, "file"), "goes on still")
+	k.unpublish(v, "pod-1")
+	k.unstage(v)
+	n.end(v)
+}
+
+func (n *realNode) deviceOf(path string) string {
+	n.t.Helper()
+	table, err := n.mounter.Table()
+	n.must(err)
+	e, _ := table.At(path)
+	return fmt.Sprintf("%d:%d", e.Major, e.Minor)
+}
+
+// testRealLaterLifeOfKubelet: the kubelet undid its stage and died before it removed its record; the next one staged the next attachment.
+func testRealLaterLifeOfKubelet(_ *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	k := n.kubeletOf()
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	n.proven(a, v)
+	a.kill()
+	_, err := k.driver.NodeUnstageVolume(n.t.Context(), &csi.NodeUnstageVolumeRequest{
+		VolumeId: v.handle, StagingTargetPath: filepath.Join(k.stageDir(v), "globalmount"),
+	})
+	n.must(err)
+	n.attach(v, "uid-2")
+	k.stage(v)
+	target := k.publish(v, "pod-1")
+	a = n.start()
+	n.looked()
+	a.rest()
+	synced(n, filepath.Join(target, "file"), "goes on")
 	k.unpublish(v, "pod-1")
 	k.unstage(v)
 	n.end(v)

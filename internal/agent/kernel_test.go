@@ -274,7 +274,10 @@ func (n *fakeNode) DeviceUnder(mount.Entry) (mount.Device, error) { return mount
 
 func (n *fakeNode) CheckFree(context.Context, mount.Device, bool) error { return nil }
 
-func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, _ ...string) error {
+func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, still func() error, _ ...string) error {
+	if err := still(); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unsupported {

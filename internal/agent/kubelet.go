@@ -33,11 +33,12 @@ type kubeletUse struct {
 	// Devices that the volume has to itself. Once the kubelet has unmounted it each is asked whether anything still holds it.
 	Devices []mount.Device `json:"devices,omitempty"`
 	Block   bool           `json:"block,omitempty"`
-	// Guessed: AttachmentUID may be that of an earlier use, of which only the API told.
-	Guessed bool `json:"guessed,omitempty"`
 	// StageWritten tells when the record of the stage was last written, EarlierStage when it was by the end of the boot before.
 	StageWritten string `json:"stageWritten,omitempty"`
 	EarlierStage string `json:"earlierStage,omitempty"`
+	// ProvenStage is StageWritten at the last look of which a report was taken while the entry of AttachmentUID was Attached. The
+	// kubelet writes its record before each call to stage: so while it is as it was then, what is mounted is of that attachment.
+	ProvenStage string `json:"provenStage,omitempty"`
 	// ShutDown: its filesystem was shut down because the attachment was taken away.
 	ShutDown bool `json:"shutDown,omitempty"`
 
@@ -87,11 +88,18 @@ func (u *kubeletUse) await(n handshake.Node, boot string) {
 	}
 }
 
+// proven reports whether what the kubelet has mounted is known to be of AttachmentUID.
+func (u *kubeletUse) proven() bool { return u.StageWritten != "" && u.StageWritten == u.ProvenStage }
+
+// provable reports whether a report would prove that.
+func (u *kubeletUse) provable(nvs *volumesv1alpha1.NodeVolumeState, name string) bool {
+	return u.AttachmentUID != "" && u.AttachmentUID == attachedUID(nvs, name) && u.StageWritten != "" && len(u.mounts) > 0
+}
+
 // inherit takes over what stays while the use lasts.
 func (u *kubeletUse) inherit(old kubeletUse) {
 	u.AttachmentUID, u.ShutDown, u.failure = old.AttachmentUID, old.ShutDown, old.failure
-	u.EarlierStage = old.EarlierStage
-	u.Guessed = old.Guessed || len(old.Life) == 0 && old.AttachmentUID != ""
+	u.EarlierStage, u.ProvenStage = old.EarlierStage, old.ProvenStage
 	for _, s := range old.Sources {
 		if !slices.Contains(u.Sources, s) {
 			u.Sources = append(u.Sources, s)

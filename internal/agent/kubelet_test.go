@@ -35,6 +35,9 @@ func TestWhatTheKubeletUses(t *testing.T) {
 		"a block volume that is mapped into a pod has a line":                                               testKubeletBlock,
 		"the node is released when neither the agent nor the kubelet has anything, and nothing is attached": testVolumesReleased,
 		"a filesystem of the kubelet that was forced away is shut down and left to the kubelet":             testKubeletAway,
+		"a filesystem of the kubelet is shut down also after it was recorded again on the same attachment":  testKubeletAwayRecordedAgain,
+		"a stage that the kubelet recorded anew is not shut down for the attachment of before":              testKubeletAwayStagedAnew,
+		"after a reboot what the kubelet stages is not shut down for the attachment of before":              testKubeletAwayRebooted,
 		"a device of the kubelet that was forced away is told":                                              testKubeletAwayBlock,
 		"a mount of the kubelet that is not known to be old is not shut down":                               testKubeletNotAway,
 		"a volume is not taken into use over an old mount of the kubelet":                                   testKubeletStale,
@@ -269,17 +272,28 @@ func testIdle(t *testing.T, c *cluster) {
 	k.publish(v, "pod-1")
 	n.state("the publication", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Published == 1 })
 	n.looked()
+	n.proven(a, v)
 	a.rest()
 	a.writes.reset()
-	// The table changes, but not for the kubelet's volumes; and the kubelet writes its record again.
+	// The table changes, but not for the kubelet's volumes.
 	n.kernel.mount(mount.Entry{Path: "/elsewhere", Root: "/", Major: 9, Minor: 9, FSType: "ext4"})
 	n.kernel.umount("/elsewhere")
-	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
 	n.kernel.changed()
 	n.eventually("the events taken", func() bool { return len(n.kernel.changes) == 0 })
 	a.rest()
 	if w := a.writes.list(); len(w) > 0 {
 		t.Errorf("writes: %v", w)
+	}
+	// The kubelet writes its record again: one report proves that what is mounted is still of the attachment.
+	before := a.observer.use(v.name()).StageWritten
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
+	n.eventually("it is proven again", func() bool {
+		u := a.observer.use(v.name())
+		return u.StageWritten != before && u.proven()
+	})
+	a.rest()
+	if w := a.writes.list(); len(w) != 1 {
+		t.Errorf("writes for one proof: %v", w)
 	}
 }
 
@@ -410,11 +424,11 @@ func testVolumesReleased(t *testing.T, c *cluster) {
 func testKubeletAway(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	a := n.start()
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
-	n.line(v, "a line", usedByKubelet("uid-1"))
+	n.proven(a, v)
 	n.changeEntry(v, forceAway)
 	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
 	n.looked()
@@ -430,6 +444,89 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	if n.kernel.shutDown() != 1 {
 		t.Errorf("shut down %d times", n.kernel.shutDown())
 	}
+}
+
+// proven waits until a report has proven on which attachment the volume is mounted.
+func (n *node) proven(a *running, v testVolume) {
+	n.t.Helper()
+	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
+		u := a.observer.use(v.name())
+		return u != nil && u.proven()
+	})
+}
+
+func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	a := n.start()
+	n.attach(v, "uid-1")
+	k.stage(v)
+	n.proven(a, v)
+	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v)) // as a restarted kubelet does
+	n.looked()
+	n.proven(a, v)
+	a.stop()
+	n.changeEntry(v, forceAway)
+	n.start()
+	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
+}
+
+// testKubeletAwayStagedAnew: the kubelet undid its stage and died before it removed its record. The next one finds the record and stages the
+// next attachment under the same device number; it writes into the file that is there.
+func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
+	for name, away := range map[string]func(*node, testVolume){
+		"the next attachment has an entry": func(n *node, v testVolume) { n.attach(v, "uid-2") },
+		"upstream attached it again": func(n *node, v testVolume) {
+			n.changeState(func(s *volumesv1alpha1.NodeVolumeState) {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+"uid-1", "scrapped")
+				s.Spec.Attachments = nil
+			})
+		},
+		"the agent has yet to report": func(n *node, v testVolume) { n.changeEntry(v, forceAway) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := c.node(t)
+			v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+			a := n.start()
+			n.attach(v, "uid-1")
+			k.stage(v)
+			n.proven(a, v)
+			a.kill()
+			k.kernel.umount(filepath.Join(k.stageDir(v), "globalmount"))
+			away(n, v)
+			k.stage(v)
+			a = n.start()
+			n.looked()
+			a.rest()
+			n.leftAlone(v, k)
+		})
+	}
+}
+
+// leftAlone fails if what the kubelet has staged was shut down or taken away.
+func (n *node) leftAlone(v testVolume, k fakeKubelet) {
+	n.t.Helper()
+	if n.kernel.shutDown() > 0 {
+		n.t.Errorf("shut down: %v", n.kernel.shutdowns)
+	}
+	if _, ok := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount")); !ok {
+		n.t.Error("what the kubelet has staged was unmounted")
+	}
+	if count, _ := n.driver.count("unstage " + v.handle); count > 0 {
+		n.t.Error("what the kubelet has staged was unstaged")
+	}
+}
+
+func testKubeletAwayRebooted(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
+	n.rebooted(v, k)
+	n.attach(v, "uid-2")
+	k.stage(v)
+	a := n.start()
+	n.looked()
+	a.rest()
+	n.leftAlone(v, k)
 }
 
 func testKubeletAwayBlock(t *testing.T, c *cluster) {
@@ -486,7 +583,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	n.attach(v, "uid-2")
 	i := n.want(v, "data")
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSharedByKubelet)
-	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
+	n.leftAlone(v, k)
 	if calls := n.driver.made(); len(calls) > 0 {
 		t.Errorf("calls: %v", calls)
 	}

@@ -55,7 +55,7 @@ func (s *store) loadKubelet(bootID string) (map[string]kubeletUse, error) {
 // forgetMounts drops what an earlier boot had mounted; the kubelet's records are still there.
 func (f *kubeletFile) forgetMounts() {
 	for name, u := range f.Uses {
-		u.Sources, u.Devices, u.ShutDown = nil, nil, false
+		u.Sources, u.Devices, u.ShutDown, u.ProvenStage = nil, nil, false, ""
 		u.EarlierStage, u.StageWritten = u.StageWritten, ""
 		u.Life = slices.DeleteFunc(u.Life, func(s string) bool { return strings.HasPrefix(s, "mount ") })
 		if len(u.Life) == 0 {

@@ -49,14 +49,19 @@ type observer struct {
 	first    chan struct{}
 	failures int32
 
+	// proved is signalled when the disk has to learn what reports have proven.
+	proved chan struct{}
+
 	mu   sync.Mutex
 	last seen
+	// told are the uses of the report that is on its way.
+	told map[string]kubeletUse
 	// trouble is why no look succeeds.
 	trouble string
 }
 
 func newObserver() *observer {
-	return &observer{mounted: make(chan struct{}, 1), wake: make(chan struct{}, 1), first: make(chan struct{})}
+	return &observer{mounted: make(chan struct{}, 1), wake: make(chan struct{}, 1), proved: make(chan struct{}, 1), first: make(chan struct{})}
 }
 
 // seen is what the last look found. It must not be changed.
@@ -95,12 +100,39 @@ func (o *observer) took(now seen) {
 	for name, u := range now.uses {
 		if current, ok := o.last.uses[name]; ok && sameLife(current.Life, u.Life) {
 			if !u.waiting {
-				u.ShutDown, u.failure = current.ShutDown, current.failure
+				u.ShutDown, u.failure, u.ProvenStage = current.ShutDown, current.failure, current.ProvenStage
 			}
 			now.uses[name] = u
 		}
 	}
 	o.last = now
+}
+
+// tells notes what the report that is being written says, and returns it.
+func (o *observer) tells() seen {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = o.last.uses
+	return o.last
+}
+
+// reported takes in the version that a report was taken as. At that version, so at the look before it, no attachment had come
+// after those whose entries are Attached in it: what the look saw mounted is of these.
+func (o *observer) reported(nvs *volumesv1alpha1.NodeVolumeState) {
+	o.mu.Lock()
+	told := o.told
+	o.mu.Unlock()
+	for name, t := range told {
+		if t.proven() || !t.provable(nvs, name) {
+			continue
+		}
+		o.change(name, func(u *kubeletUse) {
+			if u.AttachmentUID == t.AttachmentUID {
+				u.ProvenStage = t.StageWritten
+			}
+		})
+		signal(o.proved)
+	}
 }
 
 // known sets what earlier processes knew.
@@ -143,6 +175,11 @@ func (a *Agent) observeKubelet(ctx context.Context) {
 			}
 		case <-o.watcher.Events:
 			o.drain()
+		case <-o.proved:
+			if err := a.saveKubeletUses(); err != nil {
+				a.Log.Error(err, "what a report has proven of the kubelet's volumes is not on the disk")
+			}
+			continue
 		case err := <-o.watcher.Errors:
 			a.Log.Error(err, "watching the kubelet's records")
 		}
@@ -296,6 +333,8 @@ func (a *Agent) took(last, now seen) error {
 		a.state.touch()
 	case now.uid != last.uid || now.fences != last.fences || pressing(last.uses, now.uses):
 		a.state.press()
+	case unproven(now.uses, a.state.newest()):
+		a.state.affirm()
 	case !sameUses(last.uses, now.uses) || !slices.Equal(last.strange, now.strange):
 		a.state.touch()
 	}
@@ -304,6 +343,16 @@ func (a *Agent) took(last, now seen) error {
 		a.queue.volume(name)
 	}
 	return err
+}
+
+// unproven reports whether a report would prove of some use on which attachment it is mounted.
+func unproven(uses map[string]kubeletUse, nvs *volumesv1alpha1.NodeVolumeState) bool {
+	for name, u := range uses {
+		if !u.proven() && u.provable(nvs, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // concerned are the volumes whose own work may depend on what changed.

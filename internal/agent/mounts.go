@@ -35,7 +35,7 @@ type Mounts interface {
 	DeviceNode(ctx context.Context, path string) (mount.Device, error)
 	DeviceUnder(e mount.Entry) (mount.Device, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
-	ShutdownFilesystem(ctx context.Context, path string, within ...string) error
+	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
 	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
 }
 
@@ -96,10 +96,10 @@ func (b boundedMounts) CheckFree(ctx context.Context, d mount.Device, raw bool) 
 	return b.Mounts.CheckFree(ctx, d, raw)
 }
 
-func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, within ...string) error {
+func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	return b.Mounts.ShutdownFilesystem(ctx, path, within...)
+	return b.Mounts.ShutdownFilesystem(ctx, path, still, within...)
 }
 
 func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {

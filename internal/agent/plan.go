@@ -126,10 +126,10 @@ func planOwn(f facts) []act {
 	return append(acts, planForward(f)...)
 }
 
-// planStale gives up a volume whose attachment was taken away: what is mounted must not reach the device any more.
+// planStale gives up a volume whose attachment was taken away: what was mounted on it must not reach the device any more.
 func planStale(f facts) []act {
 	r := f.record
-	if !r.block() && !r.ShutDown && f.mounted() {
+	if !r.block() && !r.ShutDown && f.ownMount() != "" {
 		return []act{{verb: doShutdown}}
 	}
 	var acts []act
@@ -234,33 +234,49 @@ func (f facts) yields() bool {
 // released: nothing is left of the agent's own part, and the disk knows it.
 func (f facts) released() bool { return f.yields() && f.reference == missing && !f.unsaved }
 
+// ownMount is the path of a mount that can only be of the record's attachment: made in this boot, at a place where nobody but the
+// agent mounts, or at the stage while the kubelet has no part in it. Empty where there is none: a mount that somebody else made
+// may be of the volume's next attachment, whatever device it shows.
+func (f facts) ownMount() string {
+	r := f.record
+	staged := r.Stage.Phase != PhaseNone && r.Stage.BootID == f.now.bootID
+	if staged && f.reference == present {
+		return f.paths.reference(f.name)
+	}
+	for _, u := range r.Uses {
+		if u.Phase != PhaseNone && u.BootID == f.now.bootID && f.uses[u.Intent.UID] == present {
+			return u.Target
+		}
+	}
+	if staged && f.stage == present && f.kubelet == nil {
+		return r.Stage.Path
+	}
+	return ""
+}
+
 // kubeletStale: what the kubelet has mounted was made on another attachment than the one that the volume has now.
 func (f facts) kubeletStale() bool {
 	return f.kubelet != nil && f.attached() && f.kubelet.AttachmentUID != "" && f.kubelet.AttachmentUID != f.entry.AttachmentUID
 }
 
 // kubeletAway: the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that is
-// left alone: it may be the volume's next life.
+// left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume again.
 func (f facts) kubeletAway() bool {
 	k, e := f.kubelet, f.entry
 	if k == nil || k.ShutDown || k.doubt != "" || !k.Block && len(k.mounts) == 0 {
 		return false
 	}
 	if e == nil {
-		return f.declared(k.AttachmentUID) && !k.Guessed
+		return f.declared(k.AttachmentUID)
 	}
-	if f.attached() {
-		return f.kubeletStale() && !k.Guessed
-	}
-	if e.Evidence == nil || e.Evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
+	if e.State != volumesv1alpha1.AttachmentDetaching || e.Evidence == nil {
 		return false
 	}
-	// An attachment that was lost left its name free, so upstream may have attached the volume again.
-	lost := e.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost
-	if k.AttachmentUID != "" {
-		return !lost || !k.Guessed
+	switch e.Evidence.Type {
+	case volumesv1alpha1.EvidenceAgentReleased, volumesv1alpha1.EvidenceAttachmentLost:
+		return false
 	}
-	return !lost && e.DetachedTime == nil
+	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
 // mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.

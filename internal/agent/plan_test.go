@@ -175,7 +175,7 @@ func TestPlans(t *testing.T) {
 		{"but once", func(f *facts) { kubeletAway(f); f.kubelet.ShutDown = true }, ""},
 		{"not when nothing is mounted", func(f *facts) { kubeletAway(f); f.kubelet.mounts = nil }, ""},
 		{"not when it was released", func(f *facts) { kubeletAway(f); f.entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
-		{"also before the attachment was known, while it is there", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
+		{"what may be is told before the attachment was known, while it is there", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
 		{"not when it may be the next life", func(f *facts) {
 			kubeletAway(f)
 			f.kubelet.AttachmentUID, f.entry.DetachedTime = "", ptr.To(metav1.Now())
@@ -184,16 +184,12 @@ func TestPlans(t *testing.T) {
 			kubeletAway(f)
 			f.kubelet.AttachmentUID, f.entry.Evidence.Type = "", volumesv1alpha1.EvidenceAttachmentLost
 		}, ""},
-		{"a mount of the kubelet from before the present attachment too", func(f *facts) {
+		{"not beside another attachment", func(f *facts) {
 			kubeletAway(f)
 			f.entry.State, f.entry.AttachmentUID = volumesv1alpha1.AttachmentAttached, "other"
 			f.intents = nil
-		}, "shutdown-kubelet"},
-		{"not when only the API told that it is from before", func(f *facts) {
-			kubeletAway(f)
-			f.entry.State, f.entry.AttachmentUID, f.kubelet.Guessed = volumesv1alpha1.AttachmentAttached, "other", true
-			f.intents = nil
 		}, ""},
+		{"nor that of one while another is forced away", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "other" }, ""},
 		{"a taken away filesystem is shut down first", func(f *facts) { f.entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
 		{"one of another attachment too", func(f *facts) { f.entry.AttachmentUID = "other" }, "shutdown"},
 		{"one that was declared released and whose entry is gone too", func(f *facts) { f.entry = nil; declared("uid")(f) }, "shutdown"},
@@ -203,11 +199,6 @@ func TestPlans(t *testing.T) {
 			f.entry = nil
 			declared("uid")(f)
 		}, "shutdown-kubelet"},
-		{"not when its attachment is a guess", func(f *facts) {
-			kubeletAway(f)
-			f.entry, f.kubelet.Guessed = nil, true
-			declared("uid")(f)
-		}, ""},
 		{"shut down, it is undone", func(f *facts) {
 			f.entry.State, f.record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
 		}, "unpublish intent-1"},

@@ -179,17 +179,19 @@ func TestRealMountsThroughTheLoopDriver(t *testing.T) {
 		"": plainDirectory, ", where the kubelet's directory and the agent's are symbolic links": linkedDirectory,
 	} {
 		for name, test := range map[string]func(*testing.T, *realNode){
-			"a filesystem is written to, survives its agent, grows, and goes":  testRealFilesystem,
-			"a block device is written to and goes":                            testRealBlock,
-			"what an earlier agent bound for the kubelet is replaced":          testRealBound,
-			"a sub path with an fsGroup is all that is seen":                   testRealSubPath,
-			"a driver that is killed in each call is recovered from":           testRealDriverKilled,
-			"a filesystem that was forced away is shut down":                   testRealForcedAway,
-			"an unknown filesystem is named":                                   testRealUnknownFilesystem,
-			"what the kubelet mounts and maps is seen until it has let go":     testRealKubelet,
-			"a kubelet's filesystem that was forced away takes no more writes": testRealKubeletAway,
-			"from A to B by force and back, where the driver cuts access":      testThereAndBackByForce,
-			"from A to B by force and back, where the driver does not":         testThereAndBackUnprotected,
+			"a filesystem is written to, survives its agent, grows, and goes":     testRealFilesystem,
+			"a block device is written to and goes":                               testRealBlock,
+			"what an earlier agent bound for the kubelet is replaced":             testRealBound,
+			"a sub path with an fsGroup is all that is seen":                      testRealSubPath,
+			"a driver that is killed in each call is recovered from":              testRealDriverKilled,
+			"a filesystem that was forced away is shut down":                      testRealForcedAway,
+			"an unknown filesystem is named":                                      testRealUnknownFilesystem,
+			"what the kubelet mounts and maps is seen until it has let go":        testRealKubelet,
+			"a kubelet's filesystem that was forced away takes no more writes":    testRealKubeletAway,
+			"what the kubelet staged under the agent's old device number goes on": testRealLaterLife,
+			"what the kubelet staged under its own old device number goes on":     testRealLaterLifeOfKubelet,
+			"from A to B by force and back, where the driver cuts access":         testThereAndBackByForce,
+			"from A to B by force and back, where the driver does not":            testThereAndBackUnprotected,
 		} {
 			t.Run(name+layout, func(t *testing.T) { test(t, c.realNodeWith(t, mkdir)) })
 		}

@@ -45,7 +45,7 @@ func (a *Agent) unpublish(ctx context.Context, v *volume, f facts, intent types.
 }
 
 func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use) error {
-	if f.uses[u.Intent.UID] == foreign {
+	if there := f.uses[u.Intent.UID]; there == foreign || there == present && u.BootID != f.now.bootID {
 		return problemf(volumesv1alpha1.ReasonPathOccupied, "another mount stands over %s; it is left alone until somebody removes it", u.Path)
 	}
 	d, err := a.driverOf(v)
@@ -152,6 +152,9 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if r.Stage.Phase == PhaseNone {
 		return a.unrefer(ctx, v)
 	}
+	if left, err := a.leavesStage(f); err != nil || left {
+		return a.leaveStage(ctx, v, err)
+	}
 	if f.stage == foreign {
 		return problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
@@ -193,6 +196,40 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	return nil
 }
 
+// leavesStage reports whether the stage of an attachment that was taken away is none of the agent's to undo: the kubelet has recorded that
+// it stages there, maybe on the volume's next attachment; or it was mounted after a reboot, which nothing of the attachment outlived.
+func (a *Agent) leavesStage(f facts) (bool, error) {
+	if !f.stale() {
+		return false, nil
+	}
+	if f.record.Stage.BootID != f.now.bootID && f.stage != missing {
+		return true, nil
+	}
+	return a.kubeletStages(f.record)
+}
+
+// leaveStage forgets the stage. What is mounted there counts as in use by the kubelet, or by nobody that is known.
+func (a *Agent) leaveStage(ctx context.Context, v *volume, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := a.unrefer(ctx, v); err != nil {
+		return err
+	}
+	signal(a.observer.wake) // the observer may not have seen it yet
+	v.record.Stage = Stage{Path: v.record.Stage.Path}
+	return nil
+}
+
+// kubeletStages reports whether the kubelet's record of a stage of the volume is there.
+func (a *Agent) kubeletStages(r *Record) (bool, error) {
+	_, err := os.Lstat(a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("looking for the kubelet's use: %w", err)
+	}
+	return err == nil, nil
+}
+
 func (a *Agent) unrefer(ctx context.Context, v *volume) error {
 	if v.record.block() {
 		return a.unreferToDevice(ctx, v)
@@ -228,7 +265,7 @@ func (a *Agent) putBack(ctx context.Context, v *volume, f facts, used error) err
 }
 
 // othersUse refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
-// the kubelet's use is no reason any more.
+// it does not matter whether a pod waits: that is for the next one.
 func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	table, err := a.Mounts.Table()
 	if err != nil {
@@ -257,18 +294,12 @@ func (a *Agent) useSeen(v *volume, f facts, table *mount.Table) error {
 	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.block() {
 		return shared("the volume is still mounted at %s", others[0].Path)
 	}
-	if f.stale() {
-		return nil
+	staged, err := a.kubeletStages(r)
+	if err != nil || !staged {
+		return err
 	}
-	data := a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
-	switch _, err := os.Lstat(data); {
-	case err == nil:
-		signal(a.observer.wake) // the observer may not have seen it yet
-		return shared("the kubelet uses the volume: %s is there", data)
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("looking for the kubelet's use: %w", err)
-	}
-	return nil
+	signal(a.observer.wake) // the observer may not have seen it yet
+	return shared("the kubelet uses the volume: its record of the stage is there")
 }
 
 func shared(format string, args ...any) error {
@@ -290,23 +321,25 @@ func stageElsewhere(table *mount.Table, s Stage) []mount.Entry {
 	return table.Shares(staged)
 }
 
-// shutdown stops the filesystem of an attachment that was taken away, so that nothing of it reaches the volume's
-// next life. Where that cannot be done the mount stays, and everybody is told.
+// shutdown stops the filesystem of an attachment that was taken away, by a mount that is certainly of it, so that nothing of it
+// reaches the volume's next life. Where that cannot be done the mount stays, and everybody is told.
 func (a *Agent) shutdown(ctx context.Context, v *volume, f facts) error {
-	r := v.record
-	path := r.Stage.Path
-	if f.stage != present {
-		path = a.paths.reference(v.name)
-	}
-	if f.stage != present && f.reference != present {
-		for _, u := range r.Uses {
-			if f.uses[u.Intent.UID] == present {
-				path = u.Target
-				break
-			}
+	r, path := v.record, f.ownMount()
+	still := func() error {
+		if path != r.Stage.Path {
+			return nil
 		}
+		staged, err := a.kubeletStages(r)
+		if staged {
+			signal(a.observer.wake)
+			err = fmt.Errorf("the kubelet has staged the volume: %w", errAgain)
+		}
+		return err
 	}
-	err := a.Mounts.ShutdownFilesystem(ctx, path, a.paths.root, a.paths.kubelet)
+	err := a.Mounts.ShutdownFilesystem(ctx, path, still, a.paths.root, a.paths.kubelet)
+	if errors.Is(err, errAgain) {
+		return err
+	}
 	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
 		v.unprotected = true
 		return &problem{reason: volumesv1alpha1.ReasonForcedAway, err: err,

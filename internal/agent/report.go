@@ -91,7 +91,7 @@ func lineOf(v *volume, f facts) report {
 // renderNode writes the whole status: every volume that is known, and the node's own part.
 func (a *Agent) renderNode(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report) {
 	s := &nvs.Status
-	looked, _ := a.observer.seen()
+	looked := a.observer.tells()
 	if s.BootID != a.bootID {
 		s.ObservedGeneration = 0 // what an earlier boot looked at says nothing of this one
 	}

@@ -57,6 +57,8 @@ type stateWriter struct {
 	write func(context.Context, *volumesv1alpha1.NodeVolumeState) error
 	// render writes the volumes' lines and the node's own part: drivers, summary, conditions.
 	render func(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]report)
+	// taken is called with each version that a write was taken as.
+	taken func(nvs *volumesv1alpha1.NodeVolumeState)
 
 	wake chan struct{}
 
@@ -69,7 +71,9 @@ type stateWriter struct {
 	queue    []change
 	due      time.Time
 	pressing bool
-	failures int32
+	// affirms: the next write goes out although it may change nothing; affirming: so does the present one.
+	affirms, affirming bool
+	failures           int32
 }
 
 func newStateWriter(c clock.Clock, log logr.Logger) *stateWriter {
@@ -117,6 +121,14 @@ func (w *stateWriter) touch() {
 	}
 	w.mu.Unlock()
 	w.signal()
+}
+
+// affirm asks for a report although it may say nothing new: that it is taken proves what the version says.
+func (w *stateWriter) affirm() {
+	w.mu.Lock()
+	w.affirms = true
+	w.mu.Unlock()
+	w.touch()
 }
 
 // press asks for that look at once: somebody waits for what the status would say.
@@ -207,6 +219,7 @@ func (w *stateWriter) batch() ([]change, bool) {
 	}
 	batch := w.queue
 	w.queue, w.due, w.pressing = nil, time.Time{}, false
+	w.affirming, w.affirms = w.affirms, false
 	return batch, true
 }
 
@@ -247,7 +260,7 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 func (w *stateWriter) must(batch []change) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.acked == nil || slices.ContainsFunc(batch, func(c change) bool { return c.fence })
+	return w.acked == nil || w.affirming || slices.ContainsFunc(batch, func(c change) bool { return c.fence })
 }
 
 // base is the version to decide on: the newest one, read live where an earlier write's end is not known.
@@ -316,6 +329,9 @@ func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []c
 		}
 	}
 	w.mu.Unlock()
+	if written {
+		w.taken(next)
+	}
 	for _, c := range batch {
 		c.done <- nil
 	}
@@ -326,6 +342,7 @@ func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []c
 func (w *stateWriter) failed(ctx context.Context, batch []change, err error) {
 	w.mu.Lock()
 	w.readLive, w.acked = true, nil
+	w.affirms = w.affirms || w.affirming
 	w.failures++
 	if !errors.Is(err, errNoState) && ctx.Err() == nil {
 		w.due = w.clock.Now().Add(status.Backoff(w.failures))

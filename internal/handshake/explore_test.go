@@ -162,6 +162,7 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectCollectFenced, collectWorld, I3},
 		{effectTouched, rebootWorld, I5},
 		{effectAskAgain, rebootWorld, I4},
+		{effectRecorded, rebootWorld, I8},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

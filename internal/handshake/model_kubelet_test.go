@@ -58,6 +58,7 @@ func (st *stepper) kubeletActs(n int) {
 	if h.call == 0 && (h.hold.kind != holdNone || h.rec.uid != 0 && !k.waits) {
 		with(actKubeletUnmounts, false, func(h *nodeState) {
 			h.hold, h.rec, h.kubelet.verified, h.kubelet.trusts, h.kubelet.waits = hold{}, record{}, 0, false, false
+			h.kubelet.shown, h.kubelet.asSeen = 0, false
 		})
 	}
 	if !k.missing && (k.verified != 0 || k.inUse && (h.hold.kind != holdNone || h.call != 0)) {
@@ -77,7 +78,7 @@ func (st *stepper) registration(n int) {
 	s := st.from
 	k := &s.node[n].kubelet
 	if k.missing {
-		*k = kubeletState{looking: k.looking, saw: k.saw}
+		*k = kubeletState{looking: k.looking, saw: k.saw, shown: k.shown, asSeen: k.asSeen}
 		st.wroteNode(&s)
 		st.emit(act{kind: actNodeRegistered, node: uint8(n)}, s)
 		return
@@ -91,6 +92,9 @@ func (st *stepper) registration(n int) {
 // what is there then.
 func (st *stepper) kubeletCalls(h *nodeState) {
 	uid := h.kubelet.verified
+	if st.without != effectRecorded {
+		h.kubelet.shown, h.kubelet.asSeen = 0, false
+	}
 	if st.reboot && uid != h.va.uid {
 		uid = h.va.uid
 	}
@@ -110,6 +114,9 @@ func (st *stepper) rebootUnderKubelet(n int) {
 		h.hold, h.call, h.rec.pending = hold{}, 0, false
 		k := &h.kubelet
 		k.verified, k.looking, k.saw, k.quiet = 0, false, false, false
+		if st.without != effectRecorded {
+			k.shown, k.asSeen = 0, false
+		}
 		k.boot, k.trusts, k.waits = st.freshBoot, h.rec.uid != 0, waits
 		st.out = append(st.out, next{act: act{actReboot, uint8(n), 0, detail(waits)}, state: s, fault: true})
 	}
@@ -128,10 +135,12 @@ func (st *stepper) observerActs(n int) {
 	if !h.exists || h.dead {
 		return
 	}
+	st.shutDown(n)
 	sees := h.hold.kind != holdNone || h.rec.uid != 0
 	if !h.kubelet.looking {
 		s := st.from
 		s.node[n].kubelet.looking, s.node[n].kubelet.saw = true, sees
+		s.node[n].kubelet.asSeen = h.hold.kind != holdNone
 		s.node[n].kubelet.quiet = st.reboot && h.hold.kind == holdNone && (!h.rec.pending || st.without == effectTouched)
 		st.emit(act{kind: actLook, node: uint8(n)}, s)
 		return
@@ -144,6 +153,10 @@ func (st *stepper) observerActs(n int) {
 	g.kubelet.looking, g.kubelet.saw, g.kubelet.quiet = false, false, false
 	g.kubelet.said = g.kubelet.boot
 	// The UID is that of the entry which was Attached when the volume was first seen under one, and stays while it is seen.
+	if g.kubelet.asSeen && h.entry.state == entryAttached {
+		g.kubelet.shown = h.entry.uid
+	}
+	g.kubelet.asSeen = false
 	g.use.inUse = saw
 	g.use.waiting = saw && quiet && st.rules.MayCountAsWaiting(h.view(), bootNames[h.kubelet.boot]) == GuardNone
 	switch {
@@ -155,6 +168,20 @@ func (st *stepper) observerActs(n int) {
 		g.use.uid = h.entry.uid
 	}
 	st.emit(act{kind: actReportLook, node: uint8(n)}, s)
+}
+
+// shutDown stops the filesystem that the kubelet has mounted on an attachment that was forced away or declared. The agent may have learnt of
+// that long ago: what it knows of the entry does not matter, for that is final. It opens the mount and then reads the kubelet's record.
+func (st *stepper) shutDown(n int) {
+	h := &st.from.node[n]
+	if h.hold.kind != holdMounted || !h.isExcused(h.kubelet.shown) {
+		return
+	}
+	var broken Invariant
+	if h.hold.uid != h.kubelet.shown && !h.isExcused(h.hold.uid) {
+		broken = I8
+	}
+	st.out = append(st.out, next{act: act{kind: actShutDown, node: uint8(n)}, state: st.from, broken: broken})
 }
 
 func (st *stepper) lists(k kubeletState) KubeletLists {

@@ -190,6 +190,10 @@ type kubeletState struct {
 	verified uint8
 	// looking: the agent has looked and is about to report; saw is what it saw, and quiet that nothing of it can be of this boot.
 	looking, saw, quiet bool
+	// shown is the UID of the attachment of which the agent knows that what is staged is of it, because a report proved that and the
+	// kubelet's record was not written since. asSeen: it was not written since the look of the report that is on its way.
+	shown  uint8
+	asSeen bool
 
 	// In worlds where the host reboots: boot is the running one, named the one that the Node names, said the one that the
 	// agent reported.
@@ -335,7 +339,7 @@ func (s state) canonical() state {
 		for _, b := range [...]*uint8{&n.kubelet.boot, &n.kubelet.named, &n.kubelet.said, &n.entry.boot} {
 			boots[i].rename(b)
 		}
-		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &s.older.va[i].uid} {
+		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid} {
 			m.rename(u)
 		}
 	}

@@ -101,6 +101,7 @@ const (
 	actLook
 	actReportLook
 	actAskAgain
+	actShutDown
 )
 
 // words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the claim,
@@ -186,6 +187,7 @@ var words = map[actKind]string{
 	actReportLook:       "agent {N} reports what it saw: {S}",
 	actPodDeleted:       "someone deletes the pod that waits on {N}",
 	actKubeletNames:     "kubelet {N} names its boot in the Node",
+	actShutDown:         "agent {N} shuts down what the kubelet has mounted on {X}",
 	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
 }
 
@@ -257,6 +259,7 @@ func (t *teller) line(a act, before *state) string {
 		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1], strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
 		"{C}", t.now.claim.tell(),
 		"{H}", string(uidNames[held]),
+		"{X}", string(uidNames[after.kubelet.shown]),
 		"{U}", string(uidNames[declaredUID(&before.node[i], after)]),
 		"{K}", fmt.Sprintf("attached: %t, in use: %t", after.kubelet.listed, after.kubelet.inUse),
 	).Replace(words[a.kind])

@@ -85,6 +85,7 @@ const (
 	effectDeclaredUID   effect = "a declaration speaks of one UID"
 	effectCollectCAS    effect = "version precondition on the claim's DELETE"
 	effectCollectFenced effect = "fence before the claim is deleted"
+	effectRecorded      effect = "a record that was written again proves nothing"
 	effectAskAgain      effect = "agent looks again after a reboot"
 	effectTouched       effect = "a record that was written in this boot counts"
 )
@@ -351,6 +352,7 @@ func (st *stepper) fate(n int) {
 	h.hold, h.rec, h.call, h.waits, h.up, h.acked, h.booted, h.dead = hold{}, record{}, 0, false, false, false, false, true
 	h.intent.published, h.intent.cleared = false, false
 	h.kubelet.verified, h.kubelet.looking, h.kubelet.saw, h.kubelet.quiet = 0, false, false, false
+	h.kubelet.shown, h.kubelet.asSeen = 0, false
 	st.fault(act{kind: actDies, node: uint8(n)}, s)
 }
 

@@ -144,13 +144,13 @@ func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.ShutdownFilesystem(t.Context(), stage); !errors.Is(err, ErrShutdownUnsupported) {
+			if err := m.ShutdownFilesystem(t.Context(), stage, nil); !errors.Is(err, ErrShutdownUnsupported) {
 				t.Errorf("while it is mounted elsewhere too: %v", err)
 			}
 			if _, err := file.WriteString("x"); err != nil {
 				t.Errorf("it was shut down all the same: %v", err)
 			}
-			if err := m.ShutdownFilesystem(t.Context(), stage, filepath.Join(dir, "root")); err != nil {
+			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := file.WriteString("x"); err == nil {
@@ -162,7 +162,7 @@ func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
 			if err := file.Close(); err != nil {
 				t.Log(err) // a close of a dead file may fail
 			}
-			if err := m.ShutdownFilesystem(t.Context(), stage, filepath.Join(dir, "root")); err != nil {
+			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
 				t.Errorf("once more: %v", err)
 			}
 			for _, path := range []string{published, stage} {
@@ -182,13 +182,13 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	if err := m.Bind(t.Context(), source, bound, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.ShutdownFilesystem(t.Context(), source, "/"); !errors.Is(err, ErrNotMounted) {
+	if err := m.ShutdownFilesystem(t.Context(), source, nil, "/"); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("a plain directory: %v", err)
 	}
-	if err := m.ShutdownFilesystem(t.Context(), bound, "/"); !errors.Is(err, ErrShutdownUnsupported) {
+	if err := m.ShutdownFilesystem(t.Context(), bound, nil, "/"); !errors.Is(err, ErrShutdownUnsupported) {
 		t.Errorf("a directory of the host: %v", err)
 	}
-	if err := m.ShutdownFilesystem(t.Context(), memory); !errors.Is(err, ErrShutdownUnsupported) {
+	if err := m.ShutdownFilesystem(t.Context(), memory, nil); !errors.Is(err, ErrShutdownUnsupported) {
 		t.Errorf("a tmpfs: %v", err)
 	}
 	stage, part := mkdir(t, dir, "stage"), mkdir(t, dir, "part")
@@ -196,7 +196,7 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	if err := m.Bind(t.Context(), mkdir(t, stage, "directory"), part, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.ShutdownFilesystem(t.Context(), part, dir); !errors.Is(err, ErrShutdownUnsupported) {
+	if err := m.ShutdownFilesystem(t.Context(), part, nil, dir); !errors.Is(err, ErrShutdownUnsupported) {
 		t.Errorf("a part of a filesystem: %v", err)
 	}
 	write(t, filepath.Join(stage, "file"), "the volume still takes writes")

@@ -30,12 +30,15 @@ const (
 // A filesystem that is not there for the volume alone is never shut down: path must be the mount of a whole
 // filesystem, and each of its mounts must stand strictly below path or one of the directories within.
 // That, and a filesystem that cannot do it, is ErrShutdownUnsupported.
-func (m *Mounter) ShutdownFilesystem(ctx context.Context, path string, within ...string) error {
+//
+// still, where there is one, is asked once the filesystem is held open: what it sees then is true of the filesystem that is shut
+// down, however long the caller slept before. Its error is returned and nothing is done.
+func (m *Mounter) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "shutdown", path, func() error {
 		entry, err := m.shutdownTarget(path, within)
 		if err == nil {
-			err = shutdown(path, entry)
+			err = shutdown(path, entry, still)
 		}
 		if err != nil {
 			return fmt.Errorf("shutting down filesystem at %s: %w", path, err)
@@ -69,7 +72,7 @@ func strictlyBelow(path, dir string) bool {
 }
 
 // shutdown acts on a descriptor of which it has verified that it is the mount that was decided on.
-func shutdown(path string, entry Entry) (err error) {
+func shutdown(path string, entry Entry, still func() error) (err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EIO) && entry.FSType == "xfs" {
 		return nil // xfs refuses so once it is shut down, by an earlier call or by itself when its device failed
@@ -84,6 +87,11 @@ func shutdown(path string, entry Entry) (err error) {
 	}
 	if stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 || int(stat.Dev_major) != entry.Major || int(stat.Dev_minor) != entry.Minor {
 		return fmt.Errorf("%w: another filesystem than before", ErrNotMounted)
+	}
+	if still != nil {
+		if err := still(); err != nil {
+			return err
+		}
 	}
 	err = unix.IoctlSetPointerInt(int(file.Fd()), fsIocShutdown, shutdownNoLogFlush)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {

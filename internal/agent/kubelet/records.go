@@ -131,6 +131,12 @@ func (r *reader) read(dir string, s Sign) {
 	r.signs = append(r.signs, s)
 }
 
+// Written tells the last time that the record was written from any other.
+func Written(path string) (string, error) {
+	_, _, written, err := readRecord(path)
+	return written, err
+}
+
 // readRecord reads one record, what tells it from another one that may come to stand at that path later, and what tells
 // whether it was written again.
 func readRecord(path string) (rec record, life, written string, err error) {
