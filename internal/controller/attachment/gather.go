@@ -249,7 +249,7 @@ func describe(f *Facts, volumes []corev1.PersistentVolume) {
 		}
 		f.SingleUser = f.SingleUser || volume.SingleUser(pv)
 	}
-	f.Shared, f.Exclusive = shared, !shared || f.Claim.Exists
+	f.Shared, f.Exclusive = shared, !shared || f.Claim.Exists || f.LockUnreadable != nil
 }
 
 // gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.
