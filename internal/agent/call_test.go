@@ -37,7 +37,7 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Uptime: func() time.Duration { return time.Since(booted) },
 		Step: func(name string) {
 			if name == "after record" {
-				time.Sleep(saving)
+				<-time.After(saving) // virtual time
 			}
 		},
 	}}
@@ -48,7 +48,7 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	v := newVolume("vol")
 	v.record = &Record{Schema: recordSchema, VolumeName: v.name}
 	f := facts{name: v.name, now: a.now(), record: v.record}
-	time.Sleep(preparing)
+	<-time.After(preparing)
 	called := false
 	err = a.call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
 		called = true

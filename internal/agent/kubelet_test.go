@@ -476,7 +476,7 @@ func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
 func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
 	for name, away := range map[string]func(*node, testVolume){
 		"the next attachment has an entry": func(n *node, v testVolume) { n.attach(v, "uid-2") },
-		"upstream attached it again": func(n *node, v testVolume) {
+		"upstream attached it again": func(n *node, _ testVolume) {
 			n.changeState(func(s *volumesv1alpha1.NodeVolumeState) {
 				metav1.SetMetaDataAnnotation(&s.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+"uid-1", "scrapped")
 				s.Spec.Attachments = nil

@@ -186,7 +186,7 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if left := table.All(r.Stage.Path); len(left) > 0 {
 		return problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
 	}
-	if err := a.useSeen(v, f, table); err != nil {
+	if err := a.useSeen(v, table); err != nil {
 		return a.putBack(ctx, v, f, err)
 	}
 	if err := a.stillMounting(v, f); err != nil {
@@ -271,7 +271,7 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	if err != nil {
 		return err
 	}
-	if err := a.useSeen(v, f, table); err != nil || f.stale() {
+	if err := a.useSeen(v, table); err != nil || f.stale() {
 		return err
 	}
 	var node corev1.Node
@@ -289,7 +289,7 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 }
 
 // useSeen refuses while the node itself shows another use of the stage.
-func (a *Agent) useSeen(v *volume, f facts, table *mount.Table) error {
+func (a *Agent) useSeen(v *volume, table *mount.Table) error {
 	r := v.record
 	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.block() {
 		return shared("the volume is still mounted at %s", others[0].Path)
