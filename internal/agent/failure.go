@@ -161,8 +161,18 @@ func (f *failure) waiting(inputs string, now time.Time) bool {
 	return f.waits || f.NextAttemptTime != nil && now.Before(f.NextAttemptTime.Time)
 }
 
+// awaitsOtherUse reports whether the end of another intent's publication may mend it.
+func (f *failure) awaitsOtherUse() bool {
+	return f.reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.reason == volumesv1alpha1.ReasonDeviceReadOnly
+}
+
+// awaitsHolder reports whether the end of a process that holds the device may mend it.
+func (f *failure) awaitsHolder() bool {
+	return f.reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.reason == volumesv1alpha1.ReasonDeviceHeld
+}
+
 // awaitsMounts says whether a change of the mount table may mend it.
 func (f *failure) awaitsMounts() bool {
 	return f.reason == volumesv1alpha1.ReasonSharedByKubelet || f.reason == volumesv1alpha1.ReasonPathOccupied ||
-		f.reason == volumesv1alpha1.ReasonMountLost
+		f.reason == volumesv1alpha1.ReasonMountLost || f.reason == volumesv1alpha1.ReasonReadOnlyNotEnforced
 }

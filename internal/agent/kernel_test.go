@@ -243,6 +243,13 @@ func (n *fakeNode) SetDeviceNodes(_ context.Context, dir string, names []string)
 	return nil
 }
 
+func (n *fakeNode) EnsureFile(_ context.Context, path string, perm fs.FileMode) error {
+	if _, ok := n.at(path); ok {
+		return nil
+	}
+	return os.WriteFile(path, nil, perm)
+}
+
 func (n *fakeNode) RemoveMountPoint(_ context.Context, path string) error {
 	if _, ok := n.at(path); ok {
 		return mount.ErrStillMounted
@@ -271,6 +278,11 @@ func (n *fakeNode) DeviceNode(ctx context.Context, path string) (mount.Device, e
 
 // DeviceUnder finds none: the kernel could not be asked about the devices of this table.
 func (n *fakeNode) DeviceUnder(mount.Entry) (mount.Device, error) { return mount.Device{}, nil }
+
+// ReadOnly is true, as with a driver that sees to it by itself.
+func (n *fakeNode) ReadOnly(context.Context, mount.Device) (bool, error) { return true, nil }
+
+func (n *fakeNode) SetReadOnly(context.Context, mount.Device, bool) error { return nil }
 
 func (n *fakeNode) CheckFree(context.Context, mount.Device, bool) error { return nil }
 

@@ -28,6 +28,7 @@ type Mounts interface {
 	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
+	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
 	DeviceNodes(dir string) ([]string, error)
 	SetDeviceNodes(ctx context.Context, dir string, names []string) error
@@ -35,6 +36,8 @@ type Mounts interface {
 	DeviceNode(ctx context.Context, path string) (mount.Device, error)
 	DeviceUnder(e mount.Entry) (mount.Device, error)
 	CheckFree(ctx context.Context, d mount.Device, raw bool) error
+	ReadOnly(ctx context.Context, d mount.Device) (bool, error)
+	SetReadOnly(ctx context.Context, d mount.Device, readOnly bool) error
 	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
 	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
 }
@@ -94,6 +97,18 @@ func (b boundedMounts) CheckFree(ctx context.Context, d mount.Device, raw bool) 
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.CheckFree(ctx, d, raw)
+}
+
+func (b boundedMounts) ReadOnly(ctx context.Context, d mount.Device) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.ReadOnly(ctx, d)
+}
+
+func (b boundedMounts) SetReadOnly(ctx context.Context, d mount.Device, readOnly bool) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.SetReadOnly(ctx, d, readOnly)
 }
 
 func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {

@@ -474,6 +474,9 @@ func (f facts) wish(i *volumesv1alpha1.VolumeAttachmentIntent) Use {
 	u.Mount = i.Spec.Mount.DeepCopy()
 	if f.entry.VolumeMode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
+		if u.ReadOnly {
+			u.Target = f.paths.hidden(i.UID) // until the kernel refuses writes
+		}
 	} else if u.Mount != nil && u.Mount.SubPath != "" {
 		u.Target = f.paths.hidden(i.UID)
 	}

@@ -64,6 +64,11 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	if err := a.mayPublish(ctx, v, u); err != nil {
 		return err
 	}
+	if v.record.block() && !u.ReadOnly {
+		if err := a.mayWrite(v, u); err != nil {
+			return err
+		}
+	}
 	before := *u
 	u.asked(f.uses[intent], f.now.bootID)
 	err = a.call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
@@ -137,6 +142,14 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 		return err
 	}
 	if u.Type == volumesv1alpha1.PublicationDevice {
+		if u.Target != u.Path {
+			if err := a.publishReadOnly(ctx, v, f, u); err != nil {
+				return err
+			}
+			if e, err = a.verified(ctx, v, f, u, u.Path); err != nil {
+				return err
+			}
+		}
 		u.Device = a.deviceAt(ctx, u.Path).Path
 	} else {
 		if err := a.own(ctx, v, f, u); err != nil {

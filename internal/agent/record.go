@@ -73,6 +73,8 @@ type SeenDevice struct {
 	BootID string `json:"bootID"`
 	// Held: the kernel said last that something still holds it.
 	Held bool `json:"held,omitempty"`
+	// ReadOnly: the agent has, or is about to have, the kernel refuse writes to it.
+	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
 // Stage is the volume's one mount that all publications come from.

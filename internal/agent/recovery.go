@@ -126,6 +126,9 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
 				u.Bound = a.paths.bound(r.PersistentVolume, p.Intent.UID)
+				if u.ReadOnly {
+					u.Target = a.paths.hidden(p.Intent.UID)
+				}
 			}
 			r.Uses = append(r.Uses, u)
 		}

@@ -80,6 +80,9 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err := a.stillMounting(v, f); err != nil {
 		return err
 	}
+	if err := a.allowWrites(ctx, v, f, u); err != nil {
+		return err
+	}
 	u.Phase, u.Source, u.Device = PhaseNone, "", ""
 	return nil
 }
@@ -108,10 +111,12 @@ func (a *Agent) undoOwn(ctx context.Context, v *volume, u *Use) error {
 		return err
 	}
 	if u.Bound != "" {
-		return a.unbind(ctx, u)
+		if err := a.unbind(ctx, u); err != nil || u.Target == u.Path {
+			return err
+		}
 	}
 	if err := a.removeMount(ctx, u.Path); err != nil {
-		return fmt.Errorf("removing sub path: %w", err)
+		return fmt.Errorf("removing published path: %w", err)
 	}
 	return nil
 }

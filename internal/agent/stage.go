@@ -29,6 +29,8 @@ const (
 	ownDirMode = 0o700
 	// publishedDirMode lets every user of the node pass; the volume has permissions of its own.
 	publishedDirMode = 0o755
+	// publishedFileMode of the file at which a device node is bound.
+	publishedFileMode = 0o600
 )
 
 // stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.

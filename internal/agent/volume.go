@@ -10,12 +10,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/status"
 )
@@ -151,7 +151,7 @@ func (v *volume) takeNudges() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range v.failures {
-		if f.waits && v.nudges[nudgeDrivers] || f.awaitsMounts() && v.nudges[nudgeMounts] || f.reason == volumesv1alpha1.ReasonDeviceHeld && v.nudges[nudgeHolder] {
+		if f.waits && v.nudges[nudgeDrivers] || f.awaitsMounts() && v.nudges[nudgeMounts] || f.awaitsHolder() && v.nudges[nudgeHolder] {
 			f.waits, f.NextAttemptTime = false, nil
 		}
 	}
@@ -280,6 +280,7 @@ func (v *volume) forget(done act) {
 	delete(v.failures, done)
 	if done.verb == doUnpublish {
 		delete(v.failures, act{verb: doPublish, intent: done.intent})
+		maps.DeleteFunc(v.failures, func(_ act, f *failure) bool { return f.awaitsOtherUse() })
 	}
 	if done.verb == doUnstage {
 		delete(v.failures, act{verb: doStage})

@@ -149,6 +149,55 @@ func (m *Mounter) DeviceNode(ctx context.Context, path string) (Device, error) {
 // of the filesystem.
 func (m *Mounter) DeviceUnder(entry Entry) (Device, error) { return deviceOfFilesystem(entry) }
 
+// ReadOnly reports whether the kernel refuses writes to the device.
+func (m *Mounter) ReadOnly(ctx context.Context, d Device) (bool, error) {
+	found := make(chan bool, 1)
+	err := m.run(ctx, looks, "read-only lookup", d.number(), func() (err error) {
+		fd, err := d.open(unix.O_RDONLY)
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", d.Path, err)
+		}
+		defer func() { err = errors.Join(err, unix.Close(fd)) }()
+		value, err := unix.IoctlGetInt(fd, unix.BLKROGET)
+		if err != nil {
+			return fmt.Errorf("reading whether %s is read-only: %w", d.Path, err)
+		}
+		found <- value != 0
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	return <-found, nil
+}
+
+// SetReadOnly has the kernel refuse every write to the device, through descriptors that are open already too, or take them again. A
+// device that takes no writes by itself stays so. For a device that is gone nothing is done.
+func (m *Mounter) SetReadOnly(ctx context.Context, d Device, readOnly bool) error {
+	return m.run(ctx, changes, "setting read-only", d.number(), func() (err error) {
+		now, err := d.present()
+		if err != nil || now.Path == "" {
+			return err
+		}
+		fd, err := now.open(unix.O_RDONLY)
+		if errors.Is(err, errGone) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", d.Path, err)
+		}
+		defer func() { err = errors.Join(err, unix.Close(fd)) }()
+		value := 0
+		if readOnly {
+			value = 1
+		}
+		if err := unix.IoctlSetPointerInt(fd, unix.BLKROSET, value); err != nil {
+			return fmt.Errorf("setting %s read-only %t: %w", d.Path, readOnly, err)
+		}
+		return nil
+	})
+}
+
 // DeviceSize returns how many bytes the block device at path holds.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
 	found := make(chan int64, 1)

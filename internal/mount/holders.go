@@ -24,6 +24,8 @@ import (
 type HeldError struct {
 	Device  Device
 	Holders []Holder
+	// Claimed: a filesystem or another device is on it.
+	Claimed bool
 }
 
 // Holder is what keeps a device in use: a process or, with PID 0, the kernel on behalf of another device.
@@ -84,7 +86,7 @@ func (m *Mounter) CheckFree(ctx context.Context, d Device, raw bool) error {
 			return fmt.Errorf("reading who uses %s: %w", now.Path, err)
 		}
 		if busy || len(holders) > 0 {
-			return &HeldError{Device: now, Holders: holders}
+			return &HeldError{Device: now, Holders: holders, Claimed: busy}
 		}
 		return nil
 	})
@@ -106,6 +108,14 @@ func openExclusively(d Device) (now Device, busy bool, err error) {
 		return now, false, err
 	}
 	return now, false, unix.Close(fd)
+}
+
+// Writers are the holders that may write to the device.
+func (e *HeldError) Writers() []Holder {
+	if e.Claimed {
+		return e.Holders
+	}
+	return slices.DeleteFunc(slices.Clone(e.Holders), func(h Holder) bool { return h.PID != 0 && !h.Writes })
 }
 
 // errGone: the device went away while it was looked at.

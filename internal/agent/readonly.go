@@ -1,0 +1,159 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// A device node can be written to through a read-only bind mount of it, so the device itself has to refuse writes. That holds for
+// everybody on the node. Therefore a device is either published read-only or for writing; who comes second waits.
+
+// publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes to it.
+func (a *Agent) publishReadOnly(ctx context.Context, v *volume, f facts, u *Use) error {
+	if err := a.seeDevice(ctx, v, u.Target); err != nil {
+		return err
+	}
+	device, err := a.Mounts.DeviceNode(ctx, u.Target)
+	if err != nil {
+		return fmt.Errorf("finding the published device: %w", err)
+	}
+	if device.Path == "" {
+		return problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but publishes no device")
+	}
+	if err := a.forbidWrites(ctx, v, f, u, device); err != nil {
+		return err
+	}
+	if err := a.Mounts.EnsureDir(ctx, filepath.Dir(u.Path), publishedDirMode); err != nil {
+		return fmt.Errorf("making directory: %w", err)
+	}
+	if err := a.Mounts.EnsureFile(ctx, u.Path, publishedFileMode); err != nil {
+		return fmt.Errorf("making published path: %w", err)
+	}
+	if err := a.Mounts.Bind(ctx, u.Target, u.Path, true, nil); err != nil {
+		return fmt.Errorf("binding device: %w", err)
+	}
+	return nil
+}
+
+// forbidWrites has the kernel refuse writes to the device, unless it does so already or somebody else on the node may
+// write to it. The disk knows of it before.
+func (a *Agent) forbidWrites(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
+	already, err := a.Mounts.ReadOnly(ctx, device)
+	if err != nil || already {
+		return err
+	}
+	if err := a.writers(ctx, v, f, u, device); err != nil {
+		return err
+	}
+	for i := range v.record.Devices {
+		if d := &v.record.Devices[i]; d.Device == device && d.BootID == a.bootID {
+			d.ReadOnly = true
+		}
+	}
+	if err := a.save(v); err != nil {
+		return err
+	}
+	a.step("before read-only")
+	err = a.Mounts.SetReadOnly(ctx, device, true)
+	a.step("after read-only")
+	return err
+}
+
+// writers is the error that names who may write to the device.
+func (a *Agent) writers(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
+	refused := func(who string) error {
+		return problemf(volumesv1alpha1.ReasonReadOnlyNotEnforced, "%s cannot be made read-only while %s", device.Path, who)
+	}
+	for _, o := range v.record.Uses {
+		if o.Intent.UID != u.Intent.UID && !o.ReadOnly && o.Phase != PhaseNone {
+			return refused(fmt.Sprintf("intent %s/%s has it published for writing", o.Intent.Namespace, o.Intent.Name))
+		}
+	}
+	used, err := a.kubeletUses(v.record)
+	if err != nil {
+		return err
+	}
+	if used || f.kubelet != nil {
+		return refused("the kubelet uses it for a pod")
+	}
+	err = a.Mounts.CheckFree(ctx, device, true)
+	var held *mount.HeldError
+	switch {
+	case !errors.As(err, &held):
+		return err
+	case !held.Claimed && len(held.Writers()) == 0:
+		return nil // who reads may go on
+	}
+	a.awaitHolder(v.name, held)
+	return refused("something writes to it: " + held.Error())
+}
+
+// kubeletUses reports whether the file is there that the kubelet keeps while it uses the volume.
+func (a *Agent) kubeletUses(r *Record) (bool, error) {
+	_, err := os.Lstat(a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("looking for the kubelet's use: %w", err)
+	}
+	return err == nil, nil
+}
+
+// mayWrite refuses to publish a device for writing while the agent has it read-only for another intent.
+func (a *Agent) mayWrite(v *volume, u *Use) error {
+	for _, o := range v.record.Uses {
+		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != PhaseNone && v.record.refusesWrites(a.bootID) {
+			return problemf(volumesv1alpha1.ReasonDeviceReadOnly, "the device refuses writes while intent %s/%s has it published read-only",
+				o.Intent.Namespace, o.Intent.Name)
+		}
+	}
+	return nil
+}
+
+// refusesWrites reports whether the agent has made a device of the volume read-only.
+func (r *Record) refusesWrites(bootID string) bool {
+	return slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.ReadOnly && d.BootID == bootID })
+}
+
+// allowWrites takes the kernel's refusal back when the last read-only publication ends. A process that has the device open for
+// writing all the same would begin to write: it is waited for, unless the kubelet uses the device for pods, which may write.
+func (a *Agent) allowWrites(ctx context.Context, v *volume, f facts, u *Use) error {
+	r := v.record
+	others := slices.ContainsFunc(r.Uses, func(o Use) bool { return o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != PhaseNone })
+	if !u.ReadOnly || others {
+		return nil
+	}
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		if !d.ReadOnly || d.BootID != a.bootID {
+			continue
+		}
+		err := a.Mounts.CheckFree(ctx, d.Device, true)
+		var held *mount.HeldError
+		switch {
+		case errors.As(err, &held) && len(held.Writers()) > 0 && f.kubelet == nil:
+			a.awaitHolder(v.name, held)
+			return problemf(volumesv1alpha1.ReasonDeviceHeld, "the device stays read-only until nobody has it open for writing: %v", held)
+		case err != nil && held == nil:
+			return err
+		}
+		a.step("before writable")
+		if err := a.Mounts.SetReadOnly(ctx, d.Device, false); err != nil {
+			return err
+		}
+		d.ReadOnly = false
+		a.step("after writable")
+	}
+	return nil
+}
