@@ -53,6 +53,7 @@ func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool)
 	i := a.want(v, "data")
 	path := a.ready(i).Status.Path
 	synced(a, filepath.Join(path, "kept"), "by A")
+	a.checkpointed(path)
 	old, err := os.Create(filepath.Join(path, "dirty"))
 	a.must(err)
 	_, err = old.WriteString(strings.Repeat(dirtyMark, 4096))
@@ -135,6 +136,16 @@ func (n *realNode) usesAndChanges(v testVolume) {
 	n.gone(here)
 	agent.stop()
 	n.unpublishTo(v.handle)
+}
+
+// checkpointed brings what the filesystem's journal holds to its place. What a journal has committed, the kernel writes there later,
+// and it does so even after the filesystem was shut down: over what another node has made of it since. It is one reason why a
+// detach that does not cut the node's access is reported as unprotected.
+func (n *realNode) checkpointed(path string) {
+	n.t.Helper()
+	dir, err := os.Open(path)
+	n.must(err)
+	n.must(errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()))
 }
 
 func synced(n *realNode, path, text string) {
