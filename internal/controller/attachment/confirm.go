@@ -105,10 +105,13 @@ func (c *Controller) readExclusive(ctx context.Context, f *Facts, n *Node) (bool
 	if f.Exclusive {
 		return true, nil
 	}
+	key := client.ObjectKeyFromObject(n.candidate().Volume)
+	if key.Name == "" { // a volume in the pod itself: nobody can change its access modes
+		return false, nil
+	}
 	pv := &corev1.PersistentVolume{}
-	err := c.Reader.Get(ctx, client.ObjectKeyFromObject(n.candidate().Volume), pv)
+	err := c.Reader.Get(ctx, key, pv)
 	if apierrors.IsNotFound(err) {
-		// It is gone, or was never there: a pod's own volume has none.
 		return false, nil
 	}
 	if err != nil {
