@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -82,7 +80,7 @@ func (a *Agent) writers(ctx context.Context, v *volume, f facts, u *Use, device 
 			return refused(fmt.Sprintf("intent %s/%s has it published for writing", o.Intent.Namespace, o.Intent.Name))
 		}
 	}
-	used, err := a.kubeletUses(v.record)
+	used, err := a.kubeletStages(v.record)
 	if err != nil {
 		return err
 	}
@@ -99,15 +97,6 @@ func (a *Agent) writers(ctx context.Context, v *volume, f facts, u *Use, device 
 	}
 	a.awaitHolder(v.name, held)
 	return refused("something writes to it: " + held.Error())
-}
-
-// kubeletUses reports whether the file is there that the kubelet keeps while it uses the volume.
-func (a *Agent) kubeletUses(r *Record) (bool, error) {
-	_, err := os.Lstat(a.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("looking for the kubelet's use: %w", err)
-	}
-	return err == nil, nil
 }
 
 // mayWrite refuses to publish a device for writing while the agent has it read-only for another intent.
