@@ -42,6 +42,13 @@ const (
 	// AgentLeasePrefix and the node's name make the name of the Lease that the node's agent renews.
 	AgentLeasePrefix = "hawser-agent-"
 
+	// LeaseStateAnnotation on that Lease is the UID of the NodeVolumeState that the agent reports to, and LeaseReportsAnnotation the
+	// number of its last report. An older state is not what the agent reported.
+	LeaseStateAnnotation   = "volumes.hawser.io/node-volume-state"
+	LeaseReportsAnnotation = "volumes.hawser.io/reports"
+	// LeaseRestoredAnnotation: the API server has forgotten reports of the agent, and no manager has confirmed the agent's session since.
+	LeaseRestoredAnnotation = "volumes.hawser.io/restored"
+
 	// ExclusiveClaimsPrefix and a part of the hash of a volume's unique name make the name of the ConfigMap that has its claim.
 	ExclusiveClaimsPrefix = "hawser-exclusive-claims-"
 

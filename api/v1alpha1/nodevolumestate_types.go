@@ -177,6 +177,11 @@ type NodeVolumeStateSpec struct {
 	// +optional
 	Fences int64 `json:"fences,omitempty"`
 
+	// confirmedSession is the agent's session (status.session) that the manager has confirmed, having heard every agent. The agent takes no
+	// volume into use before its session is confirmed.
+	// +optional
+	ConfirmedSession int64 `json:"confirmedSession,omitempty"`
+
 	// unready is for how long the Node was watched not being Ready, while the forced detach of a volume waits for that.
 	// +optional
 	Unready *UnreadyObservation `json:"unready,omitempty"`
@@ -321,6 +326,10 @@ type NodeVolumeStateStatus struct {
 	// voids one that is still on its way, also from an earlier process.
 	// +optional
 	Reports int64 `json:"reports,omitempty"`
+	// session is the number of the first report of the agent's session. A session ends with the agent's process, and
+	// whenever the API server was out of reach, because the API may have been restored from a backup meanwhile.
+	// +optional
+	Session int64 `json:"session,omitempty"`
 	// bootID of the node's kernel.
 	// +optional
 	BootID string `json:"bootID,omitempty"`

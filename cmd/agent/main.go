@@ -79,6 +79,8 @@ func run(ctx context.Context, f *flags) error {
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
 	}
+	connections := &agent.Connections{}
+	cfg.Dial = connections.Dial
 	cfg.QPS, cfg.Burst = -1, -1 // priority and fairness of the API server decide
 	mgr, err := newManager(cfg, f)
 	if err != nil {
@@ -97,12 +99,12 @@ func run(ctx context.Context, f *flags) error {
 	}
 	mounter := mount.New(mount.Options{MountInfo: f.mountInfo, Links: links})
 	watcher := mounter.NewWatcher()
-	live, err := client.New(cfg, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.New(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
 	o := f.Options
-	o.Version = version.Version
+	o.Version, o.Connections = version.Version, connections
 	o.Cache, o.Live, o.Registry = mgr.GetCache(), live, metered.Wrap(registry)
 	o.Mounts, o.MountChanges = mounter, watcher.Changes()
 	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}

@@ -39,6 +39,9 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
                                                      start a program that down stops; with --node
                                                      inside the machine of a node with a real kubelet
   localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
+  localcluster backup  --dir DIR FILE                take a snapshot of etcd
+  localcluster restore --dir DIR [--bump-revision N] FILE
+                                                     stop kube-apiserver and etcd, restore etcd, start both
   localcluster silence --dir DIR NODE                stop a node's heartbeats
   localcluster wake    --dir DIR NODE                take them up again
 
@@ -55,6 +58,8 @@ var commands = map[string]command{
 	"start":    start,
 	"run":      runGuest,
 	"attacher": startAttacher,
+	"backup":   backup,
+	"restore":  restore,
 	"silence":  silence,
 	"wake":     wake,
 	// Those that the launcher starts itself with.
@@ -214,6 +219,23 @@ func startAttacher(_ context.Context, flags *pflag.FlagSet, args []string) error
 		return fmt.Errorf("finding this program: %w", err)
 	}
 	return options.StartAttacher()
+}
+
+func backup(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	return cluster.Backup(ctx, l, flags.Arg(0))
+}
+
+func restore(ctx context.Context, flags *pflag.FlagSet, args []string) error {
+	bump := flags.Uint64("bump-revision", 0, "how much to add to the revision; what is below counts as compacted")
+	l, err := parse(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	return cluster.Restore(ctx, l, flags.Arg(0), *bump, os.Stdout)
 }
 
 func silence(_ context.Context, flags *pflag.FlagSet, args []string) error {

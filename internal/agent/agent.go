@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -57,6 +59,8 @@ type Options struct {
 	// Filesystems that the node knows; only used to explain failures. May be nil.
 	Filesystems FilesystemKnower
 	Recorder    events.EventRecorder
+	// Connections that Live uses. May be nil: then nothing but a failed renewal of the Lease ends a session.
+	Connections *Connections
 	Log         logr.Logger
 
 	// Clock is the real one by default.
@@ -83,6 +87,16 @@ type Agent struct {
 	// observer looks at what the kubelet uses.
 	observer *observer
 	lock     *os.File
+
+	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
+	lease     *coordinationv1.Lease
+	attempted metav1.MicroTime
+	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and no manager has
+	// confirmed the session since.
+	noted    lastReport
+	restored bool
+	// end ends the agent with that error.
+	end context.CancelCauseFunc
 
 	// lifetime is the context of driver calls: it ends some time after the agent's own.
 	lifetime context.Context
@@ -131,6 +145,9 @@ func New(o Options) (*Agent, error) {
 	a.observer = newObserver()
 	a.state = newStateWriter(o.Clock, o.Log)
 	a.state.read, a.state.write, a.state.render, a.state.taken = a.readState, a.writeState, a.renderNode, a.observer.reported
+	if o.Connections != nil {
+		o.Connections.onLost(a.state.endSession)
+	}
 	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	return a, nil
 }

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,10 +16,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,7 +80,31 @@ func (c *cluster) node(t *testing.T) *node {
 	n.setBoot("boot-1")
 	n.must(c.client.Create(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
 	n.must(c.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	n.confirmSessions()
 	return n
+}
+
+// confirmSessions plays the manager, which confirms each session of the node's agents, until the test ends.
+func (n *node) confirmSessions() {
+	n.t.Helper()
+	states, err := n.client.Watch(n.t.Context(), &volumesv1alpha1.NodeVolumeStateList{}, client.MatchingFields{"metadata.name": n.name})
+	n.must(err)
+	done := make(chan struct{})
+	n.t.Cleanup(func() { states.Stop(); <-done })
+	go func() {
+		defer close(done)
+		for e := range states.ResultChan() {
+			s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
+			if !ok || e.Type == watch.Deleted || s.Status.Session == s.Spec.ConfirmedSession {
+				continue
+			}
+			s.Spec.ConfirmedSession = s.Status.Session
+			// A conflict brings another event.
+			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				n.t.Errorf("confirming a session: %v", err)
+			}
+		}
+	}()
 }
 
 func (n *node) setBoot(id string) { n.must(os.WriteFile(n.boot, []byte(id+"\n"), 0o600)) }

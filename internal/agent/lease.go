@@ -28,51 +28,77 @@ const (
 	leaseInterval = 10 * time.Second
 )
 
-// renewLease says every few seconds that the agent lives: a dead one cannot say so.
+// renewLease says every few seconds that the agent lives: a dead one cannot say so. Where the session has ended it begins another.
 func (a *Agent) renewLease(ctx context.Context) {
 	ticker := a.Clock.NewTicker(leaseInterval)
 	defer ticker.Stop()
-	var lease *coordinationv1.Lease
 	acquired := false
 	for {
-		var err error
-		if lease, err = a.renewed(ctx, lease, !acquired); err != nil && ctx.Err() == nil {
+		err := a.renew(ctx, !acquired)
+		if err != nil && ctx.Err() == nil {
 			a.Log.Error(err, "lease not renewed")
 		}
 		acquired = acquired || err == nil
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.state.ended:
 		case <-ticker.C():
 		}
 	}
 }
 
-// renewed renews the lease as it was renewed last; nil, or a conflict, has it read first.
-func (a *Agent) renewed(ctx context.Context, lease *coordinationv1.Lease, acquire bool) (*coordinationv1.Lease, error) {
+// renew the lease, within a session. Whatever fails ends the session.
+func (a *Agent) renew(ctx context.Context, acquire bool) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseInterval)
 	defer cancel()
-	key := types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.NodeName}
-	if lease == nil {
-		lease = &coordinationv1.Lease{}
-		err := a.Live.Get(ctx, key, lease)
-		if apierrors.IsNotFound(err) {
-			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-			a.renewSpec(lease, true)
-			if err := a.Live.Create(ctx, lease); err != nil {
-				return nil, err
-			}
-			return lease, nil
+	if !a.state.inSession() {
+		err := a.beginSession(ctx)
+		if errors.Is(err, errNoState) {
+			return a.writeLease(ctx, acquire, lastReport{})
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	a.renewSpec(lease, acquire)
-	if err := a.Live.Update(ctx, lease); err != nil {
-		return nil, err
+	last, err := a.noteReport()
+	if err == nil {
+		err = a.writeLease(ctx, acquire, last)
 	}
-	return lease, nil
+	if err != nil {
+		a.state.endSession()
+	}
+	return err
+}
+
+func (a *Agent) leaseKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.NodeName}
+}
+
+// writeLease renews the lease as it was renewed last. This process reads it before the first renewal.
+func (a *Agent) writeLease(ctx context.Context, acquire bool, last lastReport) error {
+	key := a.leaseKey()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	create := false
+	if a.lease != nil {
+		lease = a.lease.DeepCopy()
+	} else if err := a.Live.Get(ctx, key, lease); apierrors.IsNotFound(err) {
+		create, acquire = true, true
+	} else if err != nil {
+		return err
+	}
+	a.renewSpec(lease, acquire)
+	a.say(lease, last)
+	a.attempted = *lease.Spec.RenewTime
+	write := func() error { return a.Live.Update(ctx, lease) }
+	if create {
+		write = func() error { return a.Live.Create(ctx, lease) }
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	a.lease = lease
+	return nil
 }
 
 // renewSpec renews the lease; each process acquires it once.

@@ -45,6 +45,8 @@ type facts struct {
 	busy bool
 	// mountsGroup: the driver itself gives the files to a group when it mounts.
 	mountsGroup bool
+	// unsettled: the manager has not confirmed the agent's session, so what the API says may be of the past.
+	unsettled bool
 	// expands: the driver can expand the volume on the node.
 	expands bool
 }
@@ -105,7 +107,7 @@ func planOwn(f facts) []act {
 	r := f.record
 	switch {
 	case r == nil:
-		if len(f.wanting()) > 0 {
+		if len(f.wanting()) > 0 && !f.unsettled {
 			return []act{{verb: doTake}}
 		}
 		return nil
@@ -114,6 +116,9 @@ func planOwn(f facts) []act {
 	case !r.held(f.now) && len(f.wanting()) == 0:
 		return []act{{verb: doClear}}
 	case !r.InUse && f.attached() && len(f.wanting()) > 0:
+		if f.unsettled {
+			return nil
+		}
 		return []act{{verb: doTake}}
 	}
 	acts := planReleases(f)
@@ -211,7 +216,7 @@ func (f facts) usable() bool {
 
 // stale: the record speaks of an attachment that was taken away while something of it may be here.
 func (f facts) stale() bool {
-	if !f.record.held(f.now) {
+	if f.unsettled || !f.record.held(f.now) {
 		return false
 	}
 	if f.entry == nil {
@@ -263,7 +268,7 @@ func (f facts) kubeletStale() bool {
 // left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume again.
 func (f facts) kubeletAway() bool {
 	k, e := f.kubelet, f.entry
-	if k == nil || k.ShutDown || k.doubt != "" || !k.Block && len(k.mounts) == 0 {
+	if f.unsettled || k == nil || k.ShutDown || k.doubt != "" || !k.Block && len(k.mounts) == 0 {
 		return false
 	}
 	if e == nil {
@@ -365,7 +370,7 @@ func (f facts) releases(u Use) bool {
 	if i == nil {
 		return false
 	}
-	return !i.DeletionTimestamp.IsZero() || level(i.Spec.DesiredState) < level(u.Want)
+	return !i.DeletionTimestamp.IsZero() || !f.unsettled && level(i.Spec.DesiredState) < level(u.Want)
 }
 
 func level(d volumesv1alpha1.DesiredState) int {
@@ -403,7 +408,7 @@ func (f facts) kept() bool {
 // gone: the use ends altogether, it does not merely become less.
 func (f facts) gone(u Use) bool {
 	i := f.intent(u.Intent.UID)
-	return i != nil && (!i.DeletionTimestamp.IsZero() || level(i.Spec.DesiredState) == 0)
+	return i != nil && (!i.DeletionTimestamp.IsZero() || !f.unsettled && level(i.Spec.DesiredState) == 0)
 }
 
 // wanting lists the intents that the agent is to carry out now. One without the release finalizer could be gone before the agent has

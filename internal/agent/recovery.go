@@ -34,7 +34,9 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	if err != nil {
 		nvs = &volumesv1alpha1.NodeVolumeState{}
 	}
-	records = append(records, a.rebuild(nvs, records, broken)...)
+	if !a.noted.forgottenBy(nvs) { // otherwise the disk knows better
+		records = append(records, a.rebuild(nvs, records, broken)...)
+	}
 	for _, r := range records {
 		r.abandon() // nobody will learn the end of a call that was going on
 		r.keepSourcesOf(a.bootID)

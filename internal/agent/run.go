@@ -45,6 +45,8 @@ func CacheOptions(nodeName string) cache.Options {
 
 // Start runs the agent until ctx ends. The cache has to be started by the caller.
 func (a *Agent) Start(ctx context.Context) error {
+	ctx, a.end = context.WithCancelCause(ctx)
+	defer a.end(nil)
 	err := a.acquire(ctx)
 	if err != nil {
 		return err
@@ -67,17 +69,21 @@ func (a *Agent) Start(ctx context.Context) error {
 		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
 	}
 	var background sync.WaitGroup
-	for _, loop := range []func(context.Context){a.state.run, a.observeKubelet, a.watchMounts, a.watchDrivers, a.renewLease, a.readStats} {
+	for _, loop := range []func(context.Context){a.state.run, a.observeKubelet, a.watchMounts, a.watchDrivers, a.readStats} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {
 		background.Wait()
 		return ignoreEnd(ctx, err)
 	}
+	background.Go(func() { a.renewLease(ctx) })
 	close(a.started)
 	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
 	a.queue.run(ctx, func() { a.stopCalls(kill) })
 	background.Wait()
+	if errors.Is(context.Cause(ctx), errHistory) {
+		return errHistory
+	}
 	a.sayGoodbye()
 	return nil
 }
@@ -124,8 +130,13 @@ func (a *Agent) acquire(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("locking %s: %w", a.paths.lock(), err), f.Close())
 	}
 	a.lock = f
-	a.store, err = openStore(a.paths.records())
-	return err
+	if a.store, err = openStore(a.paths.records()); err != nil {
+		return err
+	}
+	if a.noted, err = a.store.loadLastReport(); err != nil {
+		a.Log.Error(err, "not known which report was the last one")
+	}
+	return nil
 }
 
 // firstReport writes everything that was found. Until it stands nothing is done: it voids whatever an earlier process
@@ -138,7 +149,7 @@ func (a *Agent) firstReport(ctx context.Context) error {
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second, Jitter: 0.1}
 	for ctx.Err() == nil {
 		changed := a.queue.stateSeen()
-		err := a.state.urgent(ctx, change{fence: true, report: nil})
+		err := a.beginSession(ctx)
 		if err == nil {
 			return nil
 		}

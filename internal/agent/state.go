@@ -45,7 +45,9 @@ type change struct {
 	// fence makes the update a real one even where the line stands already, so that its acknowledgement can be
 	// relied on and it voids every write that may still be on its way.
 	fence bool
-	done  chan error
+	// begins a session.
+	begins bool
+	done   chan error
 }
 
 // stateWriter is the only writer of the node's NodeVolumeState.status. While one update is on its way,
@@ -61,9 +63,17 @@ type stateWriter struct {
 	taken func(nvs *volumesv1alpha1.NodeVolumeState)
 
 	wake chan struct{}
+	// ended is signalled when a session has ended.
+	ended chan struct{}
 
-	mu    sync.Mutex
-	known *volumesv1alpha1.NodeVolumeState
+	mu sync.Mutex
+	// session is the number of its first report; zero where there is none. breaks counts the sessions that ended.
+	session int64
+	breaks  int
+	// last report that was acknowledged, and the highest number that any may have had.
+	last    lastReport
+	highest int64
+	known   *volumesv1alpha1.NodeVolumeState
 	// acked is what the last write of this process was acknowledged with; nil when the outcome of a later one is not known.
 	acked    *volumesv1alpha1.NodeVolumeState
 	readLive bool
@@ -78,7 +88,7 @@ type stateWriter struct {
 
 func newStateWriter(c clock.Clock, log logr.Logger) *stateWriter {
 	return &stateWriter{
-		clock: c, log: log, wake: make(chan struct{}, 1), readLive: true, reports: map[string]report{},
+		clock: c, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}, 1), readLive: true, reports: map[string]report{},
 	}
 }
 
@@ -145,6 +155,9 @@ func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
 	if w.known == nil || newer(nvs.ResourceVersion, w.known.ResourceVersion) {
 		w.known = nvs
 	}
+	if w.session == 0 {
+		signal(w.ended) // there is a state to begin a session with
+	}
 	w.mu.Unlock()
 	w.touch()
 }
@@ -154,6 +167,44 @@ func (w *stateWriter) vanished() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.known, w.acked, w.readLive = nil, nil, true
+	w.session = 0
+	w.breaks++
+	signal(w.ended)
+}
+
+// endSession: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
+func (w *stateWriter) endSession() {
+	w.mu.Lock()
+	w.session, w.acked, w.readLive = 0, nil, true
+	w.breaks++
+	w.mu.Unlock()
+	signal(w.ended)
+}
+
+func (w *stateWriter) inSession() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.session != 0
+}
+
+// confirmed: the manager has confirmed the session, so what the API says is of the history that the manager knows.
+func (w *stateWriter) confirmed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.session != 0 && w.known != nil && w.known.Status.Session == w.session && w.known.Spec.ConfirmedSession == w.session
+}
+
+// above has the next report take a higher number than that.
+func (w *stateWriter) above(reports int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.highest = max(w.highest, reports)
+}
+
+func (w *stateWriter) lastReport() lastReport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
 }
 
 // acknowledged is what the agent may rely on: see handshake.Protocol.MayStage. It must not be changed.
@@ -236,8 +287,9 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 			batch[i].done <- err
 		}
 		written := w.must(accepted) || !equality.Semantic.DeepEqual(base.Status, next.Status)
+		var breaks int
 		if written {
-			next.Status.Reports++ // no write is empty: it voids what is still on its way
+			breaks = w.number(next, accepted)
 			err = w.write(ctx, next)
 		}
 		if apierrors.IsConflict(err) {
@@ -251,9 +303,25 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 			w.failed(ctx, accepted, err)
 			return
 		}
-		w.succeeded(next, accepted, written)
+		w.succeeded(next, accepted, written, breaks)
 		return
 	}
+}
+
+// number gives the report its number, and that of its session. No write is empty: it voids what is still on its way. It returns how many
+// sessions had ended by then.
+func (w *stateWriter) number(next *volumesv1alpha1.NodeVolumeState, batch []change) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.highest = max(w.highest, next.Status.Reports) + 1
+	next.Status.Reports = w.highest
+	switch {
+	case w.session != 0:
+		next.Status.Session = w.session
+	case slices.ContainsFunc(batch, func(c change) bool { return c.begins }):
+		next.Status.Session = w.highest
+	}
+	return w.breaks
 }
 
 // must says whether a write has to go out although it may change nothing else.
@@ -312,10 +380,19 @@ func (w *stateWriter) next(base *volumesv1alpha1.NodeVolumeState, batch []change
 	return next, accepted, refused
 }
 
-func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []change, written bool) {
+func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []change, written bool, breaks int) {
 	w.mu.Lock()
 	if written {
-		w.acked = next
+		w.last = lastReport{Schema: recordSchema, UID: next.UID, Reports: next.Status.Reports}
+	}
+	// What was acknowledged after the session had ended may have been said to a restored API server.
+	if written && w.breaks == breaks {
+		if slices.ContainsFunc(batch, func(c change) bool { return c.begins }) {
+			w.session = next.Status.Session
+		}
+		if w.session != 0 {
+			w.acked = next
+		}
 	}
 	if w.known == nil || newer(next.ResourceVersion, w.known.ResourceVersion) {
 		w.known = next

@@ -7,6 +7,8 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -89,6 +91,9 @@ func (a *Agent) stateChanged(before, after any) {
 			entries[old.Spec.Attachments[i].VolumeName] = &old.Spec.Attachments[i]
 		}
 	}
+	if ok && old.Spec.ConfirmedSession != now.Spec.ConfirmedSession {
+		a.queueAll()
+	}
 	for i := range now.Spec.Attachments {
 		e := &now.Spec.Attachments[i]
 		if uid != now.UID || !equality.Semantic.DeepEqual(entries[e.VolumeName], e) {
@@ -97,6 +102,21 @@ func (a *Agent) stateChanged(before, after any) {
 		delete(entries, e.VolumeName)
 	}
 	for name := range entries {
+		a.queue.volume(name)
+	}
+}
+
+// queueAll brings every volume that is known into the queue.
+func (a *Agent) queueAll() {
+	a.mu.Lock()
+	names := slices.Collect(maps.Keys(a.volumes))
+	a.mu.Unlock()
+	if nvs := a.state.newest(); nvs != nil {
+		for _, e := range nvs.Spec.Attachments {
+			names = append(names, e.VolumeName)
+		}
+	}
+	for _, name := range names {
 		a.queue.volume(name)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/hawser-io/hawser/internal/controller/attachment"
@@ -69,6 +70,14 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	work := inflight.New(attachment.Slots)
 	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
+	writer.Vouches = tracker.Vouches
+	leases, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client for Leases: %w", err)
+	}
+	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: leases}); err != nil {
+		return fmt.Errorf("adding the listener: %w", err)
+	}
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
 	}{

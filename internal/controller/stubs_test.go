@@ -11,11 +11,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -182,6 +185,10 @@ func (w *world) agent(t *testing.T, node string) *agent {
 		defer close(done)
 		defer states.Stop()
 		defer intents.Stop()
+		// Like an agent's own, but sooner: each manager that starts waits for the first one that it sees.
+		var renewing sync.WaitGroup
+		defer renewing.Wait()
+		renewing.Go(func() { wait.UntilWithContext(ctx, a.renew, 200*time.Millisecond) })
 		for a.reconcile(ctx) {
 			select {
 			case <-ctx.Done():
@@ -193,6 +200,22 @@ func (w *world) agent(t *testing.T, node string) *agent {
 		}
 	}()
 	return a
+}
+
+// renew the agent's Lease; one that a test has written keeps its duration.
+func (a *agent) renew(ctx context.Context) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.node}}
+	now := metav1.NowMicro()
+	err := a.client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
+	switch lease.Spec.RenewTime = &now; {
+	case apierrors.IsNotFound(err):
+		err = a.client.Create(ctx, lease)
+	case err == nil:
+		err = a.client.Update(ctx, lease)
+	}
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		a.t.Logf("agent of %s: renewing its Lease: %v", a.node, err)
+	}
 }
 
 // set changes how the agent behaves.

@@ -19,9 +19,13 @@ type Held struct {
 }
 
 // MaySetInUse says whether the agent may write inUse for attachment uid, at the version of n. What it
-// holds under another UID it has released and cleared before.
+// holds under another UID it has released and cleared before. n is of the agent's present session: it was written or read
+// after the first report of that session.
 func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
-	return p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid)
+	return first(
+		p.refuse(GuardConfirmed, !n.Unconfirmed),
+		p.refuse(GuardEntryAttached, n.Entry.State == Attached && n.Entry.UID == uid),
+	)
 }
 
 // MayStage says whether the agent may call the driver for attachment uid. n is the state that the last

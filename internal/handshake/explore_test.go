@@ -103,6 +103,10 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		{GuardUseWaiting, rebootWorld, I5},
 		{GuardAttachmentGone, rebootWorld, I5},
 		{GuardNameFreed, rebootWorld, I4},
+		{GuardReported, restoreWorld, I2},
+		{GuardConfirmed, restoreExclusiveWorld, I3},
+		{GuardHeard, restoreExclusiveWorld, I3},
+		{GuardUsedElsewhere, restoreExclusiveWorld, I3},
 	} {
 		delete(missing, test.guard)
 		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
@@ -163,6 +167,11 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 		{effectTouched, rebootWorld, I5},
 		{effectAskAgain, rebootWorld, I4},
 		{effectRecorded, rebootWorld, I8},
+		{effectSession, restoreExclusiveWorld, I2},
+		{effectRestates, restoreWorld, I2},
+		{effectNewNumber, restoreExclusiveWorld, I3},
+		{effectListensAgain, restoreWorld, I2},
+		{effectHeardLive, restoreWorld, I2},
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()

@@ -41,6 +41,10 @@ const (
 	GuardNotInUse Guard = "NotInUse"
 	// GuardDetachingStands: no delete before Detaching stands for the attachment's UID.
 	GuardDetachingStands Guard = "DetachingStands"
+	// GuardHeard: after a restore no agent takes a volume into use before the manager has heard every agent.
+	GuardHeard Guard = "Heard"
+	// GuardUsedElsewhere: what an agent uses on one node is not confirmed as another node's.
+	GuardUsedElsewhere Guard = "UsedElsewhere"
 	// GuardAttachmentGone: an entry is not removed and a node not fenced while the attachment is there.
 	GuardAttachmentGone Guard = "AttachmentGone"
 )
@@ -49,6 +53,8 @@ const (
 const (
 	// GuardEntryAttached: the volume is taken into use only while its entry is Attached.
 	GuardEntryAttached Guard = "EntryAttached"
+	// GuardConfirmed: nothing is taken into use before the manager has confirmed the agent's session.
+	GuardConfirmed Guard = "Confirmed"
 	// GuardUseRecorded: nothing is staged before inUse stands for the entry's UID.
 	GuardUseRecorded Guard = "UseRecorded"
 	// GuardIntentLive: nothing is published for an intent that is gone or being deleted.

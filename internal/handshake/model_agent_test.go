@@ -74,7 +74,7 @@ func (st *stepper) agentActs(n int) {
 	}
 	if !h.up {
 		s := st.from
-		s.node[n].up = true
+		s.node[n].up, s.node[n].between = true, st.restore
 		if st.without == effectDeadline {
 			s.node[n].rec.pending = false
 		}
@@ -90,6 +90,12 @@ func (st *stepper) agentActs(n int) {
 		s := st.from
 		s.node[n].waits = false
 		st.fault(act{kind: actAbandon, node: uint8(n)}, s)
+	}
+	if h.between {
+		if h.exists && !h.waits {
+			st.beginSession(n)
+		}
+		return
 	}
 	if h.exists && (!h.reported || !h.booted) {
 		st.report(n)

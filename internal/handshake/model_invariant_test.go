@@ -29,6 +29,9 @@ const (
 
 // broken names the first invariant that does not hold in s.
 func (m *model) broken(s *state) Invariant {
+	if s.restored.done {
+		return m.restoredBroken(s)
+	}
 	usable := 0
 	for i := range m.nodes {
 		n := &s.node[i]

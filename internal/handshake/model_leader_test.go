@@ -114,7 +114,7 @@ func (st *stepper) create(i, n int) {
 }
 
 func (st *stepper) beginAttached(i, n int) {
-	if !st.from.node[n].exists {
+	if !st.from.node[n].exists || st.rules.MayBringIn(st.exclusive, st.usedElsewhere(n)) != GuardNone {
 		return
 	}
 	st.readForAttached(i, leader{pc: attaching, node: uint8(n)})

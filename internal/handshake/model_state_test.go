@@ -137,6 +137,10 @@ type nodeState struct {
 	waits bool  // the agent waits for the call
 	late  lateWrite
 
+	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's session
+	// (unconfirmed), and the agent has no session (between).
+	unheard, unconfirmed, between bool
+
 	// dead: the machine never comes back; at best there will be a new one of its name.
 	dead bool
 	// declared is the set of UIDs that an administrator has declared released. It stays a UID's whole life: what a
@@ -244,9 +248,10 @@ type leader struct {
 }
 
 type state struct {
-	node   [2]nodeState
-	claim  claimState
-	leader [2]leader
+	node     [2]nodeState
+	claim    claimState
+	leader   [2]leader
+	restored restoredState
 	// older is what a cache may still show (only where live reads are left out).
 	older struct {
 		claim claimState
@@ -280,7 +285,7 @@ func (n *nodeState) view() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Reported: n.reported, Looked: n.entry.looked,
+		Exists: true, Reported: n.reported && !n.unheard, Unconfirmed: n.unconfirmed, Looked: n.entry.looked,
 		LookedAgain: n.entry.relooked, Boot: bootNames[n.kubelet.said],
 		Entry: Entry{
 			State: [...]State{Absent, Attached, Detaching}[n.entry.state], UID: uidNames[n.entry.uid],
@@ -339,6 +344,7 @@ func (s state) canonical() state {
 		for _, b := range [...]*uint8{&n.kubelet.boot, &n.kubelet.named, &n.kubelet.said, &n.entry.boot} {
 			boots[i].rename(b)
 		}
+		s.restored.backup.rename(i, m)
 		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid} {
 			m.rename(u)
 		}

@@ -102,6 +102,12 @@ const (
 	actReportLook
 	actAskAgain
 	actShutDown
+	// restore
+	actBackup
+	actRestore
+	actHear
+	actConfirm
+	actBeginSession
 )
 
 // words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the claim,
@@ -188,6 +194,11 @@ var words = map[actKind]string{
 	actPodDeleted:       "someone deletes the pod that waits on {N}",
 	actKubeletNames:     "kubelet {N} names its boot in the Node",
 	actShutDown:         "agent {N} shuts down what the kubelet has mounted on {X}",
+	actBackup:           "someone takes a backup of the API",
+	actRestore:          "someone restores the API from the backup",
+	actHear:             "the manager hears agent {N}",
+	actConfirm:          "the manager confirms the session of agent {N}: {S}",
+	actBeginSession:     "agent {N} begins a session: {S}",
 	actAskAgain:         "{L} asks agent {N} to look once more: {S}",
 }
 

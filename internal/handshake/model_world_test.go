@@ -54,6 +54,8 @@ type world struct {
 	once bool
 	// truth: only what was on a machine that is dead is declared released.
 	truth bool
+	// restore: the API goes back to what it was.
+	restore bool
 	// collect: claims that nobody needs are given up and deleted.
 	collect bool
 }
@@ -88,6 +90,11 @@ const (
 	effectRecorded      effect = "a record that was written again proves nothing"
 	effectAskAgain      effect = "agent looks again after a reboot"
 	effectTouched       effect = "a record that was written in this boot counts"
+	effectSession       effect = "a session ends with the connection"
+	effectRestates      effect = "a session begins with what the agent knows itself"
+	effectNewNumber     effect = "no manager has confirmed a new session"
+	effectListensAgain  effect = "a manager whose watch ended listens again"
+	effectHeardLive     effect = "only a renewal that was seen counts"
 )
 
 // model is a world and what is left out of the protocol.
@@ -142,6 +149,9 @@ func (m *model) steps(s state, buffer []next) []next {
 		if m.intents {
 			st.intentActs(n)
 		}
+	}
+	if m.restore {
+		st.restoreActs()
 	}
 	for l := range m.leaders {
 		st.leaderActs(l)

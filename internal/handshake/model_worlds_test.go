@@ -66,7 +66,7 @@ var (
 	smallWorlds = append([]world{
 		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld,
 	}, smallDeclareWorlds...)
-	bigWorlds = append([]world{rebootWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
+	bigWorlds = append([]world{restoreWorld, restoreExclusiveWorld, rebootWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
 )
 
 // The worlds with an administrator. Where the administrator may be wrong, what was declared is excused and all else must hold;

@@ -74,9 +74,12 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 // MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was written, and a. Both may be
 // old by then: Detaching is final, and whoever decided may sleep before the DELETE, which carries a's UID as a precondition.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
+	_, declared := n.Declares(a.UID)
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.UID == a.UID),
 		p.refuse(GuardNameHeld, !n.Entry.Forced || a.NameHeld || p.MayFreeName(n, a) == GuardNone),
+		p.refuse(GuardReported, n.Reported || n.Entry.Forced || declared),
+		p.refuse(GuardNotInUse, !n.InUse() || n.Entry.Forced),
 	)
 }
 

@@ -91,8 +91,11 @@ type Use struct {
 type Node struct {
 	// Exists is false where there is no NodeVolumeState.
 	Exists bool
-	// Reported: the agent has reported under the object's present UID.
+	// Reported: the agent has reported under the object's present UID. To the manager it counts only if it has heard the agent
+	// since it began to listen, and n is no older than what it heard.
 	Reported bool
+	// Unconfirmed: the agent began a session, and the manager has not confirmed it yet.
+	Unconfirmed bool
 	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has looked at its node after it
 	// saw a spec that was written after that.
 	Looked bool

@@ -23,6 +23,8 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 	n := Node{
 		Exists:   true,
 		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
+
+		Unconfirmed: nvs.Status.Session != nvs.Spec.ConfirmedSession,
 	}
 	n.Boot = nvs.Status.BootID
 	n.Declared = declarationsOf(nvs)

@@ -150,6 +150,7 @@ func (s *System) program(name string) string { return filepath.Join(s.Bin, name)
 
 // start runs a program that outlives this process and that Down stops.
 func (s *System) start(ctx context.Context, name, program string, args ...string) error {
+	program, args = s.wrap(program, args)
 	return s.localcluster(ctx, append([]string{"run", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
 }
 
@@ -159,7 +160,16 @@ func (s *System) startOn(ctx context.Context, node, name, program string, args .
 	if s.ContainerProgram != "" {
 		run = append(run, "--node", node)
 	}
+	program, args = s.wrap(program, args)
 	return s.localcluster(ctx, append(append(run, "--", program), args...)...)
+}
+
+// wrap has a program that is to be kept started again whenever it ends.
+func (s *System) wrap(program string, args []string) (string, []string) {
+	if !s.keep {
+		return program, args
+	}
+	return s.program("localcluster"), append([]string{"keep-running", "--", program}, args...)
 }
 
 // StartAgain starts a process that was stopped or killed as it was before.

@@ -66,6 +66,9 @@ type System struct {
 	Options
 	// Client acts as an administrator.
 	Client client.WithWatch
+
+	// keep: what is started is started again whenever it ends.
+	keep bool
 }
 
 // Up starts a System. What it started is stopped again when it fails.

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -139,7 +141,15 @@ func keeps(f *Facts, n, chosen *Node) bool {
 		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
 		return n.Pods && n.Evidence == nil
 	}
+	if f.Exclusive && n.State.Entry.State == handshake.Attached && !n.State.InUse() && usedElsewhere(f, n) {
+		return false
+	}
 	return !f.Exclusive || f.lockUnreadable() || n == chosen || n.State.Entry.State == handshake.Attached
+}
+
+// usedElsewhere: the API server was restored from a backup. The volume has left the node since, and is in use on another one.
+func usedElsewhere(f *Facts, n *Node) bool {
+	return slices.ContainsFunc(f.Nodes, func(m *Node) bool { return m != n && m.State.Reported && m.State.InUse() && !m.State.Entry.Forced })
 }
 
 // makeRoom is the way out, one step at a time.

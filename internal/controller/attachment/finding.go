@@ -88,7 +88,7 @@ func findAgent(_ *Facts, n *Node, _ *Intent) *Finding {
 	case !n.State.Exists:
 		return not(volumesv1alpha1.ReasonWaitingForAgent, "node %s has no NodeVolumeState yet", n.Name)
 	case !n.State.Reported:
-		return not(volumesv1alpha1.ReasonWaitingForAgent, "the agent of node %s has not reported what is mounted there; until then everything counts as in use", n.Name)
+		return not(volumesv1alpha1.ReasonWaitingForAgent, "the agent of node %s has not reported what is mounted there since the manager listens; until then everything counts as in use", n.Name)
 	}
 	return nil
 }

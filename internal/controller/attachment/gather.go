@@ -278,7 +278,7 @@ func (c *Controller) gatherNode(ctx context.Context, f *Facts, n *Node, volumes 
 		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
 	}
 	if err == nil {
-		n.takeOver(nvs, f.Volume)
+		n.takeOver(c.Writer.Vouched(nvs), f.Volume)
 	}
 	if err := c.addListed(ctx, n); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	}
 	c.waiting = c.Slots.Queue()
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
-	return b.WatchesRawSource(source.Func(c.limits.start)).WithOptions(controller.Options{
+	return b.WatchesRawSource(source.Func(c.limits.start)).WatchesRawSource(c.Tracker.Listen(c.heard)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		// Not controller-runtime's priority queue: that looks at every key that waits for its own pass to end whenever one comes, which with so
 		// many workers are many.

@@ -37,7 +37,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 		c.unready.forget(was.Name)
 		c.told.forget(was.Name)
 	}
-	if before == nil || after == nil || nodeDiffers(was, is) {
+	if before == nil || after == nil || nodeDiffers(was, is) || c.Tracker.Vouches(was) != c.Tracker.Vouches(is) {
 		c.addNode(ctx, is, q)
 		c.addNode(ctx, was, q)
 		c.addClaimed(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
@@ -70,6 +70,19 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	if len(isAttached) < len(wasAttached) {
 		c.addRefused(ctx, is.Name, q)
 	}
+}
+
+// heard wakes the volumes of a node whose agent was heard: what it has reported counts from now on.
+func (c *Controller) heard(ctx context.Context, node string, q queue) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node)
+		}
+		return
+	}
+	c.addNode(ctx, nvs, q)
+	c.addClaimed(ctx, node, q)
 }
 
 // looksSince says whether the agent has come to look at that generation.

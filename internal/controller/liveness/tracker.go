@@ -7,19 +7,14 @@ SPDX-License-Identifier: Apache-2.0
 package liveness
 
 import (
-	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -32,8 +27,10 @@ const DefaultDuration = 40 * time.Second
 type Tracker struct {
 	clock clock.PassiveClock
 
-	mu    sync.Mutex
-	nodes map[string]*heard
+	mu        sync.Mutex
+	nodes     map[string]*heard
+	ears      ears
+	listeners []func(node string)
 }
 
 type heard struct {
@@ -49,7 +46,7 @@ func NewTracker(c clock.PassiveClock) *Tracker {
 
 // Observe takes note of a Lease and says whether the agent had been unreachable until now.
 func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
-	renewal := string(lease.UID) + renewTime(lease.Spec.RenewTime)
+	renewal := renewalOf(lease)
 	duration := DefaultDuration
 	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
 		duration = time.Duration(*s) * time.Second
@@ -64,6 +61,10 @@ func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
 	back := known == nil || now.Sub(known.at) >= known.duration
 	t.nodes[node] = &heard{renewal: renewal, at: now, duration: duration}
 	return back
+}
+
+func renewalOf(lease *coordinationv1.Lease) string {
+	return string(lease.UID) + renewTime(lease.Spec.RenewTime)
 }
 
 func renewTime(t *metav1.MicroTime) string {
@@ -104,24 +105,57 @@ func (t *Tracker) Forget(node string) {
 	delete(t.nodes, node)
 }
 
-// Handler feeds the Tracker from a watch on Leases. It wakes a node's reconcile only when its agent came back:
-// renewals as such are no work.
-func (t *Tracker) Handler() handler.EventHandler {
-	observe := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		node, ok := strings.CutPrefix(o.GetName(), volumesv1alpha1.AgentLeasePrefix)
-		if !ok || o.GetNamespace() != volumesv1alpha1.InstallNamespace {
-			return
+// begin to listen: what stands in the Leases may be of the past.
+func (t *Tracker) begin(leases []coordinationv1.Lease) {
+	t.mu.Lock()
+	t.ears = ears{since: t.clock.Now(), standing: map[string]string{}, voices: map[string]voice{}}
+	t.mu.Unlock()
+	for i := range leases {
+		node, ok := strings.CutPrefix(leases[i].Name, volumesv1alpha1.AgentLeasePrefix)
+		if !ok {
+			continue
 		}
-		if t.Observe(node, o.(*coordinationv1.Lease)) {
-			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+		t.mu.Lock()
+		t.ears.standing[node] = renewalOf(&leases[i])
+		t.mu.Unlock()
+		if t.Observe(node, &leases[i]) {
+			t.wake(node)
 		}
 	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			observe(e.Object, q)
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			observe(e.ObjectNew, q)
-		},
+}
+
+// deaf forgets what was heard: the watch has ended.
+func (t *Tracker) deaf() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ears = ears{}
+}
+
+// hear a Lease that the watch delivered. Renewals as such are no work.
+func (t *Tracker) hear(lease *coordinationv1.Lease) {
+	node, ok := strings.CutPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix)
+	if !ok {
+		return
+	}
+	back := t.Observe(node, lease)
+	t.mu.Lock()
+	before, known := t.ears.voices[node]
+	renewed := known || t.ears.standing[node] != renewalOf(lease)
+	if renewed {
+		t.ears.voices[node] = voiceOf(lease)
+	}
+	news := renewed && (!known || before.state != t.ears.voices[node].state || before.restored != t.ears.voices[node].restored)
+	t.mu.Unlock()
+	if back || news {
+		t.wake(node)
+	}
+}
+
+func (t *Tracker) wake(node string) {
+	t.mu.Lock()
+	listeners := slices.Clone(t.listeners)
+	t.mu.Unlock()
+	for _, wake := range listeners {
+		wake(node)
 	}
 }

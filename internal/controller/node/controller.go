@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +54,8 @@ type Controller struct {
 	// released. Zero is never.
 	ForgetAfter time.Duration
 
-	absences absences
+	absences    absences
+	unconfirmed unconfirmed
 }
 
 // Register adds the controller to the manager.
@@ -67,7 +67,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
 		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(comingAndGoing)).
-		Watches(&coordinationv1.Lease{}, c.Tracker.Handler()).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.Funcs{UpdateFunc: c.used}).
+		WatchesRawSource(c.Tracker.Listen(c.heard)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
@@ -77,7 +78,8 @@ var stateChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after)
+			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after) ||
+			before.Status.Session != after.Status.Session
 	},
 }
 
@@ -124,7 +126,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // steps of a pass, each of which returns when to look again.
 func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if node {
-		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.giveWay, c.watchOver}
+		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.giveWay, c.confirm, c.watchOver}
 	}
 	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
 }

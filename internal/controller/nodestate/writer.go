@@ -48,6 +48,8 @@ type Writer struct {
 	Client client.Client
 	// Reader reads live.
 	Reader client.Reader
+	// Vouches reports whether a state is what its agent has reported; nil is always.
+	Vouches func(*volumesv1alpha1.NodeVolumeState) bool
 
 	written written
 
@@ -119,7 +121,17 @@ func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alp
 		r.leave()
 		return nil, err
 	}
-	return r.nvs, r.err
+	return w.Vouched(r.nvs), r.err
+}
+
+// Vouched is nvs, which may be nil, without the agent's word that it has reported, where nobody vouches for it.
+func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+	if nvs == nil || w.Vouches == nil || w.Vouches(nvs) {
+		return nvs
+	}
+	doubted := *nvs
+	doubted.Status.ObservedUID = ""
+	return &doubted
 }
 
 func (w *Writer) commitInTime(node string, group []*request) {
@@ -173,7 +185,7 @@ func (w *Writer) read(ctx context.Context, node string) (*volumesv1alpha1.NodeVo
 
 // check runs the mutations and drops those that fail.
 func (w *Writer) check(nvs *volumesv1alpha1.NodeVolumeState, group []*request) []*request {
-	w.mutate(nvs, group)
+	w.mutate(w.Vouched(nvs), group)
 	var passed []*request
 	for _, r := range group {
 		if r.err != nil {

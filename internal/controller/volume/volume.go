@@ -50,9 +50,11 @@ func sum(s string) string {
 }
 
 // Exclusive says whether the volume may be usable on one node only.
-func Exclusive(pv *corev1.PersistentVolume) bool {
-	return !slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) &&
-		!slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+func Exclusive(pv *corev1.PersistentVolume) bool { return !Shared(pv.Spec.AccessModes) }
+
+// Shared reports whether a volume of these access modes may be usable on several nodes.
+func Shared(modes []corev1.PersistentVolumeAccessMode) bool {
+	return slices.Contains(modes, corev1.ReadWriteMany) || slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
 // SingleUser says whether the volume may be used by one intent only.

@@ -8,12 +8,17 @@ package stub
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -43,6 +48,7 @@ type agent struct {
 // Listen reports from now on, until ctx ends.
 func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
 	a.nodes = map[string]*agent{}
+	go wait.JitterUntilWithContext(ctx, a.renewAll, leaseInterval, 0.1, true)
 	return feed.On(ctx, f, &volumesv1alpha1.NodeVolumeState{},
 		func(nvs *volumesv1alpha1.NodeVolumeState) { a.consider(ctx, nvs) }, nil)
 }
@@ -65,6 +71,39 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 	}
 }
 
+// leaseInterval is the real agents'.
+const leaseInterval = 10 * time.Second
+
+// renewAll renews the Leases of all nodes, as their agents would.
+func (a *Agents) renewAll(ctx context.Context) {
+	a.mu.Lock()
+	names := slices.Collect(maps.Keys(a.nodes))
+	a.mu.Unlock()
+	for _, name := range names {
+		if err := a.renew(ctx, name); err != nil && ctx.Err() == nil {
+			a.Failed(fmt.Errorf("renewing the Lease of node %s: %w", name, err))
+			return
+		}
+	}
+}
+
+func (a *Agents) renew(ctx context.Context, node string) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}}
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	now := metav1.NowMicro()
+	lease.Spec.RenewTime, lease.Spec.HolderIdentity = &now, &node
+	if err != nil {
+		return client.IgnoreAlreadyExists(a.Client.Create(ctx, lease))
+	}
+	if err := a.Client.Update(ctx, lease); !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil
+}
+
 // due says whether there is something to say: who was fenced looks again.
 func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Fences > n.fences }
 
@@ -79,6 +118,9 @@ func (a *Agents) work(ctx context.Context, n *agent) {
 		}
 		a.mu.Unlock()
 		err := a.report(ctx, nvs)
+		if err == nil && n.uid == "" {
+			err = a.renew(ctx, nvs.Name)
+		}
 		if err != nil && ctx.Err() == nil {
 			a.Failed(fmt.Errorf("reporting the state of node %s: %w", nvs.Name, err))
 			return

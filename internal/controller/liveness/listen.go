@@ -1,0 +1,203 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// The API server may have been restored from a backup: then all that it holds is of the past, Leases included. So what an agent has
+// reported counts only once its Lease was seen being renewed, by a watch that has not ended since. All API servers are stopped for a
+// restore, so no watch outlives one; and an agent renews its Lease only after it has reported anew.
+
+// ErrHistory ends the manager: its caches hold objects of a history that the API server has forgotten.
+var ErrHistory = errors.New("the API server was restored from a backup: it has forgotten what this process has seen")
+
+// watchFor is how long the API server is asked to keep one watch open. What was heard is forgotten with it.
+const watchFor = 24 * time.Hour
+
+// retryAfter a watch that has ended, or could not be begun.
+const retryAfter = 200 * time.Millisecond
+
+// voice is what the Lease of an agent said when it was last renewed.
+type voice struct {
+	state    types.UID
+	reports  int64
+	restored bool
+}
+
+func voiceOf(lease *coordinationv1.Lease) voice {
+	v := voice{state: types.UID(lease.Annotations[volumesv1alpha1.LeaseStateAnnotation])}
+	v.reports, _ = strconv.ParseInt(lease.Annotations[volumesv1alpha1.LeaseReportsAnnotation], 10, 64) // none is 0
+	v.restored = lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
+	return v
+}
+
+// ears are what the present watch has heard.
+type ears struct {
+	since time.Time
+	// standing are the renewals that the API server held when the watch began.
+	standing map[string]string
+	voices   map[string]voice
+}
+
+// Vouches reports whether the agent of nvs was heard, and nvs is not older than what it has reported.
+func (t *Tracker) Vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, heard := t.ears.voices[nvs.Name]
+	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Reports
+}
+
+// Unheard are those of the nodes whose agents were not heard yet and may still be, and how long to wait for them at most. Where an agent has
+// told of a restore nobody is waited for in vain: then only those are left out that excused names.
+func (t *Tracker) Unheard(nodes []string, excused func(string) bool) ([]string, time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	restored := t.ears.restored()
+	left := DefaultDuration - t.clock.Since(t.ears.since)
+	if t.ears.voices == nil {
+		left = DefaultDuration
+	}
+	var unheard []string
+	for _, node := range nodes {
+		_, heard := t.ears.voices[node]
+		if !heard && (left > 0 || restored && !excused(node)) {
+			unheard = append(unheard, node)
+		}
+	}
+	if restored {
+		left = 0 // only an event ends it
+	}
+	return unheard, max(left, 0)
+}
+
+// Restored reports whether an agent has told of a restore that no manager has confirmed since.
+func (t *Tracker) Restored() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ears.restored()
+}
+
+func (e *ears) restored() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(e.voices)), func(v voice) bool { return v.restored })
+}
+
+// Listen has wake called for each node whose agent is heard for the first time, by a watch or after a silence.
+func (t *Tracker) Listen(wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.listeners = append(t.listeners, func(node string) { wake(ctx, node, q) })
+		return nil
+	})
+}
+
+// Listener watches the agents' Leases.
+type Listener struct {
+	Tracker *Tracker
+	Client  client.WithWatch
+	// newest resourceVersion that was seen, and that of each Lease.
+	newest   string
+	versions map[string]string
+}
+
+// NeedLeaderElection is false: who becomes the leader has listened before.
+func (l *Listener) NeedLeaderElection() bool { return false }
+
+// Start listens until ctx ends, or until the API server is seen to have been restored.
+func (l *Listener) Start(ctx context.Context) error {
+	for first := true; ctx.Err() == nil; first = false {
+		err := l.listen(ctx, first)
+		if errors.Is(err, ErrHistory) {
+			return err
+		}
+		l.Tracker.deaf()
+		if err != nil && ctx.Err() == nil {
+			ctrl.Log.WithName("liveness").Info("the agents' Leases are not watched, trying again", "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait.Jitter(retryAfter, 1)):
+		}
+	}
+	return nil
+}
+
+// listen to one watch until it ends.
+func (l *Listener) listen(ctx context.Context, first bool) error {
+	list := &coordinationv1.LeaseList{}
+	if err := l.Client.List(ctx, list, client.InNamespace(volumesv1alpha1.InstallNamespace)); err != nil {
+		return fmt.Errorf("listing Leases: %w", err)
+	}
+	if l.wentBack(list) {
+		return ErrHistory
+	}
+	l.Tracker.begin(list.Items)
+	seconds := int64(watchFor / time.Second)
+	watcher, err := l.Client.Watch(ctx, list, client.InNamespace(volumesv1alpha1.InstallNamespace), &client.ListOptions{
+		Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: &seconds},
+	})
+	if err != nil {
+		return fmt.Errorf("watching Leases: %w", err)
+	}
+	defer watcher.Stop()
+	for e := range watcher.ResultChan() {
+		lease, ok := e.Object.(*coordinationv1.Lease)
+		if !ok {
+			return fmt.Errorf("watching Leases: %s %v", e.Type, e.Object)
+		}
+		l.newest, l.versions[lease.Name] = lease.ResourceVersion, lease.ResourceVersion
+		if voiceOf(lease).restored && !first {
+			return ErrHistory
+		}
+		if e.Type != watch.Deleted {
+			l.Tracker.hear(lease)
+		}
+	}
+	return nil
+}
+
+// wentBack reports whether the list is older than what was seen before. Objects keep their versions in a restore that bumps the revision.
+func (l *Listener) wentBack(list *coordinationv1.LeaseList) bool {
+	back := older(list.ResourceVersion, l.newest)
+	versions := make(map[string]string, len(list.Items))
+	for i := range list.Items {
+		lease := &list.Items[i]
+		back = back || older(lease.ResourceVersion, l.versions[lease.Name])
+		versions[lease.Name] = lease.ResourceVersion
+	}
+	l.newest, l.versions = list.ResourceVersion, versions
+	return back
+}
+
+func older(version, than string) bool {
+	if than == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
+}

@@ -1,0 +1,124 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// said is a Lease of node that was renewed at that second, after that many reports.
+func said(node string, second, reports int64, restored bool) *coordinationv1.Lease {
+	l := lease(second)
+	l.Name = volumesv1alpha1.AgentLeasePrefix + node
+	l.ResourceVersion = strconv.FormatInt(100+second, 10)
+	l.Annotations = map[string]string{
+		volumesv1alpha1.LeaseStateAnnotation: "state-" + node, volumesv1alpha1.LeaseReportsAnnotation: strconv.FormatInt(reports, 10),
+	}
+	if restored {
+		l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] = "true"
+	}
+	return l
+}
+
+func reported(node string, reports int64) *volumesv1alpha1.NodeVolumeState {
+	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "state-" + "a"}}
+	nvs.Status.Reports = reports
+	return nvs
+}
+
+func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
+	tracker := NewTracker(clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
+	expect := func(what string, reports int64, want bool) {
+		t.Helper()
+		if got := tracker.Vouches(reported("a", reports)); got != want {
+			t.Errorf("%s: report %d counts is %t", what, reports, got)
+		}
+	}
+	expect("before anything was heard", 7, false)
+	tracker.begin([]coordinationv1.Lease{*said("a", 1, 7, false)})
+	expect("a Lease that stands may have been restored", 7, false)
+	tracker.hear(said("a", 1, 7, false))
+	expect("a Lease that somebody else has touched", 7, false)
+	tracker.hear(said("a", 2, 7, false))
+	expect("renewed", 7, true)
+	expect("a state older than the last report", 6, false)
+	expect("a newer state", 8, true)
+	tracker.deaf()
+	expect("the watch has ended", 7, false)
+	tracker.begin([]coordinationv1.Lease{*said("a", 2, 7, false)})
+	expect("another watch", 7, false)
+	tracker.hear(said("a", 3, 9, false))
+	expect("the state is behind what was heard", 8, false)
+	expect("renewed in the other watch", 9, true)
+	other := reported("a", 9)
+	other.UID = "made again"
+	if tracker.Vouches(other) {
+		t.Error("a report to another object counts")
+	}
+}
+
+func TestASilentAgentIsWaitedForButNotForeverUnlessThereWasARestore(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	tracker := NewTracker(c)
+	nobody := func(string) bool { return false }
+	expect := func(what string, excused func(string) bool, want int) {
+		t.Helper()
+		if got, _ := tracker.Unheard([]string{"a", "b"}, excused); len(got) != want {
+			t.Errorf("%s: unheard are %v", what, got)
+		}
+	}
+	expect("nobody listens", nobody, 2)
+	tracker.begin(nil)
+	expect("nobody was heard", nobody, 2)
+	tracker.hear(said("a", 1, 1, false))
+	expect("one was heard", nobody, 1)
+	c.SetTime(c.Now().Add(DefaultDuration))
+	expect("the other one counts as silent", nobody, 0)
+	tracker.hear(said("a", 2, 2, true))
+	expect("the first one tells of a restore", nobody, 1)
+	expect("an administrator says that the other one is gone", func(node string) bool { return node == "b" }, 0)
+	tracker.hear(said("a", 3, 3, false))
+	expect("the restore is over", nobody, 0)
+}
+
+func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {
+	list := func(version string, leases ...*coordinationv1.Lease) *coordinationv1.LeaseList {
+		l := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+		for _, lease := range leases {
+			l.Items = append(l.Items, *lease)
+		}
+		return l
+	}
+	for _, test := range []struct {
+		name  string
+		again *coordinationv1.LeaseList
+		want  bool
+	}{
+		{"nothing happened", list("200", said("a", 50, 1, false)), false},
+		{"a Lease was renewed", list("220", said("a", 60, 1, false)), false},
+		{"revisions are used again", list("150", said("a", 50, 1, false)), true},
+		{"the revision was bumped", list("1000200", said("a", 40, 1, false)), true},
+		{"a Lease was deleted", list("220"), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := &Listener{}
+			if l.wentBack(list("200", said("a", 50, 1, false))) {
+				t.Error("the first list is older than nothing")
+			}
+			if got := l.wentBack(test.again); got != test.want {
+				t.Errorf("went back is %t", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// EventWaitingForAgents: after a restore of the API server nothing is taken into use before every agent was heard.
+const EventWaitingForAgents = "WaitingForAgents"
+
+// unconfirmed are the nodes whose agents' sessions wait to be confirmed. The zero value is ready to use.
+type unconfirmed struct {
+	mu    sync.Mutex
+	nodes map[string]bool
+}
+
+// set returns whether that is news.
+func (u *unconfirmed) set(node string, waits bool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	news := u.nodes[node] != waits
+	if u.nodes == nil {
+		u.nodes = map[string]bool{}
+	}
+	if waits {
+		u.nodes[node] = true
+	} else {
+		delete(u.nodes, node)
+	}
+	return news
+}
+
+// wake those that wait.
+func (u *unconfirmed) wake(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for node := range u.nodes {
+		q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+	}
+}
+
+// heard wakes the node, and those that may have waited to hear it.
+func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+	c.unconfirmed.wake(q)
+}
+
+// used wakes those that wait when what is used somewhere may have changed.
+func (c *Controller) used(_ context.Context, _ event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	c.unconfirmed.wake(q)
+}
+
+// confirm the session of the node's agent, once every agent was heard. Until then the API may be of the past, and what it says is
+// attached to this node may be in use on another one.
+func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
+	if !handshake.NodeOf(nvs, "").Unconfirmed {
+		c.unconfirmed.set(nvs.Name, false)
+		return never, nil
+	}
+	unheard, wait, err := c.unheard(ctx)
+	if err != nil {
+		return never, err
+	}
+	if len(unheard) > 0 {
+		c.tellUnheard(ctx, nvs, unheard)
+		return wait, nil
+	}
+	guard := handshake.GuardNone
+	_, err = c.Writer.Apply(ctx, nvs.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+		guard, err = c.mayConfirm(ctx, nvs)
+		if nvs == nil || guard != handshake.GuardNone || err != nil || nvs.Spec.ConfirmedSession == nvs.Status.Session {
+			return nil, err
+		}
+		session := nvs.Status.Session
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.ConfirmedSession = session }, nil
+	})
+	if err != nil {
+		return never, fmt.Errorf("confirming the session of the agent of node %s: %w", nvs.Name, err)
+	}
+	c.unconfirmed.set(nvs.Name, guard != handshake.GuardNone)
+	return never, nil
+}
+
+func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
+	if !c.unconfirmed.set(nvs.Name, true) {
+		return
+	}
+	const shown = 5
+	names := strings.Join(unheard[:min(len(unheard), shown)], ", ")
+	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard", "unheard", len(unheard), "nodes", names)
+	if c.Tracker.Restored() {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
+			"the API server was restored from a backup; no volume is taken into use before the agents of %d more nodes are heard (%s). "+
+				"Of one that never comes back delete the Node, or give it the taint %s", len(unheard), names, corev1.TaintNodeOutOfService)
+	}
+}
+
+// unheard are the nodes whose agents were not heard and may still be, and how long to wait for them.
+func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, error) {
+	list := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := c.Client.List(ctx, list); err != nil {
+		return nil, 0, fmt.Errorf("listing the states of nodes: %w", err)
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	unheard, wait := c.Tracker.Unheard(names, func(name string) bool { return c.neverBack(ctx, name) })
+	return unheard, wait, nil
+}
+
+// neverBack: an administrator has said that the machine is gone.
+func (c *Controller) neverBack(ctx context.Context, name string) bool {
+	node := &corev1.Node{}
+	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node)
+	return apierrors.IsNotFound(err) || err == nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
+}
+
+// mayConfirm asks the protocol about nvs, which may be nil.
+func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Guard, error) {
+	if nvs == nil {
+		return handshake.GuardReported, nil
+	}
+	unheard, _, err := c.unheard(ctx)
+	if err != nil {
+		return handshake.GuardHeard, err
+	}
+	elsewhere := false
+	for i := range nvs.Spec.Attachments {
+		e := &nvs.Spec.Attachments[i]
+		if e.State != volumesv1alpha1.AttachmentAttached || volume.Shared(e.AccessModes) {
+			continue
+		}
+		used, err := nodestate.UsedElsewhere(ctx, c.Client, nvs.Name, e.VolumeName)
+		if err != nil {
+			return handshake.GuardUsedElsewhere, err
+		}
+		elsewhere = elsewhere || used
+	}
+	return handshake.Protocol{}.MayConfirm(handshake.NodeOf(nvs, ""), len(unheard) == 0, elsewhere), nil
+}

@@ -1,0 +1,188 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// TestARestoredAPIServerMovesNothingThatIsInUse takes a snapshot of the real etcd and restores it later. Two volumes have changed
+// in between: one that was attached and unused, with nobody who wants it, is mounted; another one has moved to node B.
+func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		bump uint64
+		// stopped: manager and agents are stopped for the restore, and the manager is started first.
+		stopped bool
+	}{
+		{name: "revisions used again, everybody goes on", bump: 0},
+		{name: "revisions bumped, the manager started first", bump: 1 << 30, stopped: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			keepAll(t)
+			mounted, moved, unused := newVolume(t), newVolume(t), newVolume(t)
+			snapshot := filepath.Join(t.TempDir(), "etcd.snapshot")
+
+			first := moved.intent(nodeA)
+			write(t, moved.ready(first))
+			attachedUnwanted(t, mounted)
+			must(t, sys.Backup(limited(t), snapshot))
+
+			later := mounted.intent(nodeA)
+			must(t, sys.KeepManager(limited(t)))
+			path := mounted.ready(later)
+			write(t, path)
+			moved.release(first)
+			second := moved.intent(nodeB)
+			pathB := moved.ready(second)
+			write(t, pathB)
+
+			if test.stopped {
+				stopAll(t)
+			}
+			begin := sessions(t)
+			must(t, sys.Restore(limited(t), snapshot, test.bump))
+			t.Log("restored")
+			if test.stopped {
+				must(t, sys.KeepManager(limited(t)))
+				// That the manager says so means that it has looked at what is there.
+				probe := unused.intent(nodeA)
+				unused.await(probe, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonWaitingForAgent))
+				for _, node := range []string{nodeA, nodeB} {
+					must(t, sys.KeepAgent(limited(t), node))
+				}
+			}
+			for _, node := range []string{nodeA, nodeB} {
+				_, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+					return nvs != nil && nvs.Status.Session > begin[node] && nvs.Spec.ConfirmedSession == nvs.Status.Session
+				})
+				must(t, err)
+			}
+			moved.await(first, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse))
+			write(t, path)
+			write(t, pathB)
+			untouchedSince(t, mounted, moved)
+
+			// The intents of which the API knows nothing any more end like this: the one whose attachment is there is created again; of
+			// the other one an administrator declares the attachment released.
+			again := mounted.intent(nodeA, named(later))
+			mounted.ready(again)
+			mounted.release(again)
+			moved.release(first)
+			declare(t, nodeB, moved)
+			third := moved.intent(nodeB)
+			write(t, moved.ready(third))
+			moved.release(third)
+			judge(t)
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keepAll has manager and agents started again whenever they end, until the test ends.
+func keepAll(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		stopAll(t)
+		must(t, sys.StartManager(limited(t)))
+		for _, node := range []string{nodeA, nodeB} {
+			must(t, sys.StartAgent(limited(t), node))
+		}
+	})
+	stopAll(t)
+	must(t, sys.KeepManager(limited(t)))
+	for _, node := range []string{nodeA, nodeB} {
+		must(t, sys.KeepAgent(limited(t), node))
+	}
+}
+
+func stopAll(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{system.Manager, system.Agent(nodeA), system.Agent(nodeB)} {
+		must(t, sys.StopProcess(limited(t), name))
+	}
+}
+
+// attachedUnwanted leaves the volume attached to node A, with no intent and no manager.
+func attachedUnwanted(t *testing.T, v *volume) {
+	t.Helper()
+	name := v.intent(nodeA, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	v.ready(name)
+	must(t, sys.StopProcess(limited(t), system.Manager))
+	v.release(name)
+}
+
+func sessions(t *testing.T) map[string]int64 {
+	t.Helper()
+	found := map[string]int64{}
+	for _, node := range []string{nodeA, nodeB} {
+		nvs, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
+		must(t, err)
+		found[node] = nvs.Status.Session
+	}
+	return found
+}
+
+func named(name string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Name, i.GenerateName = name, "" }
+}
+
+// untouchedSince: the driver was not asked to take anything away from where it is in use.
+func untouchedSince(t *testing.T, volumes ...*volume) {
+	t.Helper()
+	judge(t)
+	entries, err := ledger.Read(sys.BackingDir())
+	must(t, err)
+	for _, v := range volumes {
+		staged := map[string]bool{}
+		for _, e := range entries {
+			if e.Volume != v.handle || e.Phase != ledger.Effect {
+				continue
+			}
+			switch e.Method {
+			case "NodeStageVolume":
+				staged[e.Node] = true
+			case "NodeUnstageVolume":
+				delete(staged, e.Node)
+			}
+		}
+		if len(staged) != 1 {
+			t.Errorf("volume %s is staged on %v", v.handle, staged)
+		}
+	}
+}
+
+// declare the volume's use on the node released, which has no attachment in the API.
+func declare(t *testing.T, node string, v *volume) {
+	t.Helper()
+	nvs, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
+	must(t, err)
+	for _, line := range nvs.Status.Volumes {
+		if line.VolumeName == uniqueName(v.handle) {
+			patched := nvs.DeepCopy()
+			if patched.Annotations == nil {
+				patched.Annotations = map[string]string{}
+			}
+			patched.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+string(line.AttachmentUID)] = "restored from a backup"
+			must(t, sys.Client.Patch(limited(t), patched, client.MergeFrom(nvs)))
+			return
+		}
+	}
+	t.Errorf("node %s does not use volume %s", node, v.handle)
+}
