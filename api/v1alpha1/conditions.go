@@ -184,6 +184,7 @@ const (
 	ReasonSubPathInvalid      = "SubPathInvalid"
 	ReasonSecretNotReadable   = "SecretNotReadable"
 	ReasonRecordFailed        = "RecordNotWritable"
+	ReasonSessionUnconfirmed  = "SessionNotConfirmed"
 	ReasonMountLost           = "MountLost"
 	ReasonMountOptions        = "MountOptionsNotSupported"
 	ReasonMountNotAllowed     = "MountOptionsNotAllowed"

@@ -41,7 +41,7 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster attacher --dir DIR --socket PATH      start csi-attacher for a driver
   localcluster backup  --dir DIR FILE                take a snapshot of etcd
   localcluster restore --dir DIR [--bump-revision N] FILE
-                                                     stop kube-apiserver and etcd, restore etcd, start both
+                                                     stop all but guests, restore etcd, start them again
   localcluster silence --dir DIR NODE                stop a node's heartbeats
   localcluster wake    --dir DIR NODE                take them up again
 

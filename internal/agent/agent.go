@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -95,6 +96,8 @@ type Agent struct {
 	// confirmed the session since.
 	noted    lastReport
 	restored bool
+	// overdue: the manager has not confirmed the session in time.
+	overdue atomic.Bool
 	// end ends the agent with that error.
 	end context.CancelCauseFunc
 

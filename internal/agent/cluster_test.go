@@ -63,6 +63,8 @@ type node struct {
 	timeout  time.Duration
 	// dieAt names the step at which agents are killed.
 	dieAt string
+	// silent: no manager confirms sessions.
+	silent atomic.Bool
 	// drive changes an agent's options, for a node with a real kernel and driver.
 	drive func(*Options)
 }
@@ -95,7 +97,7 @@ func (n *node) confirmSessions() {
 		defer close(done)
 		for e := range states.ResultChan() {
 			s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
-			if !ok || e.Type == watch.Deleted || s.Status.Session == s.Spec.ConfirmedSession {
+			if !ok || e.Type == watch.Deleted || s.Status.Session == s.Spec.ConfirmedSession || n.silent.Load() {
 				continue
 			}
 			s.Spec.ConfirmedSession = s.Status.Session

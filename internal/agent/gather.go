@@ -31,6 +31,7 @@ func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
 	f := facts{name: v.name, paths: a.paths, now: a.now(), record: v.record, unsaved: v.unsaved, busy: v.hanging() != ""}
 	f.node = handshake.NodeOf(nvs, v.name)
 	f.unsettled = !a.state.confirmed()
+	f.overdue = f.unsettled && a.overdue.Load()
 	f.entry = handshake.AttachmentOf(nvs, v.name)
 	f.kubelet = a.observer.use(v.name)
 	if r := v.record; r != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=get;create;update
@@ -32,19 +33,36 @@ const (
 func (a *Agent) renewLease(ctx context.Context) {
 	ticker := a.Clock.NewTicker(leaseInterval)
 	defer ticker.Stop()
-	acquired := false
-	for {
+	acquired, failures := false, int32(0)
+	for ctx.Err() == nil {
 		err := a.renew(ctx, !acquired)
-		if err != nil && ctx.Err() == nil {
-			a.Log.Error(err, "lease not renewed")
+		if err == nil {
+			acquired, failures = true, 0
+			select {
+			case <-ctx.Done():
+			case <-a.state.ended:
+			case <-ticker.C():
+				a.noteOverdue()
+			}
+			continue
 		}
-		acquired = acquired || err == nil
+		failures++
+		again := min(status.Backoff(failures), leaseInterval)
+		if ctx.Err() == nil {
+			a.Log.Error(err, "lease not renewed", "again", again)
+		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-a.state.ended:
-		case <-ticker.C():
+		case <-a.Clock.After(again):
 		}
+	}
+}
+
+// noteOverdue has the intents that wait say so once the manager has not confirmed a session in time.
+func (a *Agent) noteOverdue() {
+	overdue := a.state.inSession() && !a.state.confirmed()
+	if a.overdue.Swap(overdue) != overdue {
+		a.queueAll()
 	}
 }
 

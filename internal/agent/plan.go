@@ -47,6 +47,8 @@ type facts struct {
 	mountsGroup bool
 	// unsettled: the manager has not confirmed the agent's session, so what the API says may be of the past.
 	unsettled bool
+	// overdue: that takes long enough to say so.
+	overdue bool
 	// expands: the driver can expand the volume on the node.
 	expands bool
 }
@@ -106,8 +108,10 @@ func plan(f facts) []act {
 func planOwn(f facts) []act {
 	r := f.record
 	switch {
+	case f.waitsForSession():
+		return nil
 	case r == nil:
-		if len(f.wanting()) > 0 && !f.unsettled {
+		if len(f.wanting()) > 0 {
 			return []act{{verb: doTake}}
 		}
 		return nil
@@ -116,9 +120,6 @@ func planOwn(f facts) []act {
 	case !r.held(f.now) && len(f.wanting()) == 0:
 		return []act{{verb: doClear}}
 	case !r.InUse && f.attached() && len(f.wanting()) > 0:
-		if f.unsettled {
-			return nil
-		}
 		return []act{{verb: doTake}}
 	}
 	acts := planReleases(f)
@@ -212,6 +213,11 @@ func (f facts) attached() bool {
 // usable: the driver may be asked to bring the volume further.
 func (f facts) usable() bool {
 	return f.attached() && f.record != nil && f.record.InUse && f.entry.AttachmentUID == f.record.AttachmentUID
+}
+
+// waitsForSession: the volume is taken into use once the manager has confirmed the session.
+func (f facts) waitsForSession() bool {
+	return f.unsettled && (f.record == nil || !f.record.InUse) && len(f.wanting()) > 0
 }
 
 // stale: the record speaks of an attachment that was taken away while something of it may be here.

@@ -99,8 +99,9 @@ func (a *Agent) stopCalls(kill context.CancelCauseFunc) {
 	kill(errStopped)
 }
 
+// ignoreEnd ignores what failed because the agent was to end.
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(err, errHistory) {
 		return nil
 	}
 	return err
@@ -163,7 +164,7 @@ func (a *Agent) firstReport(ctx context.Context) error {
 		case <-retry:
 		}
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 func (a *Agent) readState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {

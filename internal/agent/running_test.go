@@ -8,6 +8,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -44,6 +45,32 @@ type running struct {
 	killAt   int64
 	dieAt    string
 	killedAt atomic.Value
+	// conns are the connections that Live has had.
+	connsLock sync.Mutex
+	conns     []net.Conn
+}
+
+// dial keeps what dial answers, so that a test can cut it.
+func (r *running) dial(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			r.connsLock.Lock()
+			r.conns = append(r.conns, conn)
+			r.connsLock.Unlock()
+		}
+		return conn, err
+	}
+}
+
+// cut ends the connections to the API server.
+func (r *running) cut() {
+	r.connsLock.Lock()
+	defer r.connsLock.Unlock()
+	for _, c := range r.conns {
+		_ = c.(*connection).Conn.Close() // as if the other side had ended it
+	}
+	r.conns = nil
 }
 
 // writes counts an agent's requests that change something.
@@ -138,6 +165,8 @@ func (n *node) launch(killAt int64) *running {
 		}
 		return r.writes
 	})
+	connections := &Connections{}
+	cfg.Dial = r.dial(connections.Dial)
 	o := CacheOptions(n.name)
 	o.Scheme = apiserver.Scheme()
 	held, err := cache.New(cfg, o)
@@ -147,7 +176,7 @@ func (n *node) launch(killAt int64) *running {
 	options := Options{
 		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot, DriverTimeout: n.timeout,
 		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
-		Recorder: r.events, Log: logFor(n.t), Step: r.step,
+		Recorder: r.events, Log: logFor(n.t), Step: r.step, Connections: connections,
 	}
 	if n.drive != nil {
 		n.drive(&options)

@@ -29,6 +29,9 @@ import (
 // errHistory ends the agent: its caches hold objects of a history that the API server has forgotten. The next process begins with none.
 var errHistory = errors.New("the API server was restored from a backup: it has forgotten what this agent has written")
 
+// errNoSession is for what would be written outside of a session.
+var errNoSession = errors.New("the API server was out of reach; nothing is reported before it is known whether it was restored from a backup")
+
 // lastReport is what the agent remembers of its reports, so that it notices that the API server has forgotten some.
 type lastReport struct {
 	Schema int       `json:"schema"`
@@ -93,11 +96,15 @@ func (a *Agent) noteReport() (lastReport, error) {
 
 // beginSession looks for what the API server may have forgotten, and reports everything.
 func (a *Agent) beginSession(ctx context.Context) error {
+	since := a.state.sessionsEnded()
 	if err := a.remembered(ctx); err != nil {
 		return err
 	}
-	if err := a.state.urgent(ctx, change{begins: true}); err != nil {
+	if err := a.state.urgent(ctx, change{begins: true, since: since}); err != nil {
 		return err
+	}
+	if !a.state.inSession() {
+		return errNoSession // the connection has ended meanwhile
 	}
 	_, err := a.noteReport()
 	return err
@@ -119,6 +126,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 			a.lease = standing
 		}
 	}
+	last := a.state.lastReport() // before the read: a report may come between
 	nvs, err := a.readState(ctx)
 	if apierrors.IsNotFound(err) {
 		return errNoState
@@ -126,7 +134,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 	if err != nil {
 		return &unwrittenError{err}
 	}
-	if a.state.lastReport().forgottenBy(nvs) {
+	if last.forgottenBy(nvs) {
 		return a.forgotten()
 	}
 	if a.noted.Restored = a.noted.Restored || a.noted.forgottenBy(nvs); a.noted.Restored && !a.restored {

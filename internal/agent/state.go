@@ -45,8 +45,9 @@ type change struct {
 	// fence makes the update a real one even where the line stands already, so that its acknowledgement can be
 	// relied on and it voids every write that may still be on its way.
 	fence bool
-	// begins a session.
+	// begins a session, unless one has ended since so many had: then the API server was out of reach after the look for a restore.
 	begins bool
+	since  int
 	done   chan error
 }
 
@@ -181,6 +182,13 @@ func (w *stateWriter) endSession() {
 	signal(w.ended)
 }
 
+// sessionsEnded is how many sessions have ended.
+func (w *stateWriter) sessionsEnded() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breaks
+}
+
 func (w *stateWriter) inSession() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,17 +262,25 @@ func (w *stateWriter) run(ctx context.Context) {
 func (w *stateWriter) timer() (<-chan time.Time, func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.due.IsZero() {
+	if w.due.IsZero() || w.session == 0 {
 		return nil, func() {}
 	}
 	t := w.clock.NewTimer(w.due.Sub(w.clock.Now()))
 	return t.C(), func() { t.Stop() }
 }
 
-// batch takes what is to be written, if it is time.
+// batch takes what is to be written, if it is time. Outside of a session nothing is written but what begins one: it would take a number
+// above those that a restored API server has forgotten, before anybody has looked whether it has.
 func (w *stateWriter) batch() ([]change, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.session == 0 && !slices.ContainsFunc(w.queue, func(c change) bool { return c.begins }) {
+		for _, c := range w.queue {
+			c.done <- &unwrittenError{errNoSession}
+		}
+		w.queue = nil
+		return nil, false
+	}
 	if len(w.queue) == 0 && !w.pressing && (w.due.IsZero() || w.clock.Now().Before(w.due)) {
 		return nil, false
 	}
@@ -315,10 +331,8 @@ func (w *stateWriter) number(next *volumesv1alpha1.NodeVolumeState, batch []chan
 	defer w.mu.Unlock()
 	w.highest = max(w.highest, next.Status.Reports) + 1
 	next.Status.Reports = w.highest
-	switch {
-	case w.session != 0:
-		next.Status.Session = w.session
-	case slices.ContainsFunc(batch, func(c change) bool { return c.begins }):
+	next.Status.Session = w.session
+	if slices.ContainsFunc(batch, func(c change) bool { return c.begins }) {
 		next.Status.Session = w.highest
 	}
 	return w.breaks
@@ -387,7 +401,7 @@ func (w *stateWriter) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []c
 	}
 	// What was acknowledged after the session had ended may have been said to a restored API server.
 	if written && w.breaks == breaks {
-		if slices.ContainsFunc(batch, func(c change) bool { return c.begins }) {
+		if slices.ContainsFunc(batch, func(c change) bool { return c.begins && c.since == w.breaks }) {
 			w.session = next.Status.Session
 		}
 		if w.session != 0 {

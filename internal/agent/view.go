@@ -7,6 +7,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -47,7 +48,7 @@ func viewOf(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view 
 	case level(i.Spec.DesiredState) == 0:
 		return viewOfLowered(v, f, i, u)
 	case u == nil:
-		return viewOfWaiting(v, i)
+		return viewOfWaiting(v, f, i)
 	}
 	return viewOfUse(v, f, i, u)
 }
@@ -106,7 +107,10 @@ func viewOfLowered(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 }
 
 // viewOfWaiting speaks of an intent that is not carried out yet.
-func viewOfWaiting(v *volume, i *volumesv1alpha1.VolumeAttachmentIntent) view {
+func viewOfWaiting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
+	if f.overdue && f.waitsForSession() && slices.Contains(f.wanting(), i) {
+		return view{ready: true, staged: sessionUnconfirmed}
+	}
 	if failure := v.failures[act{verb: doTake}]; failure != nil {
 		return view{ready: true, failure: failure, staged: failed(failure)}
 	}
@@ -151,6 +155,11 @@ func viewOfUse(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u 
 	return s
 }
 
+var sessionUnconfirmed = &verdict{
+	reason:  volumesv1alpha1.ReasonSessionUnconfirmed,
+	message: "the manager has not confirmed yet that it has heard this agent and all others; until then no volume is taken into use",
+}
+
 func stagedTrue(f facts) *verdict {
 	return &verdict{ok: true, reason: volumesv1alpha1.ReasonStaged, message: "staged at " + f.record.Stage.Path}
 }
@@ -171,6 +180,8 @@ func (v *volume) stagedVerdict(f facts) (*verdict, *failure) {
 	switch {
 	case f.staged():
 		return stagedTrue(f), v.failures[act{verb: doRefer}]
+	case f.overdue && f.waitsForSession():
+		return sessionUnconfirmed, nil
 	case v.slow != "":
 		return &verdict{reason: volumesv1alpha1.ReasonStaging, message: v.slow}, nil
 	case !f.attached():

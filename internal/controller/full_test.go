@@ -162,6 +162,9 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 	}
 	t.Run("another volume lives meanwhile", func(t *testing.T) { w.life(t, name+"-meanwhile", name) })
 	for resource, m := range managers {
+		if resource == "leases" {
+			continue // they are in no cache: who does not hear the agents may write, but nothing that harms what is attached
+		}
 		if n, what := m.requests.writes(); n > 0 {
 			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)
 		}

@@ -224,6 +224,7 @@ func aMachineThatGoesOnUnderAnotherNameIsNotForgotten(t *testing.T, w *world) {
 	c := newStepClock()
 	w.manage(t, managerOptions{clock: c, forgetGoneAfter: forgetAfter})
 	until(t, w, stateOf("is-named"), "the state is there", exists)
+	w.keepRenewing(t, "is-named")
 	renamed := stateOf("is-named")
 	w.goneFor(t, c, "was-named", 0, forgetAfter-forgetPeriod)
 	w.changeStatus(t, renamed, func() {

@@ -56,6 +56,7 @@ func (w *world) host(t *testing.T, name string, real *truth, seed uint64) *host 
 		pokeAgent: make(chan struct{}, 1), pokeKubelet: make(chan struct{}, 1),
 	}
 	named, bound := client.MatchingFields{"metadata.name": name}, client.MatchingFields{"spec.nodeName": name}
+	w.keepRenewing(t, name)
 	h.random = rand.New(rand.NewPCG(seed, 2))
 	h.run(rand.New(rand.NewPCG(seed, 3)), h.pokeAgent, h.agentPass, h.watch(&volumesv1alpha1.NodeVolumeStateList{}, named), h.watch(&volumesv1alpha1.VolumeAttachmentIntentList{}, bound))
 	h.run(h.random, h.pokeKubelet, h.kubeletPass, h.watch(&corev1.NodeList{}, named), h.watch(&corev1.PodList{}, bound))

@@ -185,10 +185,9 @@ func (w *world) agent(t *testing.T, node string) *agent {
 		defer close(done)
 		defer states.Stop()
 		defer intents.Stop()
-		// Like an agent's own, but sooner: each manager that starts waits for the first one that it sees.
 		var renewing sync.WaitGroup
 		defer renewing.Wait()
-		renewing.Go(func() { wait.UntilWithContext(ctx, a.renew, 200*time.Millisecond) })
+		renewing.Go(func() { renewLease(ctx, t, a.client, node) })
 		for a.reconcile(ctx) {
 			select {
 			case <-ctx.Done():
@@ -202,20 +201,32 @@ func (w *world) agent(t *testing.T, node string) *agent {
 	return a
 }
 
-// renew the agent's Lease; one that a test has written keeps its duration.
-func (a *agent) renew(ctx context.Context) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.node}}
-	now := metav1.NowMicro()
-	err := a.client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
-	switch lease.Spec.RenewTime = &now; {
-	case apierrors.IsNotFound(err):
-		err = a.client.Create(ctx, lease)
-	case err == nil:
-		err = a.client.Update(ctx, lease)
-	}
-	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-		a.t.Logf("agent of %s: renewing its Lease: %v", a.node, err)
-	}
+// keepRenewing renews the Lease of a node's agent until the test ends.
+func (w *world) keepRenewing(t *testing.T, node string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var renewing sync.WaitGroup
+	t.Cleanup(func() { cancel(); renewing.Wait() })
+	renewing.Go(func() { renewLease(ctx, t, w.client, node) })
+}
+
+// renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that starts counts what
+// an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its duration.
+func renewLease(ctx context.Context, t *testing.T, c client.Client, node string) {
+	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		now := metav1.NowMicro()
+		err := c.Get(ctx, key, lease)
+		switch lease.Spec.RenewTime = &now; {
+		case apierrors.IsNotFound(err):
+			err = c.Create(ctx, lease)
+		case err == nil:
+			err = c.Update(ctx, lease)
+		}
+		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			t.Logf("node %s: renewing the agent's Lease: %v", node, err)
+		}
+	}, 200*time.Millisecond)
 }
 
 // set changes how the agent behaves.

@@ -263,6 +263,7 @@ func aNodeThatIsRenamedKeepsWhatItHasMountedUntilItsAgentLetsGo(t *testing.T, w 
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-name"}})
 	w.bareNode(t, "new-name")
 	until(t, w, stateOf("new-name"), "the state is there", exists)
+	w.keepRenewing(t, "new-name")
 	state := stateOf("new-name")
 	w.changeStatus(t, state, func() {
 		state.Status.ObservedUID, state.Status.BootID, state.Status.Reports = state.UID, "boot-1", 1

@@ -8,7 +8,6 @@ package attachment
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,10 +27,6 @@ const goneAfter = 5 * time.Minute
 // goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because the API
 // server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
-
-func outOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-}
 
 // forceAfter is how long the policies of the intents that leave the node ask to wait; false if one of them allows no force.
 func forceAfter(leaving []*Intent) (time.Duration, bool) {
@@ -135,7 +130,7 @@ func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.Deta
 			Type:    volumesv1alpha1.EvidenceNodeGone,
 			Message: fmt.Sprintf("node %s does not exist and its agent has not been heard for more than %s", n.Name, goneAfter),
 		}, 0
-	case outOfService(node):
+	case liveness.OutOfService(node):
 		return &volumesv1alpha1.DetachEvidence{
 			Type:    volumesv1alpha1.EvidenceOutOfServiceTaint,
 			Message: fmt.Sprintf("node %s carries the taint %s", n.Name, corev1.TaintNodeOutOfService),

@@ -21,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/cached"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -219,7 +220,7 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 }
 
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
-	return isReady(was) != isReady(is) || managed(was) != managed(is) || outOfService(was) != outOfService(is) ||
+	return isReady(was) != isReady(is) || managed(was) != managed(is) || liveness.OutOfService(was) != liveness.OutOfService(is) ||
 		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 

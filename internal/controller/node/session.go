@@ -8,7 +8,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -69,6 +69,18 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 
 // used wakes those that wait when what is used somewhere may have changed.
 func (c *Controller) used(_ context.Context, _ event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	c.unconfirmed.wake(q)
+}
+
+// tainted wakes those that wait when an administrator says of a machine that it is gone, or takes that back.
+func (c *Controller) tainted(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if liveness.OutOfService(e.ObjectOld.(*corev1.Node)) != liveness.OutOfService(e.ObjectNew.(*corev1.Node)) {
+		c.unconfirmed.wake(q)
+	}
+}
+
+// unregistered wakes those that may have waited to hear the agent of the Node that was deleted.
+func (c *Controller) unregistered(_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.unconfirmed.wake(q)
 }
 
@@ -135,9 +147,7 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 func (c *Controller) neverBack(ctx context.Context, name string) bool {
 	node := &corev1.Node{}
 	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node)
-	return apierrors.IsNotFound(err) || err == nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeOutOfService
-	})
+	return apierrors.IsNotFound(err) || err == nil && liveness.OutOfService(node)
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil.

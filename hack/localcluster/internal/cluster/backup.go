@@ -6,14 +6,19 @@ SPDX-License-Identifier: Apache-2.0
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+
+	"github.com/hawser-io/hawser/hack/localcluster/internal/process"
 )
 
 // Backup writes a snapshot of the running etcd to the file.
@@ -29,17 +34,48 @@ func Backup(ctx context.Context, l Layout, file string) error {
 	return nil
 }
 
-// Restore stops the API server and etcd, restores etcd from the snapshot, and starts both again, as etcd's documentation asks for. With a
-// bump of the revision the revisions up to there count as compacted, so that clients list anew; without one they are used again.
+// Restore restores etcd from the snapshot as the documentation of etcd and of Kubernetes asks for: the API server and the components that
+// watch it are stopped before and started after. Guests (see Run) go on. With a bump of the revision all revisions up to there count as
+// compacted, so that clients list anew; without one they are used again.
 func Restore(ctx context.Context, l Layout, file string, bump uint64, out io.Writer) error {
-	ports, err := l.ports()
+	stopped, err := stopComponents(l, out)
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{apiServer, etcd} {
-		if err := Stop(l, name, out); err != nil {
+	if err := l.restoreData(file, bump); err != nil {
+		return err
+	}
+	for _, record := range slices.Backward(stopped) {
+		if err := startAndWait(ctx, l, record.Spec); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// stopComponents stops the components of Kubernetes that run, and returns them in that order.
+func stopComponents(l Layout, out io.Writer) ([]process.Record, error) {
+	records, err := l.Processes().List()
+	if err != nil {
+		return nil, err
+	}
+	first := stopRank(process.Record{Spec: process.Spec{Name: attacher}})
+	records = slices.DeleteFunc(records, func(r process.Record) bool {
+		return !r.Running() || stopRank(r) < first && !strings.HasPrefix(r.Name, kubeletName(""))
+	})
+	slices.SortStableFunc(records, func(a, b process.Record) int { return cmp.Compare(stopRank(a), stopRank(b)) })
+	for _, record := range records {
+		if err := stopRecord(record, out); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
+func (l Layout) restoreData(file string, bump uint64) error {
+	ports, err := l.ports()
+	if err != nil {
+		return err
 	}
 	if err := os.RemoveAll(l.etcdData()); err != nil {
 		return fmt.Errorf("deleting etcd's data: %w", err)
@@ -51,11 +87,6 @@ func Restore(ctx context.Context, l Layout, file string, bump uint64, out io.Wri
 	})
 	if err != nil {
 		return fmt.Errorf("restoring etcd: %w", err)
-	}
-	for _, name := range []string{etcd, apiServer} {
-		if err := Start(ctx, l, name); err != nil {
-			return err
-		}
 	}
 	return nil
 }

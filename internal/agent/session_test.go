@@ -1,0 +1,196 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func TestSessions(t *testing.T) {
+	c := newCluster(t)
+	for name, test := range map[string]func(*testing.T, *cluster){
+		"nothing is taken into use before the manager has confirmed the session":         testUnconfirmed,
+		"what is in use stays, and can be let go, while no manager confirms the session": testUnconfirmedInUse,
+		"a connection that ends ends the session":                                        testConnectionEnds,
+		"an agent whose reports were forgotten ends, and the next one tells of it":       testForgotten,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, c)
+		})
+	}
+}
+
+// confirmSession lets a manager come that confirms what waits.
+func (n *node) confirmSession() {
+	n.t.Helper()
+	n.silent.Store(false)
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.ConfirmedSession = s.Status.Session })
+}
+
+func testUnconfirmed(t *testing.T, c *cluster) {
+	n := c.node(t)
+	n.silent.Store(true)
+	v := testVolume{handle: "vol"}
+	n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
+	if calls := n.driver.made(); len(calls) > 0 {
+		t.Errorf("calls before the session was confirmed: %v", calls)
+	}
+	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s, v.name()) != nil {
+		t.Error("taken into use before the session was confirmed")
+	}
+	n.confirmSession()
+	n.ready(i)
+}
+
+func testUnconfirmedInUse(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	a.stop()
+	n.silent.Store(true)
+	before := n.driver.made()
+	n.start()
+	// What the API says may be of the past: an entry that is gone shuts nothing down.
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
+	other := testVolume{handle: "other"}
+	n.attach(other, "uid-2")
+	n.condition(n.want(other, "other"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
+	if calls := n.driver.made(); len(calls) != len(before) {
+		t.Errorf("calls while the session was not confirmed: %v", calls[len(before):])
+	}
+	if len(n.kernel.mounted()) == 0 {
+		t.Error("nothing is mounted any more")
+	}
+	n.release(i)
+	n.gone(v)
+}
+
+// begun waits for a session after that one, and for its confirmation.
+func (n *node) begun(after int64) *volumesv1alpha1.NodeVolumeState {
+	n.t.Helper()
+	return n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Session > after && s.Spec.ConfirmedSession == s.Status.Session
+	})
+}
+
+func testConnectionEnds(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	first := n.begun(0).Status.Session
+	n.silent.Store(true)
+	a.cut()
+	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first })
+	if a.state.confirmed() {
+		t.Error("the session goes on although its connection has ended")
+	}
+	n.confirmSession()
+	v := testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+}
+
+func testForgotten(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.ready(i)
+	lease := n.lease("reports", func(l *coordinationv1.Lease) bool {
+		return l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "" && l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
+	})
+	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
+		t.Error("the Lease tells of a restore")
+	}
+	n.silent.Store(true)
+	a.writes.setDown(true)
+	a.cut()
+	n.forgetReports()
+	a.writes.setDown(false)
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		t.Fatal("the agent goes on")
+	}
+	if !errors.Is(a.err, errHistory) {
+		t.Errorf("the agent ended: %v", a.err)
+	}
+	n.start()
+	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
+		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
+	})
+	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) != nil })
+	if s.Status.Session <= a.state.lastReport().Reports {
+		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.lastReport().Reports)
+	}
+	n.confirmSession()
+	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
+		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == ""
+	})
+}
+
+// forgetReports writes the status of the node's state as it was before its first report.
+func (n *node) forgetReports() {
+	n.t.Helper()
+	s := &volumesv1alpha1.NodeVolumeState{}
+	n.must(n.client.Get(n.t.Context(), clientKey(n.name), s))
+	s.Status.Reports, s.Status.Session, s.Status.Volumes = 0, 0, nil
+	n.must(n.client.Status().Update(n.t.Context(), s))
+}
+
+func (n *node) lease(what string, ok func(*coordinationv1.Lease) bool) *coordinationv1.Lease {
+	n.t.Helper()
+	name := volumesv1alpha1.AgentLeasePrefix + n.name
+	o := n.await(&coordinationv1.LeaseList{}, volumesv1alpha1.InstallNamespace, name, what, func(o client.Object) bool {
+		return ok(o.(*coordinationv1.Lease))
+	})
+	return o.(*coordinationv1.Lease)
+}
+
+// reporting is an API server in which a report arrives just after the agent has read.
+type reporting struct {
+	client.Client
+	report func(*volumesv1alpha1.NodeVolumeState)
+}
+
+func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	nvs := o.(*volumesv1alpha1.NodeVolumeState)
+	nvs.UID, nvs.Status.Reports = "state", 3
+	next := nvs.DeepCopy()
+	next.Status.Reports = 4
+	r.report(next)
+	return nil
+}
+
+func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
+	a := &Agent{state: newStateWriter(clock.RealClock{}, logFor(t)), end: func(error) { t.Error("the agent ends") }}
+	a.state.taken = func(*volumesv1alpha1.NodeVolumeState) {}
+	a.state.succeeded(&volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},
+	}, nil, true, 0)
+	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.state.succeeded(nvs, nil, true, 0) }}
+	if err := a.remembered(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
