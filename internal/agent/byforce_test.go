@@ -253,16 +253,33 @@ func (k realKubelet) publish(v testVolume, pod string) string {
 func (k realKubelet) unpublish(v testVolume, pod string) {
 	k.t.Helper()
 	target := filepath.Join(k.podDir(v, pod), "mount")
-	_, err := k.driver.NodeUnpublishVolume(k.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: target})
-	k.must(err)
+	k.unlessBusy(func() error {
+		_, err := k.driver.NodeUnpublishVolume(k.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: target})
+		return err
+	})
 	k.must(os.RemoveAll(k.podDir(v, pod)))
+}
+
+// unlessBusy calls the driver until nothing keeps the mount busy, as a kubelet does: whatever this process has open is for a moment open in
+// every program, too, that it starts meanwhile.
+func (k realKubelet) unlessBusy(call func() error) {
+	k.t.Helper()
+	k.eventually("the driver's success", func() bool {
+		err := call()
+		if err != nil && !strings.Contains(err.Error(), syscall.EBUSY.Error()) {
+			k.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func (k realKubelet) unstage(v testVolume) {
 	k.t.Helper()
 	staging := filepath.Join(k.stageDir(v), "globalmount")
-	_, err := k.driver.NodeUnstageVolume(k.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: staging})
-	k.must(err)
+	k.unlessBusy(func() error {
+		_, err := k.driver.NodeUnstageVolume(k.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: staging})
+		return err
+	})
 	k.must(os.Remove(staging))
 	k.must(os.RemoveAll(k.stageDir(v)))
 }

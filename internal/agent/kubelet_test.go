@@ -249,6 +249,8 @@ func testFence(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
 	a := n.start()
+	n.begun(0)
+	n.looked() // the confirmation of the session has been seen as well
 	a.rest()
 	// A record without a mount: no change of the mount table tells of it.
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
@@ -446,12 +448,17 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	}
 }
 
-// proven waits until a report has proven on which attachment the volume is mounted.
+// proven waits until a report has proven on which attachment the volume is mounted, and the disk tells the next agent.
 func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
-		u := a.observer.use(v.name())
-		return u != nil && u.proven()
+		now := a.observer.use(v.name())
+		data, err := os.ReadFile(a.store.kubeletPath())
+		var saved kubeletFile
+		if err == nil {
+			err = json.Unmarshal(data, &saved)
+		}
+		return now != nil && now.proven() && err == nil && saved.Uses[v.name()].ProvenStage == now.ProvenStage
 	})
 }
 

@@ -223,8 +223,11 @@ func (r *running) kill() {
 	r.deadOnce.Do(func() {
 		close(r.dead)
 		r.cancel()
-		if r.Agent.lock != nil {
-			r.node.must(r.Agent.lock.Close())
+		if r.Agent.lock == nil {
+			return
+		}
+		if err := r.Agent.lock.Close(); !errors.Is(err, os.ErrClosed) { // it may be ending by itself
+			r.node.must(err)
 		}
 	})
 }

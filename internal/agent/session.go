@@ -106,6 +106,9 @@ func (a *Agent) beginSession(ctx context.Context) error {
 	if !a.state.inSession() {
 		return errNoSession // the connection has ended meanwhile
 	}
+	if a.state.confirmed() {
+		a.queueAll() // the confirmation was here before the acknowledgement
+	}
 	_, err := a.noteReport()
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,7 @@ func TestSessions(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *cluster){
 		"nothing is taken into use before the manager has confirmed the session":         testUnconfirmed,
 		"what is in use stays, and can be let go, while no manager confirms the session": testUnconfirmedInUse,
+		"a confirmation that comes before the acknowledgement counts":                    testEarlyConfirmation,
 		"a connection that ends ends the session":                                        testConnectionEnds,
 		"an agent whose reports were forgotten ends, and the next one tells of it":       testForgotten,
 	} {
@@ -57,6 +59,61 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 		t.Error("taken into use before the session was confirmed")
 	}
 	n.confirmSession()
+	n.ready(i)
+}
+
+// lateAcknowledgement has each report acknowledged only once the agent has seen the confirmation of its session.
+type lateAcknowledgement struct {
+	client.Client
+	seen func(session int64)
+}
+
+func (l *lateAcknowledgement) Status() client.SubResourceWriter {
+	return &lateStatus{l.Client.Status(), l.seen}
+}
+
+type lateStatus struct {
+	client.SubResourceWriter
+	seen func(session int64)
+}
+
+func (l *lateStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	err := l.SubResourceWriter.Update(ctx, o, opts...)
+	if nvs, ok := o.(*volumesv1alpha1.NodeVolumeState); ok && err == nil {
+		l.seen(nvs.Status.Session)
+	}
+	return err
+}
+
+func testEarlyConfirmation(t *testing.T, c *cluster) {
+	n := c.node(t)
+	var a *running
+	late := make(chan struct{})
+	n.drive = func(o *Options) {
+		o.Live = &lateAcknowledgement{o.Live, func(session int64) {
+			select {
+			case <-late:
+			default:
+				return
+			}
+			n.eventually("the confirmation", func() bool { return a.state.newest().Spec.ConfirmedSession == session })
+		}}
+	}
+	a = n.start()
+	first := n.begun(0).Status.Session
+	n.silent.Store(true)
+	a.cut()
+	second := n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first }).Status.Session
+	v := testVolume{handle: "vol"}
+	n.attach(v, "uid-1")
+	i := n.want(v, "data")
+	n.intent(i, "looked at", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady) != nil
+	})
+	close(late)
+	n.silent.Store(false)
+	a.cut()
+	n.begun(second)
 	n.ready(i)
 }
 
