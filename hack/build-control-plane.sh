@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
-# kubectl, kube-controller-manager, csi-attacher, csi-sanity. Needs nothing but Go. Only when they are
-# named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
+# kubectl, kube-controller-manager, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs nothing
+# but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
 # interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs
@@ -24,7 +24,8 @@ source "$hack/versions.env"
 
 programs=("$@")
 if [[ ${#programs[@]} -eq 0 ]]; then
-	programs=(etcd kube-apiserver kubectl kube-controller-manager csi-attacher csi-sanity)
+	programs=(etcd kube-apiserver kubectl kube-controller-manager
+		csi-attacher csi-provisioner csi-resizer csi-sanity)
 fi
 
 say() { printf '%s\n' "$*"; }
@@ -49,6 +50,8 @@ version_of() {
 	etcd) say "$ETCD_VERSION" ;;
 	kube-apiserver | kubectl | kube-controller-manager | kubelet) say "$KUBERNETES_VERSION" ;;
 	csi-attacher) say "$CSI_ATTACHER_VERSION" ;;
+	csi-provisioner) say "$CSI_PROVISIONER_VERSION" ;;
+	csi-resizer) say "$CSI_RESIZER_VERSION" ;;
 	csi-sanity) say "$CSI_SANITY_VERSION" ;;
 	containerd | containerd-shim-runc-v2 | ctr) say "$CONTAINERD_VERSION" ;;
 	*) fail "no such program: $1" ;;
@@ -67,9 +70,9 @@ kubernetes_flags() {
 	say "$flags"
 }
 
-# compile builds one program to the given file.
-compile() {
-	local directory=$module package flags="-s -w" tags=""
+# recipe sets what go build is told for a program: directory, package, flags, tags.
+recipe() {
+	directory=$module package="" flags="-s -w" tags=""
 	case $1 in
 	etcd) package=./etcd ;;
 	kube-apiserver | kubectl | kube-controller-manager | kubelet)
@@ -77,35 +80,52 @@ compile() {
 		flags+=$(kubernetes_flags)
 		;;
 	csi-attacher)
-		directory=$module/csi
+		directory+=/csi
 		package=github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher
 		flags+=" -X main.version=$CSI_ATTACHER_VERSION"
 		;;
+	csi-provisioner)
+		directory+=/provisioning
+		package=github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner
+		flags+=" -X main.version=$CSI_PROVISIONER_VERSION"
+		;;
+	csi-resizer)
+		directory+=/provisioning
+		package=github.com/kubernetes-csi/external-resizer/cmd/csi-resizer
+		flags+=" -X main.version=$CSI_RESIZER_VERSION"
+		;;
 	csi-sanity)
-		directory=$module/csi
+		directory+=/csi
 		package=github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
 		;;
 	containerd | containerd-shim-runc-v2 | ctr)
-		directory=$module/containerd
+		directory+=/containerd
 		package=github.com/containerd/containerd/v2/cmd/$1
 		flags+=" -X github.com/containerd/containerd/v2/version.Version=$CONTAINERD_VERSION"
 		tags="no_btrfs no_devmapper no_zfs no_blockfile" # snapshotters that no node here uses
 		;;
 	esac
+}
+
+# compile builds one program to the given file.
+compile() {
+	local directory package flags tags
+	recipe "$1"
 	(cd "$directory" && CGO_ENABLED=0 GOWORK=off GOFLAGS= go build -mod=readonly -trimpath -buildvcs=false \
 		-tags "$tags" -ldflags "$flags" -o "$2" "$package")
 }
 
-# stamp prints the hash of everything that a program is made of.
+# stamp prints the hash of everything that a program is made of. The recipes of the others are not among
+# it, so a change to one program rebuilds that one.
 stamp() {
-	local sources=("$module/go.mod" "$module/go.sum" "$module/etcd/main.go")
-	case $1 in
-	csi-*) sources=("$module/csi/go.mod" "$module/csi/go.sum") ;;
-	containerd* | ctr) sources=("$module/containerd/go.mod" "$module/containerd/go.sum") ;;
-	esac
+	local directory package flags tags
+	recipe "$1"
 	{
-		cat "${sources[@]}" "${BASH_SOURCE[0]}"
 		version_of "$1"
+		say "$package" "$flags" "$tags"
+		declare -f compile
+		cat "$directory/go.mod" "$directory/go.sum"
+		[[ $1 != etcd ]] || cat "$module/etcd/main.go"
 	} | sha256sum | cut -d ' ' -f 1
 }
 
@@ -140,6 +160,8 @@ provide() {
 agree "$module/go.mod" k8s.io/kubernetes "$KUBERNETES_VERSION"
 agree "$module/go.mod" go.etcd.io/etcd/server/v3 "$ETCD_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/external-attacher/v4 "$CSI_ATTACHER_VERSION"
+agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-provisioner/v5 "$CSI_PROVISIONER_VERSION"
+agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-resizer "$CSI_RESIZER_VERSION"
 agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
 agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINERD_VERSION"
 

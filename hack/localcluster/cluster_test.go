@@ -45,7 +45,9 @@ type world struct {
 // newWorld brings a cluster up with the real launcher, built for this test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher"} {
+	for _, name := range []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher", "csi-provisioner", "csi-resizer",
+	} {
 		if _, err := os.Stat(filepath.Join(programs, name)); err != nil {
 			t.Skipf("LEFT OUT (needs %s, which hack/build-control-plane.sh builds)", name)
 		}
@@ -89,7 +91,9 @@ func (w *world) run(command string, args ...string) string {
 }
 
 func (w *world) showLogs() {
-	for _, name := range []string{"node-parts", "csi-attacher"} {
+	for _, name := range []string{
+		"node-parts", "csi-attacher", "csi-provisioner-" + driverName, "csi-resizer-" + driverName,
+	} {
 		data, err := os.ReadFile(w.layout.Log(name))
 		w.Logf("log of %s (%v):\n%s", name, err, data)
 	}
@@ -239,8 +243,8 @@ func (w *world) auditLogNamesUsers() {
 		"system:node:node-a update csinodes",
 		"system:serviceaccount:hawser-system:csi-attacher patch volumeattachments",
 		"system:serviceaccount:hawser-system:hawser-agent create selfsubjectreviews",
-		cluster.ProvisionerUser + " create persistentvolumes",
-		cluster.ResizerUser + " patch persistentvolumes",
+		"system:serviceaccount:hawser-system:csi-provisioner create persistentvolumes",
+		"system:serviceaccount:hawser-system:csi-resizer patch persistentvolumes",
 	} {
 		if !seen[want] {
 			w.Errorf("the audit log lacks %q", want)
@@ -315,7 +319,7 @@ func (w *world) guestRuns() {
 }
 
 func (w *world) nothingIsLeft() {
-	if left := w.processes(); len(left) < 7 { // the five, the attacher below the one that keeps it, the guest
+	if left := w.processes(); len(left) < 11 { // four, three sidecars and who keeps each, the guest
 		w.Fatalf("processes are not found by their arguments: %v", left)
 	}
 	w.run("down")

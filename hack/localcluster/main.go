@@ -32,7 +32,8 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
   localcluster down    --dir DIR [--purge]           stop it, and delete its directory
   localcluster status  --dir DIR                     list what runs; fails when something does not
   localcluster stop    --dir DIR NAME                stop etcd, kube-apiserver, kube-controller-manager,
-                                                     node-parts, csi-attacher, or what "run" started;
+                                                     node-parts, csi-attacher, csi-provisioner-DRIVER,
+                                                     csi-resizer-DRIVER, or what "run" started;
                                                      kubelet-NODE, containerd-NODE, machine-NODE
   localcluster start   --dir DIR NAME                start it again as it was
   localcluster run     --dir DIR --name NAME [--node NODE] -- PROGRAM [ARGUMENT ...]
@@ -101,7 +102,7 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	dir := flags.String("dir", "", "directory of the cluster")
 	nodes := flags.String("nodes", "2", "names of the nodes, separated by commas, or how many (node-a, node-b, ...)")
 	attachDetach := flags.Bool("attach-detach", true, "run upstream's attach/detach controller")
-	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH: provision and resize the driver's volumes; may be repeated")
+	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH: run csi-provisioner and csi-resizer for the driver; may be repeated")
 	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs; KUBEBUILDER_ASSETS is searched next")
 	flags.BoolVar(&options.RealKubelets, "real-kubelets", false, "run containerd and kubelet on each node, in a machine made of namespaces")
 	flags.StringVar(&options.ContainerProgram, "container-program", "",
@@ -262,16 +263,11 @@ func wake(_ context.Context, flags *pflag.FlagSet, args []string) error {
 
 func runNodeParts(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	nodes := flags.StringArray("node", nil, "a node to play; may be repeated")
-	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH; may be repeated")
 	l, err := parse(flags, args, 0)
 	if err != nil {
 		return err
 	}
-	drivers, err := parseSockets(*sockets)
-	if err != nil {
-		return err
-	}
-	return cluster.RunNodeParts(ctx, l, *nodes, drivers, slog.Default())
+	return cluster.RunNodeParts(ctx, l, *nodes, slog.Default())
 }
 
 func runMachine(ctx context.Context, flags *pflag.FlagSet, args []string) error {

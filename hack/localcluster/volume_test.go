@@ -9,12 +9,14 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -111,13 +113,11 @@ func (w *world) volumeLives() {
 	}
 
 	// Deleted while attached: the driver's volume has to stay until the attachment is gone.
+	refused := w.watchEvents(volume.Name, "VolumeFailedDelete")
 	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "data", metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	w.eventually("volume released", func(ctx context.Context) (bool, error) {
-		v, err := w.client.CoreV1().PersistentVolumes().Get(ctx, volume.Name, metav1.GetOptions{})
-		return err == nil && v.Status.Phase == corev1.VolumeReleased, err
-	})
+	refused("is still attached to node node-b")
 	if !w.driver.has(source.VolumeHandle) {
 		w.Error("the volume was deleted while attached")
 	}
@@ -143,6 +143,32 @@ func (w *world) attach(volume, node string) string {
 		return err == nil && a.Status.Attached && a.Status.AttachmentMetadata["to"] == "id-of-"+node, err
 	})
 	return attachment.Name
+}
+
+// watchEvents returns a function that waits for an event of that reason about the volume, with that in its message.
+func (w *world) watchEvents(volume, reason string) func(message string) {
+	w.Helper()
+	selector := fields.Set{"involvedObject.name": volume, "reason": reason}.String()
+	events, err := w.client.CoreV1().Events("default").Watch(w.Context(), metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(events.Stop)
+	return func(message string) {
+		w.Helper()
+		limit := time.NewTimer(time.Minute)
+		defer limit.Stop()
+		for {
+			select {
+			case event := <-events.ResultChan():
+				if e, ok := event.Object.(*corev1.Event); ok && strings.Contains(e.Message, message) {
+					return
+				}
+			case <-limit.C:
+				w.Fatalf("no event %s about %s says %q", reason, volume, message)
+			}
+		}
+	}
 }
 
 func (w *world) volumeGoes(volume *corev1.PersistentVolume) {

@@ -59,7 +59,7 @@ func stopComponents(l Layout, out io.Writer) ([]process.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := stopRank(process.Record{Spec: process.Spec{Name: attacher}})
+	first := stopRank(process.Record{Spec: process.Spec{Name: AttacherAccount}})
 	records = slices.DeleteFunc(records, func(r process.Record) bool {
 		return !r.Running() || stopRank(r) < first && !strings.HasPrefix(r.Name, kubeletName(""))
 	})

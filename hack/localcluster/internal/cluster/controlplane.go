@@ -27,7 +27,6 @@ const (
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
 	nodeParts         = "node-parts"
-	attacher          = "csi-attacher"
 
 	probeInterval = 50 * time.Millisecond
 	startTimeout  = 90 * time.Second

@@ -28,13 +28,12 @@ const (
 	ManagerAccount = "hawser-manager"
 	// AgentAccount is the service account of all agents; their tokens differ by the pod they are bound to.
 	AgentAccount = "hawser-agent"
-	// AttacherAccount is the service account of the external attacher.
+	// AttacherAccount is the service account of the external-attacher.
 	AttacherAccount = "csi-attacher"
-
-	// ProvisionerUser is the user of the provisioner that the launcher plays.
-	ProvisionerUser = "localcluster:provisioner"
-	// ResizerUser is the user of the resizer that the launcher plays.
-	ResizerUser = "localcluster:resizer"
+	// ProvisionerAccount is the service account of the external-provisioners.
+	ProvisionerAccount = "csi-provisioner"
+	// ResizerAccount is the service account of the external-resizers.
+	ResizerAccount = "csi-resizer"
 
 	tokenLifetimeSeconds = int64(365 * 24 * 3600)
 )
@@ -55,8 +54,6 @@ func certificates(l Layout, p Ports, nodes []string) (*pki.Authority, error) {
 	clients := []client{
 		{"admin", "kubernetes-admin", "system:masters", l.AdminKubeconfig()},
 		{controllerManager, "system:kube-controller-manager", "", l.Kubeconfig(controllerManager)},
-		{"provisioner", ProvisionerUser, "", l.Kubeconfig("provisioner")},
-		{"resizer", ResizerUser, "", l.Kubeconfig("resizer")},
 	}
 	for _, node := range nodes {
 		clients = append(clients, client{"node-" + node, "system:node:" + node, "system:nodes", l.KubeletKubeconfig(node)})
@@ -100,19 +97,20 @@ func accounts(ctx context.Context, client kubernetes.Interface, l Layout, p Port
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %s: %w", Namespace, err)
 	}
-	for _, name := range []string{ManagerAccount, AgentAccount, AttacherAccount} {
+	sidecars := []string{AttacherAccount, ProvisionerAccount, ResizerAccount}
+	for _, name := range append([]string{ManagerAccount, AgentAccount}, sidecars...) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := client.CoreV1().ServiceAccounts(Namespace).Create(ctx, account, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating service account %s: %w", name, err)
 		}
 	}
-	for file, account := range map[string]string{"manager": ManagerAccount, "attacher": AttacherAccount} {
-		if err := tokenKubeconfig(ctx, client, l.Kubeconfig(file), p, a, account, nil); err != nil {
+	for _, account := range sidecars {
+		if err := tokenKubeconfig(ctx, client, l.Kubeconfig(account), p, a, account, nil); err != nil {
 			return err
 		}
 	}
-	return nil
+	return tokenKubeconfig(ctx, client, l.Kubeconfig("manager"), p, a, ManagerAccount, nil)
 }
 
 // agentCredential makes the agent's pod, as its DaemonSet would, and a token bound to that pod. Only

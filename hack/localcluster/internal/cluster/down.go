@@ -25,9 +25,13 @@ import (
 const stopGrace = 5 * time.Second
 
 // stopOrder ends those first that depend on the others; guests (see Run) end before all of them.
-var stopOrder = []string{kubeletName(""), containerdName(""), machineName(""), attacher, nodeParts, controllerManager, apiServer, etcd}
+var stopOrder = []string{
+	kubeletName(""), containerdName(""), machineName(""),
+	AttacherAccount, provisionerName(""), resizerName(""),
+	nodeParts, controllerManager, apiServer, etcd,
+}
 
-// stopRank is a process's place in that order; a real node's processes have its name behind theirs.
+// stopRank is a process's place in that order; those of a node or a driver have its name behind theirs.
 func stopRank(record process.Record) int {
 	return slices.IndexFunc(stopOrder, func(name string) bool {
 		return record.Name == name || strings.HasSuffix(name, "-") && strings.HasPrefix(record.Name, name)

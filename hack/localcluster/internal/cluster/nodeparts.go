@@ -13,28 +13,16 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/hawser-io/hawser/hack/localcluster/internal/csiclient"
 	"github.com/hawser-io/hawser/hack/localcluster/internal/kubelet"
-	"github.com/hawser-io/hawser/hack/localcluster/internal/provisioner"
-	"github.com/hawser-io/hawser/hack/localcluster/internal/resizer"
 )
 
-// RunNodeParts plays the kubelets of the nodes, and the provisioner and the resizer of each driver,
-// until the context ends.
-func RunNodeParts(ctx context.Context, l Layout, nodes []string, controllerSockets map[string]string, log *slog.Logger) error {
+// RunNodeParts plays the kubelets of the nodes until the context ends.
+func RunNodeParts(ctx context.Context, l Layout, nodes []string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
 	defer group.Wait()
 
-	for driver, socket := range controllerSockets {
-		run, err := storage(l, driver, socket, log)
-		if err != nil {
-			cancel(err)
-			return err
-		}
-		group.Go(func() { run(ctx) })
-	}
 	for _, node := range nodes {
 		client, err := Client(l.KubeletKubeconfig(node))
 		if err != nil {
@@ -67,31 +55,4 @@ func RunNodeParts(ctx context.Context, l Layout, nodes []string, controllerSocke
 		return cause
 	}
 	return nil
-}
-
-// storage prepares the provisioner and the resizer of a driver, each as its own user.
-func storage(l Layout, driver, socket string, log *slog.Logger) (func(context.Context), error) {
-	connection, err := csiclient.Dial(socket)
-	if err != nil {
-		return nil, err
-	}
-	controller := csiclient.NewController(connection)
-	provisionerClient, err := Client(l.Kubeconfig("provisioner"))
-	if err != nil {
-		return nil, fmt.Errorf("preparing the provisioner: %w", err)
-	}
-	resizerClient, err := Client(l.Kubeconfig("resizer"))
-	if err != nil {
-		return nil, fmt.Errorf("preparing the resizer: %w", err)
-	}
-	log = log.With("driver", driver)
-	provisions := provisioner.New(driver, provisionerClient, controller, log.With("part", "provisioner"))
-	resizes := resizer.New(driver, resizerClient, controller, log.With("part", "resizer"))
-	return func(ctx context.Context) {
-		var group sync.WaitGroup
-		group.Go(func() { provisions.Run(ctx) })
-		group.Go(func() { resizes.Run(ctx) })
-		group.Wait()
-		_ = connection.Close() // all calls have returned
-	}, nil
 }

@@ -15,15 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// role is what one of the storage programs beside Hawser may do in the whole cluster.
+// role is what one of the sidecars may do in the whole cluster: what its project's own manifest says, without snapshots.
 type role struct {
-	name    string
-	subject rbacv1.Subject
+	account string
 	rules   []rbacv1.PolicyRule
-}
-
-func user(name string) rbacv1.Subject {
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
 }
 
 func rule(group string, resources []string, verbs ...string) rbacv1.PolicyRule {
@@ -32,11 +27,10 @@ func rule(group string, resources []string, verbs ...string) rbacv1.PolicyRule {
 
 func roles() []role {
 	const core, storage = "", "storage.k8s.io"
-	events := rule(core, []string{"events"}, "create", "patch", "update")
+	events := rule(core, []string{"events"}, "list", "watch", "create", "update", "patch")
 	secrets := rule(core, []string{"secrets"}, "get")
 	return []role{{
-		name:    "localcluster:attacher",
-		subject: rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: AttacherAccount},
+		account: AttacherAccount,
 		rules: []rbacv1.PolicyRule{
 			rule(core, []string{"persistentvolumes"}, "get", "list", "watch", "patch"),
 			rule(core, []string{"nodes"}, "get", "list", "watch"),
@@ -46,21 +40,20 @@ func roles() []role {
 			secrets,
 		},
 	}, {
-		name:    ProvisionerUser,
-		subject: user(ProvisionerUser),
+		account: ProvisionerAccount,
 		rules: []rbacv1.PolicyRule{
-			rule(core, []string{"persistentvolumes"}, "get", "list", "watch", "create", "update", "delete"),
-			rule(core, []string{"persistentvolumeclaims", "nodes"}, "get", "list", "watch"),
+			rule(core, []string{"persistentvolumes"}, "get", "list", "watch", "create", "patch", "delete"),
+			rule(core, []string{"persistentvolumeclaims"}, "get", "list", "watch", "update"),
+			rule(core, []string{"nodes"}, "get", "list", "watch"),
 			rule(storage, []string{"storageclasses", "csinodes", "volumeattachments"}, "get", "list", "watch"),
 			events, secrets,
 		},
 	}, {
-		name:    ResizerUser,
-		subject: user(ResizerUser),
+		account: ResizerAccount,
 		rules: []rbacv1.PolicyRule{
 			rule(core, []string{"persistentvolumes"}, "get", "list", "watch", "patch"),
-			rule(core, []string{"persistentvolumeclaims"}, "get", "list", "watch"),
-			rule(core, []string{"persistentvolumeclaims/status"}, "update", "patch"),
+			rule(core, []string{"persistentvolumeclaims", "pods"}, "get", "list", "watch"),
+			rule(core, []string{"persistentvolumeclaims/status"}, "patch"),
 			events, secrets,
 		},
 	}}
@@ -69,20 +62,20 @@ func roles() []role {
 // grant makes the roles and their bindings.
 func grant(ctx context.Context, client kubernetes.Interface) error {
 	for _, r := range roles() {
-		meta := metav1.ObjectMeta{Name: r.name}
+		meta := metav1.ObjectMeta{Name: "localcluster:" + r.account}
 		clusterRole := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: r.rules}
 		_, err := client.RbacV1().ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating the role %s: %w", r.name, err)
+			return fmt.Errorf("creating the role %s: %w", meta.Name, err)
 		}
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: meta,
-			Subjects:   []rbacv1.Subject{r.subject},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: r.name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: r.account}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		}
 		_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating the role binding %s: %w", r.name, err)
+			return fmt.Errorf("creating the role binding %s: %w", meta.Name, err)
 		}
 	}
 	return nil

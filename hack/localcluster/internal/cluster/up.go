@@ -33,8 +33,8 @@ type Options struct {
 	Layout Layout
 	// Bin holds the programs that hack/build-control-plane.sh builds.
 	Bin string
-	// Self is the launcher's own executable; it plays the nodes, holds the machines and keeps the attacher
-	// running.
+	// Self is the launcher's own executable; it plays the nodes, holds the machines and keeps the
+	// sidecars running.
 	Self  string
 	Nodes []string
 	// RealKubelets gives every node a machine with containerd and kubelet, instead of playing it.
@@ -49,10 +49,10 @@ type Options struct {
 	// APIServerArgs and ControllerManagerArgs are appended to what the programs get anyway.
 	APIServerArgs         []string
 	ControllerManagerArgs []string
-	// ControllerSockets maps CSI drivers to the sockets of their controllers, for the provisioner and
-	// the resizer.
+	// ControllerSockets maps CSI drivers to the sockets of their controllers, for an external-provisioner
+	// and an external-resizer each.
 	ControllerSockets map[string]string
-	// AttacherSocket is the driver that the external attacher serves, if any.
+	// AttacherSocket is the driver that the external-attacher serves, if any.
 	AttacherSocket string
 	// Manifests are files, directories or kustomizations to be applied at the end.
 	Manifests []string
@@ -135,6 +135,9 @@ func (o Options) steps(p Ports, a *pki.Authority, client kubernetes.Interface) [
 			return nil
 		}},
 	}
+	if len(o.ControllerSockets) > 0 {
+		steps = append(steps, step{"starting csi-provisioner and csi-resizer", func(context.Context) error { return o.startStorage() }})
+	}
 	if o.AttacherSocket != "" {
 		steps = append(steps, step{"starting csi-attacher", func(context.Context) error { return o.StartAttacher() }})
 	}
@@ -166,30 +169,7 @@ func (o Options) startNodeParts() error {
 			args = append(args, "--node", node)
 		}
 	}
-	for driver, socket := range o.ControllerSockets {
-		args = append(args, "--controller-socket", driver+"="+socket)
-	}
 	return startDetached(o.Layout, process.Spec{Name: nodeParts, Program: o.Self, Args: args})
-}
-
-// StartAttacher runs the external attacher as its own user. It ends when its driver does, so the
-// launcher keeps it running, like a kubelet would.
-func (o Options) StartAttacher() error {
-	program, err := o.program(attacher)
-	if err != nil {
-		return err
-	}
-	return startDetached(o.Layout, process.Spec{
-		Name: attacher, Program: o.Self,
-		Args: []string{
-			"keep-running", "--", program,
-			"--csi-address=" + o.AttacherSocket,
-			"--kubeconfig=" + o.Layout.Kubeconfig("attacher"),
-			"--worker-threads=64",
-			"--kube-api-qps=1000",
-			"--kube-api-burst=2000",
-		},
-	})
 }
 
 // startDetached starts a program whose readiness shows in the API.

@@ -7,11 +7,9 @@ SPDX-License-Identifier: Apache-2.0
 package csiclient
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -31,43 +29,4 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("preparing a connection to %s: %w", socket, err)
 	}
 	return connection, nil
-}
-
-// Controller is a driver's controller side.
-type Controller struct {
-	csi.ControllerClient
-	csi.IdentityClient
-}
-
-// NewController makes the clients of a connection.
-func NewController(connection grpc.ClientConnInterface) Controller {
-	return Controller{csi.NewControllerClient(connection), csi.NewIdentityClient(connection)}
-}
-
-// ControllerCan reports whether the driver's controller has the capability.
-func (c Controller) ControllerCan(ctx context.Context, want csi.ControllerServiceCapability_RPC_Type) (bool, error) {
-	answer, err := c.ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
-	if err != nil {
-		return false, fmt.Errorf("asking for the controller's capabilities: %w", err)
-	}
-	for _, capability := range answer.GetCapabilities() {
-		if capability.GetRpc().GetType() == want {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// PluginCan reports whether the driver as a whole has the capability.
-func (c Controller) PluginCan(ctx context.Context, want csi.PluginCapability_Service_Type) (bool, error) {
-	answer, err := c.GetPluginCapabilities(ctx, &csi.GetPluginCapabilitiesRequest{})
-	if err != nil {
-		return false, fmt.Errorf("asking for the driver's capabilities: %w", err)
-	}
-	for _, capability := range answer.GetCapabilities() {
-		if capability.GetService().GetType() == want {
-			return true, nil
-		}
-	}
-	return false, nil
 }
