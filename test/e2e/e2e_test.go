@@ -122,6 +122,15 @@ func newVolume(t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *vol
 
 func provision(ctx context.Context, t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	t.Helper()
+	v := newClaim(ctx, t, change...)
+	t.Cleanup(v.remove)
+	v.bind(ctx)
+	return v
+}
+
+// newClaim makes a claim that the test deletes itself.
+func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
+	t.Helper()
 	className := class
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
@@ -137,10 +146,7 @@ func provision(ctx context.Context, t *testing.T, change ...func(*corev1.Persist
 	if err := sys.Client.Create(ctx, pvc); err != nil {
 		t.Fatal(err)
 	}
-	v := &volume{t: t, name: pvc.Name}
-	t.Cleanup(v.remove)
-	v.bind(ctx)
-	return v
+	return &volume{t: t, name: pvc.Name}
 }
 
 // bind waits until the claim is bound and learns its volume's handle.
