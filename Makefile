@@ -78,7 +78,7 @@ packages: ## Install what the tests need of the system (e2fsprogs, xfsprogs, ...
 	@hack/setup-packages.sh || test $$(id -u) -ne 0
 
 .PHONY: control-plane
-control-plane: ## Build etcd, kube-apiserver, kube-controller-manager, kubectl and csi-attacher from modules.
+control-plane: ## Build the local cluster's programs from modules: etcd, kube-apiserver, csi-attacher, csi-provisioner, ...
 	@hack/build-control-plane.sh
 
 .PHONY: programs

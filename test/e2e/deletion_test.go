@@ -30,7 +30,9 @@ import (
 func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) {
 	v := newClaim(limited(t), t)
 	v.bind(limited(t))
-	intent := v.intent(nodeA, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	intent := v.intent(nodeA, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DesiredState = volumesv1alpha1.DesiredAttached
+	})
 	v.ready(intent)
 	attachment := v.hold()
 
@@ -65,9 +67,9 @@ func (v *volume) hold() *storagev1.VolumeAttachment {
 	if err := sys.Client.Get(limited(v.t), client.ObjectKey{Name: v.attachment()}, attachment); err != nil {
 		v.t.Fatal(err)
 	}
-	original := attachment.DeepCopy()
+	patch := client.MergeFromWithOptions(attachment.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	controllerutil.AddFinalizer(attachment, holder)
-	if err := sys.Client.Patch(limited(v.t), attachment, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := sys.Client.Patch(limited(v.t), attachment, patch); err != nil {
 		v.t.Fatal(err)
 	}
 	v.t.Cleanup(func() { v.letGo(attachment) })
@@ -79,9 +81,9 @@ func (v *volume) letGo(held *storagev1.VolumeAttachment) {
 	v.t.Helper()
 	attachment := &storagev1.VolumeAttachment{}
 	err := sys.Client.Get(limited(v.t), client.ObjectKeyFromObject(held), attachment)
-	original := attachment.DeepCopy()
+	patch := client.MergeFromWithOptions(attachment.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if err == nil && controllerutil.RemoveFinalizer(attachment, holder) {
-		err = sys.Client.Patch(limited(v.t), attachment, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{}))
+		err = sys.Client.Patch(limited(v.t), attachment, patch)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		v.t.Error(err)
@@ -94,7 +96,8 @@ func (v *volume) deleteClaim() {
 	if err := sys.Client.Delete(limited(v.t), claim); err != nil {
 		v.t.Fatal(err)
 	}
-	if _, err := sys.AwaitClaim(limited(v.t), namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool { return c == nil }); err != nil {
+	_, err := sys.AwaitClaim(limited(v.t), namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool { return c == nil })
+	if err != nil {
 		v.t.Fatal(err)
 	}
 }

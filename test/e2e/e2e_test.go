@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package e2e holds the tests of all of Hawser on one machine: real control plane, real
-// external-attacher, real CSI driver over loop devices, every program built with the race detector
-// and killed, stopped and misled where it hurts.
+// Package e2e holds the tests of all of Hawser on one machine: real control plane, real external-attacher,
+// external-provisioner and external-resizer, real CSI driver over loop devices, every program built with the race
+// detector and killed, stopped and misled where it hurts.
 package e2e
 
 import (

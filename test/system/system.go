@@ -4,8 +4,8 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // Package system runs all of Hawser on one machine: a real control plane, several nodes each with an agent of its own,
-// the cluster controller, the external-attacher and the loop CSI driver. The demo, the benchmark and
-// the end-to-end tests stand on it. It needs root, for mounts, and Linux.
+// the cluster controller, the loop CSI driver and its external-attacher, external-provisioner and external-resizer. The
+// demo, the benchmark and the end-to-end tests stand on it. It needs root, for mounts, and Linux.
 package system
 
 import (

@@ -53,7 +53,9 @@ func TestStopEndsTheProcess(t *testing.T) {
 func TestStopKillsWhoDoesNotListen(t *testing.T) {
 	dir := Directory(t.TempDir())
 	ready := filepath.Join(string(dir), "ready")
-	record, ended := start(t, dir, `trap "" TERM; mkfifo `+ready+`; echo > `+ready+`; while :; do sleep 600; done`)
+	// It waits without a child, which would outlive it.
+	record, ended := start(t, dir, `trap "" TERM; mkfifo `+ready+` `+ready+`.never
+		echo > `+ready+`; exec 3<>`+ready+`.never; while :; do read line <&3; done`)
 	awaitFile(t, ready)
 	if _, err := os.ReadFile(ready); err != nil { // the fifo opens once the trap is set
 		t.Fatal(err)
