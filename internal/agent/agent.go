@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -64,6 +65,8 @@ type Options struct {
 	Connections *Connections
 	Log         logr.Logger
 
+	// Host is the machine that the agent runs on by default.
+	Host Host
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	// Uptime is the time since boot, by default CLOCK_MONOTONIC, by which contexts end too.
@@ -87,7 +90,7 @@ type Agent struct {
 	queue  *dispatcher
 	// observer looks at what the kubelet uses.
 	observer *observer
-	lock     *os.File
+	lock     io.Closer
 
 	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
 	lease     *coordinationv1.Lease
@@ -125,6 +128,9 @@ func New(o Options) (*Agent, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Host == nil {
+		o.Host = thisHost{log: o.Log}
 	}
 	if o.Uptime == nil {
 		o.Uptime = uptime

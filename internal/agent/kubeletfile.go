@@ -80,7 +80,7 @@ func (s *store) saveKubelet(now func() kubeletFile) error {
 	if bytes.Equal(last, data) || last == nil && len(f.Uses) == 0 {
 		return nil
 	}
-	if err := replaceFile(path, data); err != nil {
+	if err := s.replace(path, data); err != nil {
 		s.remember(path, nil)
 		return fmt.Errorf("writing the kubelet's volumes: %w", err)
 	}

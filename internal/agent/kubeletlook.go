@@ -43,7 +43,7 @@ type seen struct {
 type observer struct {
 	// mounted is signalled when the mount table changed, wake when a look is due whatever the table says.
 	mounted, wake chan struct{}
-	watcher       *fsnotify.Watcher
+	watcher       Watcher
 
 	// first is closed once the first look ended, or took too long.
 	first    chan struct{}
@@ -173,14 +173,14 @@ func (a *Agent) observeKubelet(ctx context.Context) {
 			if !a.kubeletMountsChanged() {
 				continue
 			}
-		case <-o.watcher.Events:
+		case <-o.watcher.Changes():
 			o.drain()
 		case <-o.proved:
 			if err := a.saveKubeletUses(); err != nil {
 				a.Log.Error(err, "what a report has proven of the kubelet's volumes is not on the disk")
 			}
 			continue
-		case err := <-o.watcher.Errors:
+		case err := <-o.watcher.Failures():
 			a.Log.Error(err, "watching the kubelet's records")
 		}
 		a.lookAtKubelet(ctx)
@@ -208,7 +208,7 @@ func (a *Agent) nextLook() <-chan time.Time {
 func (o *observer) drain() {
 	for {
 		select {
-		case <-o.watcher.Events:
+		case <-o.watcher.Changes():
 		default:
 			return
 		}

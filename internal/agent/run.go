@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -65,7 +63,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := a.recoverRecords(ctx); err != nil {
 		return fmt.Errorf("recovering: %w", err)
 	}
-	if a.observer.watcher, err = fsnotify.NewWatcher(); err != nil {
+	if a.observer.watcher, err = a.Host.Watch(); err != nil {
 		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
 	}
 	var background sync.WaitGroup
@@ -112,28 +110,15 @@ func (a *Agent) acquire(ctx context.Context) error {
 	if err := os.MkdirAll(a.paths.root, publishedDirMode); err != nil {
 		return fmt.Errorf("making root directory: %w", err)
 	}
-	f, err := os.OpenFile(a.paths.lock(), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := a.Host.Lock(ctx, a.paths.lock())
 	if err != nil {
-		return fmt.Errorf("opening lock file: %w", err)
+		return err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		a.Log.Info("another agent holds the lock, waiting for its end", "lock", a.paths.lock())
-		locked := make(chan error, 1)
-		go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
-		select {
-		case err = <-locked:
-		case <-ctx.Done():
-			return ctx.Err() // the goroutine waits on; the process is about to end
-		}
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("locking %s: %w", a.paths.lock(), err), f.Close())
-	}
-	a.lock = f
+	a.lock = lock
 	if a.store, err = openStore(a.paths.records()); err != nil {
 		return err
 	}
+	a.store.replace = a.Host.ReplaceFile
 	if a.noted, err = a.store.loadLastReport(); err != nil {
 		a.Log.Error(err, "not known which report was the last one")
 	}

@@ -22,6 +22,8 @@ import (
 // old record or the new one, never a part.
 type store struct {
 	dir string
+	// replace is Host.ReplaceFile.
+	replace func(path string, data []byte) error
 
 	// saving is held while the one file about the kubelet's volumes is written.
 	saving sync.Mutex
@@ -58,7 +60,7 @@ func openStore(dir string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making record directory: %w", err)
 	}
-	return &store{dir: dir, saved: map[string][]byte{}, records: map[string]identity{}}, nil
+	return &store{dir: dir, replace: replaceFile, saved: map[string][]byte{}, records: map[string]identity{}}, nil
 }
 
 func (s *store) path(volumeName string) string {
@@ -122,7 +124,7 @@ func (s *store) save(r *Record) error {
 	if bytes.Equal(s.last(path), data) {
 		return nil
 	}
-	if err := replaceFile(path, data); err != nil {
+	if err := s.replace(path, data); err != nil {
 		s.remember(path, nil) // what is on the disk now is not known
 		return fmt.Errorf("writing record: %w", err)
 	}

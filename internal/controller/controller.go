@@ -55,7 +55,9 @@ type Options struct {
 	VerifyPeriod time.Duration
 	// Policies without which nothing new is attached.
 	Policies attachment.Policies
-	Clock    clock.PassiveClock
+	// Leases are watched by this client; nil makes one that does not share the manager's cache.
+	Leases client.WithWatch
+	Clock  clock.PassiveClock
 }
 
 // Register adds every controller and the indexes that they need to the manager, whose cache must
@@ -71,11 +73,14 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
 	writer.Vouches = tracker.Vouches
-	leases, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return fmt.Errorf("making a client for Leases: %w", err)
+	if o.Leases == nil {
+		var err error
+		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+		if err != nil {
+			return fmt.Errorf("making a client for Leases: %w", err)
+		}
 	}
-	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: leases}); err != nil {
+	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
 	for name, controller := range map[string]interface {

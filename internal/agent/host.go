@@ -1,0 +1,79 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+)
+
+// Host is what the agent needs of its machine beside mounts.
+type Host interface {
+	// Lock waits until nobody else holds the lock on the file, and keeps it until it is closed, or the process ends.
+	Lock(ctx context.Context, path string) (io.Closer, error)
+	// ReplaceFile returns once the whole file is on the disk. After a crash it holds what it held before or data, never a part.
+	ReplaceFile(path string, data []byte) error
+	// Watch makes a watcher of directories.
+	Watch() (Watcher, error)
+}
+
+// Watcher tells of changes in directories.
+type Watcher interface {
+	Add(dir string) error
+	Remove(dir string) error
+	WatchList() []string
+	Changes() <-chan fsnotify.Event
+	Failures() <-chan error
+	Close() error
+}
+
+// thisHost is the machine that the agent runs on.
+type thisHost struct{ log logr.Logger }
+
+func (h thisHost) Lock(ctx context.Context, path string) (io.Closer, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening lock file: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		h.log.Info("another agent holds the lock, waiting for its end", "lock", path)
+		locked := make(chan error, 1)
+		go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+		select {
+		case err = <-locked:
+		case <-ctx.Done():
+			return nil, ctx.Err() // the goroutine waits on; the process is about to end
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+func (thisHost) ReplaceFile(path string, data []byte) error { return replaceFile(path, data) }
+
+func (thisHost) Watch() (Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return fileWatcher{w}, nil
+}
+
+type fileWatcher struct{ *fsnotify.Watcher }
+
+func (w fileWatcher) Changes() <-chan fsnotify.Event { return w.Events }
+
+func (w fileWatcher) Failures() <-chan error { return w.Errors }
