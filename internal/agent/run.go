@@ -45,6 +45,7 @@ func CacheOptions(nodeName string) cache.Options {
 func (a *Agent) Start(ctx context.Context) error {
 	ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
+	defer a.queue.queue.ShutDown()
 	err := a.acquire(ctx)
 	if err != nil {
 		return err
