@@ -1,0 +1,134 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// fault is one kind of trouble.
+type fault string
+
+const (
+	lateWrite     fault = "a write arrives after its sender has given up"
+	lostAnswer    fault = "the answer to a write is lost"
+	refused       fault = "a request does not arrive"
+	slowRequest   fault = "a request takes long"
+	watchStale    fault = "a watch falls behind"
+	watchLost     fault = "a watch ends"
+	agentKilled   fault = "an agent is killed"
+	agentStopped  fault = "an agent is restarted"
+	managerKilled fault = "a manager is killed"
+	managerAsleep fault = "a manager sleeps before a request, and another one takes over"
+	reboot        fault = "a node reboots and renumbers its devices"
+	callFinal     fault = "a driver call fails for good"
+	callUncertain fault = "a driver call ends without anybody knowing how"
+	callBusy      fault = "a driver is busy with an earlier call"
+	callLate      fault = "a driver call has its effect after its answer"
+	callHangs     fault = "a driver call hangs until its deadline"
+	diskFails     fault = "the disk does not take a record"
+	tableFails    fault = "the mount table cannot be read"
+	deviceHeld    fault = "a process holds a device after its last umount"
+	attachFails   fault = "the attacher fails"
+	remade        fault = "an intent is deleted and made anew under its name"
+	kubeletStages fault = "the kubelet stages what the agent has let go, or has staged"
+	forcedAway    fault = "an attachment is forced away from a node that does not answer"
+)
+
+// odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see wishes.
+var odds = map[fault]uint64{
+	lateWrite: 120, lostAnswer: 80, refused: 60, slowRequest: 40, watchStale: 60, watchLost: 120,
+	agentKilled: 250, managerKilled: 900, managerAsleep: 900,
+	callFinal: 10, callUncertain: 8, callLate: 8, callHangs: 14,
+	diskFails: 30, tableFails: 120, deviceHeld: 20, attachFails: 8,
+}
+
+// chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and how often it did so
+// before. So a choice does not depend on what others do at the same time.
+type chance struct {
+	seed uint64
+
+	mu      sync.Mutex
+	asked   map[string]uint64
+	reached map[fault]int
+	over    bool
+}
+
+func newChance(seed uint64) *chance {
+	return &chance{seed: seed, asked: map[string]uint64{}, reached: map[fault]int{}}
+}
+
+func (c *chance) draw(who, what string) *rand.Rand {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := who + " " + what
+	c.asked[name]++
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // cannot fail
+	return rand.New(rand.NewPCG(c.seed, h.Sum64()+c.asked[name]*0x9e3779b97f4a7c15))
+}
+
+// happens says whether the fault comes about now. After cease none does.
+func (c *chance) happens(who string, f fault) bool {
+	r := c.draw(who, string(f))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || odds[f] == 0 || r.Uint64N(odds[f]) != 0 {
+		return false
+	}
+	c.reached[f]++
+	return true
+}
+
+func (c *chance) reach(f fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reached[f]++
+}
+
+func (c *chance) between(who string, least, most time.Duration) time.Duration {
+	return least + time.Duration(c.draw(who, "time").Int64N(int64(most-least)))
+}
+
+// latency of one step: mostly a few milliseconds, now and then much more.
+func (c *chance) latency(who string) time.Duration {
+	r := c.draw(who, "latency")
+	least := time.Duration(r.Int64N(int64(5 * time.Millisecond)))
+	if r.Uint64N(16) == 0 {
+		return least + time.Duration(r.Int64N(int64(time.Second)))
+	}
+	return least
+}
+
+// cease ends all trouble.
+func (c *chance) cease() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+}
+
+func (c *chance) ceased() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+func (c *chance) seen() map[fault]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.reached)
+}
+
+// faults in order.
+func faults() []fault {
+	all := slices.Sorted(maps.Keys(odds))
+	return append(all, agentStopped, reboot, remade, callBusy)
+}

@@ -1,0 +1,219 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// The invariants have the numbers that they have in package handshake.
+
+func (w *World) breaks(format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(format, args...)
+		w.logLocked("BROKEN: %s", w.broken)
+	}
+}
+
+func (w *World) state(node string) *volumesv1alpha1.NodeVolumeState {
+	o, ok := w.api.kind(&volumesv1alpha1.NodeVolumeState{}).objects[client.ObjectKey{Name: node}]
+	if !ok {
+		return &volumesv1alpha1.NodeVolumeState{}
+	}
+	return o.(*volumesv1alpha1.NodeVolumeState)
+}
+
+func uniqueName(handle string) string { return "kubernetes.io/csi/" + driverName + "^" + handle }
+
+// check every invariant of what is mounted.
+func (w *World) check() {
+	w.checks++
+	usable := map[string]string{}
+	for name, m := range w.nodes {
+		state := w.state(name)
+		for _, e := range m.mounts {
+			if e.handle == "" {
+				continue
+			}
+			if d := m.devices[e.handle]; d.uid != e.uid {
+				w.breaks("I1 staged only while attached: on %s %s, and open is %q", name, e.describe(), d.uid)
+			}
+			entry := handshake.AttachmentOf(state, uniqueName(e.handle))
+			if entry != nil && entry.State == volumesv1alpha1.AttachmentAttached && entry.AttachmentUID != e.uid {
+				w.breaks("I8 a later life is not harmed: on %s %s, and the entry of %s is Attached", name, e.describe(), entry.AttachmentUID)
+			}
+			if other := usable[e.handle]; other != "" && other != name && e.handle != "vol-rwx" {
+				w.breaks("I3 exclusive on one node: %s is mounted on %s and %s", e.handle, other, name)
+			}
+			usable[e.handle] = name
+		}
+		w.checkPublications(m)
+	}
+}
+
+// checkPublications: what is published has its intent, and a volume for a single user has one at most.
+func (w *World) checkPublications(m *machine) {
+	users := map[string]string{}
+	for _, e := range m.mounts {
+		if !strings.HasPrefix(e.Path, filepath.Join(m.root(), "published")) || e.handle == "" {
+			continue
+		}
+		if w.intent(filepath.Base(e.Path)) == nil {
+			w.breaks("I6 no publication without its intent: on %s %s", m.name, e.describe())
+		}
+		if other := users[e.handle]; other != "" && e.handle == "vol-pod" {
+			w.breaks("single user: %s is published at %s and %s", e.handle, other, short(e.Path))
+		}
+		users[e.handle] = short(e.Path)
+	}
+}
+
+func (w *World) intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
+	o, ok := w.api.kind(&volumesv1alpha1.VolumeAttachmentIntent{}).objects[client.ObjectKey{Namespace: "default", Name: name}]
+	if !ok {
+		return nil
+	}
+	return o.(*volumesv1alpha1.VolumeAttachmentIntent)
+}
+
+// unpublish is the driver's: the machine loses the device.
+func (w *World) unpublish(m *machine, handle string, uid types.UID) {
+	d, there := m.devices[handle]
+	if !there || d.uid != uid {
+		return
+	}
+	for _, e := range m.of(handle) {
+		w.breaks("I2 no unpublish while in use: on %s %s", m.name, e.describe())
+	}
+	if m.busy[handle] != nil {
+		w.breaks("I2 no unpublish while in use: on %s the driver is busy with %s", m.name, handle)
+	}
+	w.logLocked("the attacher closes %s for %s (%s)", handle, m.name, uid)
+	delete(m.devices, handle)
+	w.check()
+}
+
+// shutDown: only what is of an attachment that was taken away may be shut down.
+func (w *World) shutDown(m *machine, e mounted) {
+	entry := handshake.AttachmentOf(w.state(m.name), uniqueName(e.handle))
+	if entry == nil || entry.AttachmentUID != e.uid || entry.Evidence == nil {
+		w.breaks("I8 a later life is not harmed: on %s %s was shut down", m.name, e.describe())
+	}
+}
+
+// wrote is called after each change of the API.
+func (w *World) wrote(before, after client.Object) {
+	o := after
+	if o == nil {
+		o = before
+	}
+	switch o := o.(type) {
+	case *volumesv1alpha1.VolumeAttachmentIntent:
+		w.logLocked("%s: %s", w.by, describeIntent(o, after == nil))
+		if after != nil {
+			w.checkReady(before, o)
+		}
+	case *volumesv1alpha1.NodeVolumeState:
+		if line := describeState(before, o); line != "" {
+			w.logLocked("%s: %s", w.by, line)
+		}
+	case *storagev1.VolumeAttachment:
+		w.logLocked("%s: %s", w.by, describeAttachment(o, after == nil))
+	default:
+		return
+	}
+	w.check()
+}
+
+// checkReady: whoever is told that the volume is published finds it there.
+func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttachmentIntent) {
+	published := func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
+	}
+	if old, ok := before.(*volumesv1alpha1.VolumeAttachmentIntent); !published(i) || ok && published(old) {
+		return
+	}
+	m := w.nodes[i.Spec.NodeName]
+	e, ok := m.at(i.Status.Path)
+	handle := "vol-" + i.Spec.Volume.PersistentVolumeClaim.ClaimName
+	if m.agent.isDead() {
+		return // what it wrote last may arrive after a reboot
+	}
+	if !ok || e.handle != handle {
+		w.breaks("published is the volume: at %s of %s is %s", short(i.Status.Path), m.name, e.describe())
+	}
+}
+
+// leftovers are what should not be there once nobody wants anything.
+func (w *World) leftovers() []string {
+	var left []string
+	for _, name := range slices.Sorted(keys(w.nodes)) {
+		m, state := w.nodes[name], w.state(name)
+		for _, e := range m.mounts {
+			if e.Path != "/" {
+				left = append(left, fmt.Sprintf("on %s %s", name, e.describe()))
+			}
+		}
+		for handle, d := range m.devices {
+			left = append(left, fmt.Sprintf("on %s the device of %s (%s)", name, handle, d.uid))
+		}
+		for _, e := range state.Spec.Attachments {
+			left = append(left, fmt.Sprintf("the entry of %s on %s (%s, %s)", e.VolumeName, name, e.State, e.AttachmentUID))
+		}
+		for _, v := range state.Status.Volumes {
+			left = append(left, fmt.Sprintf("the line of %s on %s (%s)", v.VolumeName, name, v.AttachmentUID))
+		}
+		for _, pattern := range []string{"root/volumes/*.json", "root/published/default/*", "root/staged/*", "kubelet/plugins/kubernetes.io/csi/*/*/globalmount"} {
+			found, err := filepath.Glob(filepath.Join(m.dir, pattern))
+			w.must(err)
+			for _, f := range found {
+				left = append(left, fmt.Sprintf("on %s the file %s", name, strings.TrimPrefix(f, m.dir)))
+			}
+		}
+	}
+	for _, o := range w.api.list(&storagev1.VolumeAttachment{}) {
+		left = append(left, describeAttachment(o.(*storagev1.VolumeAttachment), false))
+	}
+	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
+		left = append(left, describeIntent(o.(*volumesv1alpha1.VolumeAttachmentIntent), false))
+	}
+	return left
+}
+
+// missing is what is wanted and not there.
+func (w *World) missing() []string {
+	var missing []string
+	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
+		i := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+		m := w.nodes[i.Spec.NodeName]
+		e, ok := m.at(filepath.Join(m.root(), "published", i.Namespace, i.Name))
+		ready := meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
+		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && (!ok || e.handle != "vol-"+i.Spec.Volume.PersistentVolumeClaim.ClaimName) {
+			missing = append(missing, describeIntent(i, false))
+		}
+	}
+	return missing
+}
+
+func readFile(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}

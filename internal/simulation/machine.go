@@ -1,0 +1,284 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/hawser-io/hawser/internal/agent"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// machine is a node: a kernel with its devices and mounts, a disk, and one agent at a time. The world's lock guards it.
+type machine struct {
+	world *World
+	name  string
+	dir   string
+
+	boot    int
+	since   time.Time
+	devices map[string]device
+	mounts  []mounted
+	lastID  int
+	lastSeq uint64
+	// busy are the driver calls that are going on, by volume handle.
+	busy map[string]*call
+	// held are devices that a process keeps open, until then.
+	held map[uint64]time.Time
+
+	agent   *process
+	stop    context.CancelFunc
+	changes chan struct{}
+	life    int
+}
+
+// device is a volume that is attached to the machine.
+type device struct {
+	// uid of the attachment that it belongs to.
+	uid   types.UID
+	minor int
+	seq   uint64
+}
+
+// mounted is a mount, with what nobody in the world but the world itself knows.
+type mounted struct {
+	mount.Entry
+	// handle and uid of the volume's attachment; empty for the node's own disk.
+	handle string
+	uid    types.UID
+	seq    uint64
+}
+
+// ownDisk holds every directory of the machine.
+var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
+
+func (w *World) machine(name string) *machine {
+	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}, busy: map[string]*call{}, held: map[uint64]time.Time{}}
+	w.must(os.MkdirAll(m.dir, 0o700))
+	m.start()
+	return m
+}
+
+func (m *machine) root() string    { return filepath.Join(m.dir, "root") }
+func (m *machine) kubelet() string { return filepath.Join(m.dir, "kubelet") }
+
+// start boots the machine.
+func (m *machine) start() {
+	m.boot++
+	m.since, m.mounts = time.Now(), []mounted{{Entry: ownDisk}}
+	m.busy, m.held = map[string]*call{}, map[uint64]time.Time{}
+	m.world.must(os.WriteFile(filepath.Join(m.dir, "boot_id"), fmt.Appendf(nil, "boot-%d\n", m.boot), 0o600))
+	before := m.devices
+	m.devices = map[string]device{}
+	for handle, d := range before {
+		m.devices[handle] = m.newDevice(d.uid)
+	}
+}
+
+// newDevice has a number that is free and a sequence number that never comes again.
+func (m *machine) newDevice(uid types.UID) device {
+	m.lastSeq++
+	return device{uid: uid, minor: m.freeMinor(), seq: m.lastSeq}
+}
+
+// freeMinor is one of few numbers, so that they come again soon.
+func (m *machine) freeMinor() int {
+	r := m.world.chance.draw(m.name, "device number")
+	for {
+		n := 1 + r.IntN(6)
+		used := false
+		for _, d := range m.devices {
+			used = used || d.minor == n
+		}
+		for _, e := range m.mounts {
+			used = used || e.Major == loopMajor && e.Minor == n
+		}
+		if !used {
+			return n
+		}
+	}
+}
+
+const loopMajor = 7
+
+// reboot the machine; its agent dies with it and another one comes.
+func (m *machine) reboot() {
+	m.world.chance.reach(reboot)
+	m.world.log("%s reboots", m.name)
+	m.agent.kill()
+	m.world.mu.Lock()
+	m.start()
+	m.world.check()
+	m.world.mu.Unlock()
+	m.launchAfter(m.world.chance.between(m.name, time.Second, time.Minute))
+}
+
+func (m *machine) launchAfter(d time.Duration) {
+	m.life++
+	life := m.life
+	m.world.later(d, func() {
+		if life == m.life { // otherwise another one comes later
+			m.launch()
+		}
+	})
+}
+
+// launch an agent.
+func (m *machine) launch() {
+	w := m.world
+	p := w.process("agent of "+m.name, agentKilled, func() { m.launchAfter(w.chance.between(m.name, time.Second, 30*time.Second)) })
+	w.mu.Lock()
+	m.agent, m.changes = p, make(chan struct{}, 1)
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(w.ctx)
+	m.stop = cancel
+	held, err := live{p}.newCache(nowhere, agent.CacheOptions(m.name))
+	w.must(err)
+	boot := m.since
+	a, err := agent.New(agent.Options{
+		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubelet(), Version: "simulated", BootIDFile: filepath.Join(m.dir, "boot_id"),
+		DriverTimeout: driverTimeout, Cache: held, Live: live{p}, Registry: registry{&driverOf{m: m, p: p}}, Mounts: kernel{m: m, p: p, boot: m.boot},
+		MountChanges: m.changes, Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p},
+		Uptime: func() time.Duration { return time.Since(boot) },
+		Step:   func(name string) { _ = p.pass(context.Background(), name) },
+	})
+	w.must(err)
+	w.log("%s starts", p.name)
+	w.running.Go(func() { _ = held.Start(ctx) }) // ends with ctx
+	w.running.Go(func() {
+		err := a.Start(ctx)
+		switch {
+		case p.isDead() || w.ctx.Err() != nil:
+		default:
+			w.log("%s ends: %v", p.name, err)
+			p.kill()
+			m.launchAfter(w.chance.between(m.name, time.Second, 10*time.Second))
+		}
+	})
+}
+
+// mount adds an entry.
+func (m *machine) mount(e mounted) {
+	m.lastID++
+	e.ID = m.lastID + 100
+	m.mounts = append(m.mounts, e)
+	m.changed()
+}
+
+func (m *machine) changed() {
+	select {
+	case m.changes <- struct{}{}:
+	default:
+	}
+	m.world.check()
+}
+
+// at is what is mounted last at path.
+func (m *machine) at(path string) (mounted, bool) {
+	for _, e := range slices.Backward(m.mounts) {
+		if e.Path == path {
+			return e, true
+		}
+	}
+	return mounted{}, false
+}
+
+// umount takes what is mounted last at path away, and says what it was.
+func (m *machine) umount(path string) (mounted, bool) {
+	for i, e := range slices.Backward(m.mounts) {
+		if e.Path == path {
+			m.mounts = slices.Delete(m.mounts, i, i+1)
+			if e.handle != "" && m.world.chance.happens(m.name, deviceHeld) {
+				m.held[e.seq] = time.Now().Add(m.world.chance.between(m.name, time.Second, time.Minute))
+			}
+			m.changed()
+			return e, true
+		}
+	}
+	return mounted{}, false
+}
+
+// of are the mounts of a volume.
+func (m *machine) of(handle string) []mounted {
+	var found []mounted
+	for _, e := range m.mounts {
+		if e.handle == handle {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// host is what an agent has of its machine beside mounts.
+type host struct {
+	m *machine
+	p *process
+}
+
+var _ agent.Host = host{}
+
+// Lock waits for the agents before. They are dead already, or about to end.
+func (h host) Lock(context.Context, string) (io.Closer, error) {
+	return io.NopCloser(nil), h.p.pass(context.Background(), "taking the lock")
+}
+
+func (h host) ReplaceFile(path string, data []byte) error {
+	if err := h.p.pass(context.Background(), "writing "+filepath.Base(path)); err != nil {
+		return err
+	}
+	if h.p.happens(diskFails) {
+		h.m.world.log("%s: the disk does not take %s", h.p.name, filepath.Base(path))
+		return fmt.Errorf("no space left on device")
+	}
+	temp := path + ".temp"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return h.p.pass(context.Background(), "having written "+filepath.Base(path))
+}
+
+func (h host) Watch() (agent.Watcher, error) { return &directories{h: h}, nil }
+
+// directories is a watcher of them.
+type directories struct {
+	h    host
+	list []string
+}
+
+func (d *directories) Add(dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return err
+	}
+	if !slices.Contains(d.list, dir) {
+		d.list = append(d.list, dir)
+	}
+	return nil
+}
+
+func (d *directories) Remove(dir string) error {
+	d.list = slices.DeleteFunc(d.list, func(o string) bool { return o == dir })
+	return nil
+}
+
+func (d *directories) WatchList() []string { return slices.Clone(d.list) }
+
+func (d *directories) Changes() <-chan fsnotify.Event { return nil }
+
+func (d *directories) Failures() <-chan error { return nil }
+
+func (d *directories) Close() error { return nil }

@@ -1,0 +1,88 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"net/http"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/controller/cached"
+)
+
+// managed is a manager.Manager whose live reads, and events, go to the world.
+type managed struct {
+	manager.Manager
+	live live
+}
+
+func (m managed) GetAPIReader() client.Reader { return m.live }
+
+func (m managed) GetEventRecorder(string) recorder.EventRecorder { return silent{} }
+
+// silent drops events.
+type silent struct{}
+
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+func (silent) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {
+}
+
+// inForce stands for admission policies.
+type inForce struct{}
+
+func (inForce) Missing() string { return "" }
+
+func (inForce) Changed() <-chan event.GenericEvent { return make(chan event.GenericEvent) }
+
+// manage has a manager lead, some time after the one before it is gone.
+func (w *World) manage() {
+	w.managers++
+	p := w.process(fmt.Sprintf("manager %d", w.managers), managerKilled, func() {
+		w.later(w.chance.between("manager", time.Second, 20*time.Second), w.manage)
+	})
+	c := live{p}
+	mgr, err := manager.New(nowhere, manager.Options{
+		Scheme: scheme, Cache: cached.Options(), NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) { return c.newCache(cfg, o) },
+		NewClient: func(_ *rest.Config, o client.Options) (client.Client, error) {
+			return cachedClient{live: c, cache: o.Cache.Reader}, nil
+		},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
+		Metrics:        metricsserver.Options{BindAddress: "0"},
+		Controller:     config.Controller{SkipNameValidation: ptr.To(true)},
+		Logger:         w.logger(p.name),
+	})
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.must(controller.Register(ctx, managed{Manager: mgr, live: c}, controller.Options{
+		AttachMode: controller.Coexist, Clock: clock.RealClock{}, Policies: inForce{}, Leases: c,
+	}))
+	w.log("%s starts", p.name)
+	w.running.Go(func() {
+		defer cancel()
+		err := mgr.Start(ctx)
+		if !p.isDead() && w.ctx.Err() == nil {
+			w.log("%s ends: %v", p.name, err)
+			p.kill()
+			w.later(time.Second, w.manage)
+		}
+	})
+}

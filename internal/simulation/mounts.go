@@ -1,0 +1,215 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/agent"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// kernel is the machine's kernel as one agent sees it.
+type kernel struct {
+	m    *machine
+	p    *process
+	boot int
+}
+
+var _ agent.Mounts = kernel{}
+
+// enter the kernel with the world locked; leave it by unlocking that.
+func (k kernel) enter(ctx context.Context, what string) error {
+	if err := k.p.pass(ctx, what); err != nil {
+		return err
+	}
+	k.m.world.mu.Lock()
+	if k.p.isDead() {
+		k.m.world.mu.Unlock()
+		return k.p.hang()
+	}
+	return nil
+}
+
+func (k kernel) leave() { k.m.world.mu.Unlock() }
+
+func (k kernel) Table() (*mount.Table, error) {
+	if k.p.happens(tableFails) {
+		return nil, errors.New("reading the mount table: interrupted")
+	}
+	if err := k.enter(context.Background(), "reading the mount table"); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	entries := make([]mount.Entry, 0, len(k.m.mounts))
+	for _, e := range k.m.mounts {
+		entries = append(entries, e.Entry)
+	}
+	return mount.NewTable(entries), nil
+}
+
+func (k kernel) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
+
+func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {
+	if err := k.enter(ctx, "binding"); err != nil {
+		return err
+	}
+	defer k.leave()
+	e, ok := k.m.at(source)
+	if !ok {
+		return fmt.Errorf("nothing is mounted at %s", source)
+	}
+	if there, ok := k.m.at(target); ok {
+		if there.SameSource(e.Entry) {
+			return nil
+		}
+		return mount.ErrOccupied
+	}
+	if _, err := os.Lstat(target); err != nil {
+		return err
+	}
+	e.Path = target
+	if readOnly {
+		e.Options = []string{"ro"}
+	}
+	k.m.mount(e)
+	return nil
+}
+
+func (k kernel) BindFile(context.Context, *os.File, string, bool, []string) error {
+	return errors.New("not known here")
+}
+
+func (k kernel) OpenBeneath(context.Context, string, string) (*os.File, error) {
+	return nil, errors.New("not known here")
+}
+
+func (k kernel) Unmount(ctx context.Context, path string) error {
+	if err := k.enter(ctx, "unmounting"); err != nil {
+		return err
+	}
+	defer k.leave()
+	if e, ok := k.m.umount(path); ok {
+		k.m.world.logLocked("%s unmounts %s", k.p.name, e.describe())
+	}
+	return nil
+}
+
+func (k kernel) EnsureDir(ctx context.Context, path string, perm fs.FileMode) error {
+	if err := k.enter(ctx, "making a directory"); err != nil {
+		return err
+	}
+	defer k.leave()
+	if _, ok := k.m.at(path); ok {
+		return nil
+	}
+	if info, err := os.Lstat(path); err == nil && !info.IsDir() {
+		return mount.ErrOccupied
+	}
+	return os.MkdirAll(path, perm)
+}
+
+func (k kernel) EnsureFile(context.Context, string, fs.FileMode) error {
+	return errors.New("not known here")
+}
+
+func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
+	if err := k.enter(ctx, "removing a directory"); err != nil {
+		return err
+	}
+	defer k.leave()
+	if _, ok := k.m.at(path); ok {
+		return mount.ErrStillMounted
+	}
+	err := os.Remove(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", mount.ErrOccupied, err)
+	}
+	return nil
+}
+
+func (k kernel) DeviceNodes(string) ([]string, error) { return nil, nil }
+
+func (k kernel) SetDeviceNodes(context.Context, string, []string) error { return nil }
+
+func (k kernel) DeviceOf(ctx context.Context, path string) (mount.Device, error) {
+	if err := k.enter(ctx, "looking for a device"); err != nil {
+		return mount.Device{}, err
+	}
+	defer k.leave()
+	e, ok := k.m.at(path)
+	if !ok {
+		return mount.Device{}, mount.ErrNotMounted
+	}
+	return e.device(), nil
+}
+
+// device tells as the kernel does: the number may come again, the sequence number does not.
+func (e mounted) device() mount.Device {
+	return mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source, Seq: e.seq} //nolint:gosec // they are small
+}
+
+func (k kernel) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
+	return k.DeviceOf(ctx, path)
+}
+
+func (k kernel) DeviceUnder(e mount.Entry) (mount.Device, error) {
+	if err := k.enter(context.Background(), "looking for the device under a mount"); err != nil {
+		return mount.Device{}, err
+	}
+	defer k.leave()
+	for _, m := range k.m.mounts {
+		if m.ID == e.ID {
+			return m.device(), nil
+		}
+	}
+	return mount.Device{}, mount.ErrNotMounted
+}
+
+func (k kernel) CheckFree(ctx context.Context, d mount.Device, _ bool) error {
+	if err := k.enter(ctx, "asking whether a device is free"); err != nil {
+		return err
+	}
+	defer k.leave()
+	used := slices.ContainsFunc(k.m.mounts, func(e mounted) bool { return e.seq == d.Seq })
+	if used || time.Now().Before(k.m.held[d.Seq]) {
+		return &mount.HeldError{Device: d}
+	}
+	return nil
+}
+
+func (k kernel) ReadOnly(context.Context, mount.Device) (bool, error) { return true, nil }
+
+func (k kernel) SetReadOnly(context.Context, mount.Device, bool) error { return nil }
+
+func (k kernel) ShutdownFilesystem(ctx context.Context, path string, still func() error, _ ...string) error {
+	if err := still(); err != nil {
+		return err
+	}
+	if err := k.enter(ctx, "shutting a filesystem down"); err != nil {
+		return err
+	}
+	defer k.leave()
+	e, ok := k.m.at(path)
+	if !ok {
+		return mount.ErrNotMounted
+	}
+	k.m.world.logLocked("%s shuts down %s", k.p.name, e.describe())
+	k.m.world.shutDown(k.m, e)
+	return nil
+}
+
+func (k kernel) SetOwnership(context.Context, string, int64, corev1.PodFSGroupChangePolicy, func(int)) error {
+	return nil
+}

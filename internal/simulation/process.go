@@ -1,0 +1,129 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// errOver ends what still hangs in a dead process when its world ends.
+var errOver = errors.New("the world has ended")
+
+// process is an agent or a manager. Wherever it asks something of the world it passes a gate, where it takes time and may be killed. A dead
+// process hangs there until its world ends: nothing that comes after in its code happens.
+type process struct {
+	world *World
+	name  string
+	// mortal is the fault by which it is killed at a gate.
+	mortal fault
+	died   func()
+
+	once sync.Once
+	dead chan struct{}
+
+	mu     sync.Mutex
+	asleep time.Time
+}
+
+func (w *World) process(name string, mortal fault, died func()) *process {
+	return &process{world: w, name: name, mortal: mortal, died: died, dead: make(chan struct{})}
+}
+
+func (p *process) kill() { p.once.Do(func() { close(p.dead) }) }
+
+func (p *process) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) happens(f fault) bool { return p.world.chance.happens(p.name, f) }
+
+func (p *process) between(least, most time.Duration) time.Duration {
+	return p.world.chance.between(p.name, least, most)
+}
+
+// pass a gate.
+func (p *process) pass(ctx context.Context, what string) error {
+	if err := sleep(ctx, p.world.chance.latency(p.name)); err != nil && !p.isDead() {
+		return err
+	}
+	if !p.isDead() && p.happens(p.mortal) {
+		p.world.log("%s is killed before: %s", p.name, what)
+		p.kill()
+		p.died()
+	}
+	return p.hang()
+}
+
+// hang for ever if the process is dead.
+func (p *process) hang() error {
+	if p.isDead() {
+		<-p.world.over
+		return errOver
+	}
+	return nil
+}
+
+// request passes the gate on the way to the API server.
+func (p *process) request(ctx context.Context, what string) error {
+	if err := p.pass(ctx, what); err != nil {
+		return err
+	}
+	if p.happens(slowRequest) {
+		if err := sleep(ctx, p.between(time.Second, 20*time.Second)); err != nil {
+			return err
+		}
+	}
+	if p.happens(refused) {
+		return timeout(what)
+	}
+	return p.doze(ctx, what)
+}
+
+// doze is a process that is not run for minutes, between a decision and the request that carries it out. Another one takes its place
+// meanwhile, and it ends after that request.
+func (p *process) doze(ctx context.Context, what string) error {
+	p.mu.Lock()
+	if p.asleep.IsZero() && p.mortal == managerKilled && p.happens(managerAsleep) {
+		p.asleep = time.Now().Add(p.between(10*time.Second, 3*time.Minute))
+		p.world.log("%s falls asleep before: %s", p.name, what)
+		p.died()
+	}
+	until := p.asleep
+	p.mu.Unlock()
+	if until.IsZero() {
+		return nil
+	}
+	if !time.Now().Before(until) {
+		p.kill()
+		return p.hang()
+	}
+	time.Sleep(time.Until(until) + p.between(0, time.Second))
+	p.kill()
+	return nil // this one still goes out
+}
+
+// answer passes the gate on the way back.
+func (p *process) answer(ctx context.Context) error { return p.pass(ctx, "taking an answer") }
+
+// sleep until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
