@@ -362,12 +362,17 @@ func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 // orphan: the use's intent is simply not there.
 func (f facts) orphan(u Use) bool { return f.intent(u.Intent.UID) == nil }
 
-// ending: the use's intent is simply not there, but the last call began to unpublish it and nothing is at its path: its end
-// had been asked for.
+// ending: the use's intent is simply not there, and nothing of it has to stay. Either nothing was published for it, or the last call began
+// to unpublish it and nothing is at its path: its end had been asked for.
 func (f facts) ending(u Use) bool {
+	if !f.orphan(u) || f.uses[u.Intent.UID] != missing {
+		return false
+	}
+	if u.Phase == PhaseNone {
+		return u.Want == volumesv1alpha1.DesiredPublished && !f.unsettled
+	}
 	c := f.record.Unfinished
-	return f.orphan(u) && u.Phase == PhaseUncertain && f.uses[u.Intent.UID] == missing &&
-		c != nil && c.Operation == "unpublish" && c.Target == u.Target
+	return u.Phase == PhaseUncertain && c != nil && c.Operation == "unpublish" && c.Target == u.Target
 }
 
 // releases: the use's intent asks for its end, or for less than there is.

@@ -64,6 +64,9 @@ func unpublishing(f *facts) {
 	f.record.Unfinished = &Call{Operation: "unpublish", Target: f.record.Uses[0].Target, BootID: "boot"}
 }
 
+// unpublished: the intent was gone before the driver was asked to publish for it.
+func unpublished(f *facts) { f.record.Uses[0].Phase, f.uses["intent-1"] = PhaseNone, missing }
+
 // unfinalized: nothing keeps the intent until its volume is released.
 func unfinalized(f *facts) { f.intents[0].Finalizers = []string{"example.com/other"} }
 
@@ -142,6 +145,21 @@ func TestPlans(t *testing.T) {
 			f.record.Unfinished.Operation = "publish"
 		}, ""},
 		{"nor one that is only not mounted", func(f *facts) { f.intents, f.uses["intent-1"] = nil, missing }, ""},
+		{"one for which nothing was published ends", func(f *facts) { f.intents = nil; unpublished(f) }, "unpublish intent-1"},
+		{"not while something is mounted at its path", func(f *facts) {
+			f.intents = nil
+			unpublished(f)
+			f.uses["intent-1"] = present
+		}, ""},
+		{"nor before it is known whether the API was restored", func(f *facts) {
+			f.intents, f.unsettled = nil, true
+			unpublished(f)
+		}, ""},
+		{"nor one that asked for no more than the stage", func(f *facts) {
+			f.intents = nil
+			unpublished(f)
+			f.record.Uses[0].Want = volumesv1alpha1.DesiredStaged
+		}, ""},
 		{"an end that the disk does not know is written before it is told", func(f *facts) {
 			unused(f)
 			f.kubelet, f.reference, f.unsaved = &kubeletUse{}, missing, true
