@@ -45,10 +45,10 @@ const (
 
 // odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see wishes.
 var odds = map[fault]uint64{
-	lateWrite: 120, lostAnswer: 80, refused: 60, slowRequest: 40, watchStale: 60, watchLost: 120,
-	agentKilled: 250, managerKilled: 900, managerAsleep: 900,
-	callFinal: 10, callUncertain: 8, callLate: 8, callHangs: 14,
-	diskFails: 30, tableFails: 120, deviceHeld: 20, attachFails: 8,
+	lateWrite: 150, lostAnswer: 100, refused: 100, slowRequest: 80, watchStale: 60, watchLost: 200,
+	agentKilled: 700, managerKilled: 900, managerAsleep: 900,
+	callFinal: 12, callUncertain: 10, callLate: 10, callHangs: 16,
+	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
 }
 
 // chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and how often it did so

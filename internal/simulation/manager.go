@@ -71,11 +71,20 @@ func (w *World) manage() {
 		Logger:         w.logger(p.name),
 	})
 	w.must(err)
-	ctx, cancel := context.WithCancel(w.ctx)
+	p.begun = mgr.Elected() // a controller-runtime manager that is stopped while it starts turns in circles for ever
+	ctx, cancel := context.WithCancel(context.Background())
 	w.must(controller.Register(ctx, managed{Manager: mgr, live: c}, controller.Options{
 		AttachMode: controller.Coexist, Clock: clock.RealClock{}, Policies: inForce{}, Leases: c,
 	}))
 	w.log("%s starts", p.name)
+	w.running.Go(func() {
+		select {
+		case <-w.ctx.Done():
+			<-p.begun
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	w.running.Go(func() {
 		defer cancel()
 		err := mgr.Start(ctx)

@@ -23,6 +23,8 @@ type process struct {
 	// mortal is the fault by which it is killed at a gate.
 	mortal fault
 	died   func()
+	// begun is closed once it can be killed; nil is from the start.
+	begun <-chan struct{}
 
 	once sync.Once
 	dead chan struct{}
@@ -46,6 +48,18 @@ func (p *process) isDead() bool {
 	}
 }
 
+func (p *process) hasBegun() bool {
+	if p.begun == nil {
+		return true
+	}
+	select {
+	case <-p.begun:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *process) happens(f fault) bool { return p.world.chance.happens(p.name, f) }
 
 func (p *process) between(least, most time.Duration) time.Duration {
@@ -57,7 +71,7 @@ func (p *process) pass(ctx context.Context, what string) error {
 	if err := sleep(ctx, p.world.chance.latency(p.name)); err != nil && !p.isDead() {
 		return err
 	}
-	if !p.isDead() && p.happens(p.mortal) {
+	if !p.isDead() && p.hasBegun() && p.happens(p.mortal) {
 		p.world.log("%s is killed before: %s", p.name, what)
 		p.kill()
 		p.died()
@@ -68,7 +82,7 @@ func (p *process) pass(ctx context.Context, what string) error {
 // hang for ever if the process is dead.
 func (p *process) hang() error {
 	if p.isDead() {
-		<-p.world.over
+		<-p.world.ctx.Done()
 		return errOver
 	}
 	return nil
@@ -94,7 +108,7 @@ func (p *process) request(ctx context.Context, what string) error {
 // meanwhile, and it ends after that request.
 func (p *process) doze(ctx context.Context, what string) error {
 	p.mu.Lock()
-	if p.asleep.IsZero() && p.mortal == managerKilled && p.happens(managerAsleep) {
+	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.happens(managerAsleep) {
 		p.asleep = time.Now().Add(p.between(10*time.Second, 3*time.Minute))
 		p.world.log("%s falls asleep before: %s", p.name, what)
 		p.died()
@@ -108,7 +122,9 @@ func (p *process) doze(ctx context.Context, what string) error {
 		p.kill()
 		return p.hang()
 	}
-	time.Sleep(time.Until(until) + p.between(0, time.Second))
+	if err := sleep(p.world.ctx, time.Until(until)+p.between(0, time.Second)); err != nil {
+		return err
+	}
 	p.kill()
 	return nil // this one still goes out
 }

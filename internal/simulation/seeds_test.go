@@ -88,7 +88,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d seeds in %s, %.1f a second", *seeds, took.Round(time.Millisecond), float64(*seeds)/took.Seconds())
 	for _, f := range faults() {
 		t.Logf("%8d  %s", total[f], f)
-		if total[f] == 0 && !t.Failed() {
+		if total[f] == 0 && *seeds >= 100 && !t.Failed() {
 			t.Errorf("not reached: %s", f)
 		}
 	}

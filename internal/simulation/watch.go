@@ -95,6 +95,8 @@ func (s *stream) tell(who string, c change) bool {
 	case <-time.After(delay):
 	case <-s.stopped:
 		return false
+	case <-w.over:
+		return false
 	}
 	if s.process.hang() != nil {
 		return false

@@ -17,7 +17,7 @@ import (
 
 const (
 	// troubled is how long wishes and trouble last.
-	troubled = 4 * time.Minute
+	troubled = 8 * time.Minute
 	// patience is how long it may take, once all trouble has ceased, until everything is as it is wanted.
 	patience = 30 * time.Minute
 )
