@@ -19,7 +19,7 @@ run() { # DIRECTORY FLAGS AND PACKAGES...
 	local directory=$1
 	shift
 	(cd "$directory" && go test -v -p "$beside" -timeout 25m "$@" 2>&1) | tee -a "$log" |
-		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^handshake: |^# |\.go:[0-9]+:[0-9]+: '
+		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^handshake: |^simulation: |^# |\.go:[0-9]+:[0-9]+: '
 	[[ ${PIPESTATUS[0]} -eq 0 ]] || failed=1
 }
 
@@ -30,6 +30,8 @@ else
 	run "$top" -race ./test/e2e ./...
 	# The biggest worlds of the exploration are too slow under the race detector; here is all of it.
 	run "$top" -run TestTheProtocolHoldsInEveryReachableState ./internal/handshake
+	# Most simulated worlds too: they are many times slower under the race detector.
+	run "$top" -run TestSimulation ./internal/simulation -seeds=1000
 	run "$top/hack/localcluster" -race ./...
 fi
 

@@ -25,8 +25,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// api is an API server in memory: versions, conflicts, UIDs, finalizers, status subresources, and the history that watches tell of.
-// Objects in it are never changed, only replaced. The world's lock guards it.
+// api is an API server in memory: versions, conflicts, UIDs, finalizers, status subresources, and the history that
+// watches tell of. Objects in it are never changed, only replaced. The world's lock guards it.
 type api struct {
 	version uint64
 	uids    int

@@ -75,6 +75,7 @@ func (w *World) carryOut(name string) {
 		w.must(err)
 	default:
 		if d, there := m.devices[handle]; !there || d.uid != va.UID {
+			w.chance.reach(attached)
 			m.devices[handle] = m.newDevice(va.UID)
 		}
 		w.logLocked("the attacher opens %s for %s (%s)", handle, m.name, va.UID)

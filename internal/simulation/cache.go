@@ -27,25 +27,32 @@ import (
 
 // lists makes an empty list for each kind of the world.
 var lists = map[reflect.Type]func() client.ObjectList{
-	kindOf[volumesv1alpha1.VolumeAttachmentIntent](): func() client.ObjectList { return &volumesv1alpha1.VolumeAttachmentIntentList{} },
-	kindOf[volumesv1alpha1.NodeVolumeState]():        func() client.ObjectList { return &volumesv1alpha1.NodeVolumeStateList{} },
-	kindOf[storagev1.VolumeAttachment]():             func() client.ObjectList { return &storagev1.VolumeAttachmentList{} },
-	kindOf[storagev1.CSINode]():                      func() client.ObjectList { return &storagev1.CSINodeList{} },
-	kindOf[storagev1.CSIDriver]():                    func() client.ObjectList { return &storagev1.CSIDriverList{} },
-	kindOf[storagev1.StorageClass]():                 func() client.ObjectList { return &storagev1.StorageClassList{} },
-	kindOf[coordinationv1.Lease]():                   func() client.ObjectList { return &coordinationv1.LeaseList{} },
-	kindOf[corev1.Node]():                            func() client.ObjectList { return &corev1.NodeList{} },
-	kindOf[corev1.Pod]():                             func() client.ObjectList { return &corev1.PodList{} },
-	kindOf[corev1.PersistentVolume]():                func() client.ObjectList { return &corev1.PersistentVolumeList{} },
-	kindOf[corev1.PersistentVolumeClaim]():           func() client.ObjectList { return &corev1.PersistentVolumeClaimList{} },
-	kindOf[corev1.ConfigMap]():                       func() client.ObjectList { return &corev1.ConfigMapList{} },
+	kindOf[volumesv1alpha1.VolumeAttachmentIntent](): listOf[volumesv1alpha1.VolumeAttachmentIntentList],
+	kindOf[volumesv1alpha1.NodeVolumeState]():        listOf[volumesv1alpha1.NodeVolumeStateList],
+	kindOf[storagev1.VolumeAttachment]():             listOf[storagev1.VolumeAttachmentList],
+	kindOf[storagev1.CSINode]():                      listOf[storagev1.CSINodeList],
+	kindOf[storagev1.CSIDriver]():                    listOf[storagev1.CSIDriverList],
+	kindOf[storagev1.StorageClass]():                 listOf[storagev1.StorageClassList],
+	kindOf[coordinationv1.Lease]():                   listOf[coordinationv1.LeaseList],
+	kindOf[corev1.Node]():                            listOf[corev1.NodeList],
+	kindOf[corev1.Pod]():                             listOf[corev1.PodList],
+	kindOf[corev1.PersistentVolume]():                listOf[corev1.PersistentVolumeList],
+	kindOf[corev1.PersistentVolumeClaim]():           listOf[corev1.PersistentVolumeClaimList],
+	kindOf[corev1.ConfigMap]():                       listOf[corev1.ConfigMapList],
+}
+
+func listOf[T any, L interface {
+	*T
+	client.ObjectList
+}]() client.ObjectList {
+	return L(new(T))
 }
 
 func kindOf[T any]() reflect.Type { return reflect.TypeFor[*T]() }
 
 var shortNames = map[string]string{
-	"VolumeAttachmentIntent": "intent", "NodeVolumeState": "state", "VolumeAttachment": "attachment", "PersistentVolumeClaim": "claim",
-	"PersistentVolume": "volume", "ConfigMap": "locks",
+	"VolumeAttachmentIntent": "intent", "NodeVolumeState": "state", "VolumeAttachment": "attachment",
+	"PersistentVolumeClaim": "claim", "PersistentVolume": "volume", "ConfigMap": "locks",
 }
 
 func abbreviated(o any) string {
@@ -73,7 +80,9 @@ func newScheme() *runtime.Scheme {
 
 func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
-	namespaced := map[string]bool{"VolumeAttachmentIntent": true, "Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true}
+	namespaced := map[string]bool{
+		"VolumeAttachmentIntent": true, "Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
+	}
 	for t := range lists {
 		gvks, _, err := scheme.ObjectKinds(reflect.New(t.Elem()).Interface().(runtime.Object))
 		if err != nil {
@@ -102,9 +111,11 @@ func (c live) newCache(config *rest.Config, o cache.Options) (cache.Cache, error
 		by[reflect.TypeOf(object)] = selector(namespace, only.Label, only.Field)
 	}
 	o.Scheme, o.Mapper, o.HTTPClient = scheme, mapper, http.DefaultClient
-	o.NewInformer = func(_ toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		t := reflect.TypeOf(object)
-		return toolscache.NewSharedIndexInformer(listerWatcher{live: c, list: lists[t], by: by[t]}, object, resync, indexers)
+	o.NewInformer = func(
+		_ toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers,
+	) toolscache.SharedIndexInformer {
+		t := reflect.TypeOf(o)
+		return toolscache.NewSharedIndexInformer(listerWatcher{live: c, list: lists[t], by: by[t]}, o, resync, indexers)
 	}
 	return cache.New(config, o)
 }

@@ -26,8 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// live is one process' connection to the API server. Each request takes time, may be the last thing that the process does, and may fail:
-// before it arrives, after it was carried out, or in between, so that it is carried out when nobody expects it any more.
+// live is one process' connection to the API server. Each request takes time, may be the last thing that the process
+// does, and may fail: before it arrives, after it was carried out, or in between, so that it is carried out when
+// nobody expects it any more.
 type live struct {
 	*process
 }
@@ -225,7 +226,9 @@ func (s statusOf) Update(ctx context.Context, o client.Object, _ ...client.SubRe
 	return s.update(ctx, o, true)
 }
 
-func (s statusOf) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+func (s statusOf) Patch(
+	ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption,
+) error {
 	return s.patch(ctx, o, p, true)
 }
 

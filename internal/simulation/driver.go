@@ -24,7 +24,8 @@ const (
 	driverTimeout = time.Minute
 )
 
-// driverOf is the machine's driver as one agent reaches it. What it does may outlast the agent, but not the call's deadline.
+// driverOf is the machine's driver as one agent reaches it. What it does may outlast the agent, but not the call's
+// deadline.
 type driverOf struct {
 	m *machine
 	p *process
@@ -38,11 +39,15 @@ type call struct{ boot int }
 func (d *driverOf) Name() string { return driverName }
 
 func (d *driverOf) Stage(ctx context.Context, req driver.StageRequest) error {
-	return d.call(ctx, "stage", req.Handle, req.StagingPath, func() error { return d.m.stage(req.Handle, req.StagingPath) })
+	return d.call(ctx, "stage", req.Handle, req.StagingPath, func() error {
+		return d.m.stage(req.Handle, req.StagingPath)
+	})
 }
 
 func (d *driverOf) Publish(ctx context.Context, req driver.PublishRequest) error {
-	return d.call(ctx, "publish", req.Handle, req.TargetPath, func() error { return d.m.publish(req.StagingPath, req.TargetPath) })
+	return d.call(ctx, "publish", req.Handle, req.TargetPath, func() error {
+		return d.m.publish(req.StagingPath, req.TargetPath)
+	})
 }
 
 func (d *driverOf) Unpublish(ctx context.Context, req driver.UnpublishRequest) error {
@@ -158,12 +163,15 @@ func (m *machine) stage(handle, path string) error {
 		return failed(driver.Transient, "Internal", "the staging path is not there")
 	}
 	e := mounted{handle: handle, uid: d.uid, seq: d.seq}
-	e.Path, e.Root, e.Major, e.Minor, e.FSType, e.Source = path, "/", loopMajor, d.minor, "ext4", fmt.Sprintf("/dev/loop%d", d.minor)
+	e.Path, e.Root, e.FSType = path, "/", "ext4"
+	e.Major, e.Minor, e.Source = loopMajor, d.minor, fmt.Sprintf("/dev/loop%d", d.minor)
+	m.world.chance.reach(staged)
 	m.mount(e)
 	return nil
 }
 
-// publish binds whatever is at the staging path, as most drivers do: where nothing is mounted that is a directory of the node's disk.
+// publish binds whatever is at the staging path, as most drivers do: where nothing is mounted that is a directory of
+// the node's disk.
 func (m *machine) publish(staging, target string) error {
 	if _, ok := m.at(target); ok {
 		return nil
@@ -177,6 +185,7 @@ func (m *machine) publish(staging, target string) error {
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return failed(driver.Transient, "Internal", err.Error())
 	}
+	m.world.chance.reach(published)
 	m.mount(e)
 	return nil
 }
@@ -219,7 +228,8 @@ type registry struct{ *driverOf }
 func (r registry) Get(name string) (driver.Driver, bool) { return r.driverOf, name == driverName }
 
 func (r registry) Drivers() []volumesv1alpha1.NodeDriver {
-	return []volumesv1alpha1.NodeDriver{{Name: driverName, NodeID: r.m.name, Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}}}
+	can := []string{"STAGE_UNSTAGE_VOLUME"}
+	return []volumesv1alpha1.NodeDriver{{Name: driverName, NodeID: r.m.name, Capabilities: can}}
 }
 
 func (r registry) Changed() <-chan struct{} { return nil }

@@ -39,11 +39,19 @@ const (
 	deviceHeld    fault = "a process holds a device after its last umount"
 	attachFails   fault = "the attacher fails"
 	remade        fault = "an intent is deleted and made anew under its name"
-	kubeletStages fault = "the kubelet stages what the agent has let go, or has staged"
-	forcedAway    fault = "an attachment is forced away from a node that does not answer"
 )
 
-// odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see wishes.
+// What else is counted, to see that worlds are not idle.
+const (
+	attached  fault = "a volume is attached"
+	staged    fault = "a volume is staged"
+	published fault = "a volume is published"
+	detached  fault = "a volume is detached"
+	checked   fault = "the invariants are checked"
+)
+
+// odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see
+// wishes.
 var odds = map[fault]uint64{
 	lateWrite: 150, lostAnswer: 100, refused: 100, slowRequest: 80, watchStale: 60, watchLost: 200,
 	agentKilled: 700, managerKilled: 900, managerAsleep: 900,
@@ -51,8 +59,8 @@ var odds = map[fault]uint64{
 	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
 }
 
-// chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and how often it did so
-// before. So a choice does not depend on what others do at the same time.
+// chance makes every choice of a world. Each occasion has its own source, named by the seed, who asks for what, and
+// how often it did so before. So a choice does not depend on what others do at the same time.
 type chance struct {
 	seed uint64
 

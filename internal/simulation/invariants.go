@@ -7,7 +7,6 @@ package simulation
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func uniqueName(handle string) string { return "kubernetes.io/csi/" + driverName
 
 // check every invariant of what is mounted.
 func (w *World) check() {
-	w.checks++
+	w.chance.reach(checked)
 	usable := map[string]string{}
 	for name, m := range w.nodes {
 		state := w.state(name)
@@ -55,7 +54,8 @@ func (w *World) check() {
 			}
 			entry := handshake.AttachmentOf(state, uniqueName(e.handle))
 			if entry != nil && entry.State == volumesv1alpha1.AttachmentAttached && entry.AttachmentUID != e.uid {
-				w.breaks("I8 a later life is not harmed: on %s %s, and the entry of %s is Attached", name, e.describe(), entry.AttachmentUID)
+				w.breaks("I8 a later life is not harmed: on %s %s, and the entry of %s is Attached",
+					name, e.describe(), entry.AttachmentUID)
 			}
 			if other := usable[e.handle]; other != "" && other != name && e.handle != "vol-rwx" {
 				w.breaks("I3 exclusive on one node: %s is mounted on %s and %s", e.handle, other, name)
@@ -84,7 +84,8 @@ func (w *World) checkPublications(m *machine) {
 }
 
 func (w *World) intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
-	o, ok := w.api.kind(&volumesv1alpha1.VolumeAttachmentIntent{}).objects[client.ObjectKey{Namespace: "default", Name: name}]
+	intents := w.api.kind(&volumesv1alpha1.VolumeAttachmentIntent{}).objects
+	o, ok := intents[client.ObjectKey{Namespace: "default", Name: name}]
 	if !ok {
 		return nil
 	}
@@ -104,6 +105,7 @@ func (w *World) unpublish(m *machine, handle string, uid types.UID) {
 		w.breaks("I2 no unpublish while in use: on %s the driver is busy with %s", m.name, handle)
 	}
 	w.logLocked("the attacher closes %s for %s (%s)", handle, m.name, uid)
+	w.chance.reach(detached)
 	delete(m.devices, handle)
 	w.check()
 }
@@ -159,6 +161,12 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 	}
 }
 
+// onDisk is what agents leave on a machine's disk while they have volumes.
+var onDisk = []string{
+	"root/volumes/*.json", "root/published/default/*", "root/staged/*",
+	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount",
+}
+
 // leftovers are what should not be there once nobody wants anything.
 func (w *World) leftovers() []string {
 	var left []string
@@ -178,7 +186,7 @@ func (w *World) leftovers() []string {
 		for _, v := range state.Status.Volumes {
 			left = append(left, fmt.Sprintf("the line of %s on %s (%s)", v.VolumeName, name, v.AttachmentUID))
 		}
-		for _, pattern := range []string{"root/volumes/*.json", "root/published/default/*", "root/staged/*", "kubelet/plugins/kubernetes.io/csi/*/*/globalmount"} {
+		for _, pattern := range onDisk {
 			found, err := filepath.Glob(filepath.Join(m.dir, pattern))
 			w.must(err)
 			for _, f := range found {
@@ -203,17 +211,10 @@ func (w *World) missing() []string {
 		m := w.nodes[i.Spec.NodeName]
 		e, ok := m.at(filepath.Join(m.root(), "published", i.Namespace, i.Name))
 		ready := meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)
-		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && (!ok || e.handle != "vol-"+i.Spec.Volume.PersistentVolumeClaim.ClaimName) {
+		there := ok && e.handle == "vol-"+i.Spec.Volume.PersistentVolumeClaim.ClaimName
+		if !ready || i.Spec.DesiredState == volumesv1alpha1.DesiredPublished && !there {
 			missing = append(missing, describeIntent(i, false))
 		}
 	}
 	return missing
-}
-
-func readFile(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return string(data)
 }

@@ -65,7 +65,7 @@ type mounted struct {
 var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
 func (w *World) machine(name string) *machine {
-	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}, busy: map[string]*call{}, held: map[uint64]time.Time{}}
+	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
 	m.start()
 	return m
@@ -117,41 +117,48 @@ const loopMajor = 7
 func (m *machine) reboot() {
 	m.world.chance.reach(reboot)
 	m.world.log("%s reboots", m.name)
-	m.agent.kill()
 	m.world.mu.Lock()
+	m.agent.kill()
 	m.start()
 	m.world.check()
 	m.world.mu.Unlock()
 	m.launchAfter(m.world.chance.between(m.name, time.Second, time.Minute))
 }
 
+// launchAfter has an agent launched, unless another one is to come after it.
 func (m *machine) launchAfter(d time.Duration) {
+	m.world.mu.Lock()
 	m.life++
 	life := m.life
-	m.world.later(d, func() {
-		if life == m.life { // otherwise another one comes later
-			m.launch()
-		}
-	})
+	m.world.mu.Unlock()
+	m.world.later(d, func() { m.launch(life) })
 }
 
 // launch an agent.
-func (m *machine) launch() {
+func (m *machine) launch(life int) {
 	w := m.world
-	p := w.process("agent of "+m.name, agentKilled, func() { m.launchAfter(w.chance.between(m.name, time.Second, 30*time.Second)) })
-	w.mu.Lock()
-	m.agent, m.changes = p, make(chan struct{}, 1)
-	w.mu.Unlock()
+	p := w.process("agent of "+m.name, agentKilled, func() {
+		m.launchAfter(w.chance.between(m.name, time.Second, 30*time.Second))
+	})
 	ctx, cancel := context.WithCancel(w.ctx)
-	m.stop = cancel
+	changes := make(chan struct{}, 1)
+	w.mu.Lock()
+	if life != m.life {
+		w.mu.Unlock()
+		cancel()
+		return
+	}
+	m.agent, m.stop, m.changes = p, cancel, changes
+	since := m.since
+	w.mu.Unlock()
 	held, err := live{p}.newCache(nowhere, agent.CacheOptions(m.name))
 	w.must(err)
-	boot := m.since
 	a, err := agent.New(agent.Options{
-		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubelet(), Version: "simulated", BootIDFile: filepath.Join(m.dir, "boot_id"),
-		DriverTimeout: driverTimeout, Cache: held, Live: live{p}, Registry: registry{&driverOf{m: m, p: p}}, Mounts: kernel{m: m, p: p, boot: m.boot},
-		MountChanges: m.changes, Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p},
-		Uptime: func() time.Duration { return time.Since(boot) },
+		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubelet(), Version: "simulated",
+		BootIDFile: filepath.Join(m.dir, "boot_id"), DriverTimeout: driverTimeout, Cache: held, Live: live{p},
+		Registry: registry{&driverOf{m: m, p: p}}, Mounts: kernel{m: m, p: p}, MountChanges: changes,
+		Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p},
+		Uptime: func() time.Duration { return time.Since(since) },
 		Step:   func(name string) { _ = p.pass(context.Background(), name) },
 	})
 	w.must(err)
@@ -251,7 +258,8 @@ func (h host) ReplaceFile(path string, data []byte) error {
 	return h.p.pass(context.Background(), "having written "+filepath.Base(path))
 }
 
-// kubeletFile is written under a lock of the agent. Who waits for such a lock keeps virtual time from going on, so this takes none.
+// kubeletFile is written under a lock of the agent. Who waits for such a lock keeps virtual time from going on, so
+// this takes none.
 const kubeletFile = "volumes-of-kubelet.json"
 
 func replace(path string, data []byte) error {

@@ -8,6 +8,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,8 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-	"net/http"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -43,7 +42,9 @@ type silent struct{}
 
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-func (silent) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {
+func (silent) AnnotatedEventf(
+	runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any,
+) {
 }
 
 // inForce stands for admission policies.
@@ -55,13 +56,16 @@ func (inForce) Changed() <-chan event.GenericEvent { return make(chan event.Gene
 
 // manage has a manager lead, some time after the one before it is gone.
 func (w *World) manage() {
+	w.mu.Lock()
 	w.managers++
-	p := w.process(fmt.Sprintf("manager %d", w.managers), managerKilled, func() {
+	name := fmt.Sprintf("manager %d", w.managers)
+	w.mu.Unlock()
+	p := w.process(name, managerKilled, func() {
 		w.later(w.chance.between("manager", time.Second, 20*time.Second), w.manage)
 	})
 	c := live{p}
 	mgr, err := manager.New(nowhere, manager.Options{
-		Scheme: scheme, Cache: cached.Options(), NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) { return c.newCache(cfg, o) },
+		Scheme: scheme, Cache: cached.Options(), NewCache: c.newCache,
 		NewClient: func(_ *rest.Config, o client.Options) (client.Client, error) {
 			return cachedClient{live: c, cache: o.Cache.Reader}, nil
 		},

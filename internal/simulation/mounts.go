@@ -22,9 +22,8 @@ import (
 
 // kernel is the machine's kernel as one agent sees it.
 type kernel struct {
-	m    *machine
-	p    *process
-	boot int
+	m *machine
+	p *process
 }
 
 var _ agent.Mounts = kernel{}
@@ -157,7 +156,8 @@ func (k kernel) DeviceOf(ctx context.Context, path string) (mount.Device, error)
 
 // device tells as the kernel does: the number may come again, the sequence number does not.
 func (e mounted) device() mount.Device {
-	return mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source, Seq: e.seq} //nolint:gosec // they are small
+	major, minor := uint32(e.Major), uint32(e.Minor) //nolint:gosec // they are small
+	return mount.Device{Major: major, Minor: minor, Path: e.Source, Seq: e.seq}
 }
 
 func (k kernel) DeviceNode(ctx context.Context, path string) (mount.Device, error) {

@@ -15,8 +15,8 @@ import (
 // errOver ends what still hangs in a dead process when its world ends.
 var errOver = errors.New("the world has ended")
 
-// process is an agent or a manager. Wherever it asks something of the world it passes a gate, where it takes time and may be killed. A dead
-// process hangs there until its world ends: nothing that comes after in its code happens.
+// process is an agent or a manager. Wherever it asks something of the world it passes a gate, where it takes time and
+// may be killed. A dead process hangs there until its world ends: nothing that comes after in its code happens.
 type process struct {
 	world *World
 	name  string
@@ -104,8 +104,8 @@ func (p *process) request(ctx context.Context, what string) error {
 	return p.doze(ctx, what)
 }
 
-// doze is a process that is not run for minutes, between a decision and the request that carries it out. Another one takes its place
-// meanwhile, and it ends after that request.
+// doze is a process that is not run for minutes, between a decision and the request that carries it out. Another one
+// takes its place meanwhile, and it ends after that request.
 func (p *process) doze(ctx context.Context, what string) error {
 	p.mu.Lock()
 	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.happens(managerAsleep) {

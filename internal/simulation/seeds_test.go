@@ -10,6 +10,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +25,7 @@ import (
 
 var (
 	oneSeed   = flag.Uint64("seed", 0, "run this seed alone and print its trace")
-	seeds     = flag.Uint64("seeds", 100, "run so many seeds")
+	seeds     = flag.Uint64("seeds", 30, "run so many seeds")
 	stacks    = flag.String("stacks", "", "write every goroutine's stack to this file where the story ends badly")
 	firstSeed = flag.Uint64("first", 1, "the first of them")
 )
@@ -31,6 +34,7 @@ func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil // they log, and sleep by the time of the last error, which may be of another world
+	debug.SetGCPercent(400)
 	os.Exit(m.Run())
 }
 
@@ -45,6 +49,12 @@ func scratch() string {
 		panic(err)
 	}
 	return dir
+}
+
+// mended are seeds that failed once, and why. Every run begins with them.
+var mended = map[uint64]string{
+	1307: "a volume stayed in use for an intent that was gone before anything was published for it",
+	2015: "an agent did not go on when its session was confirmed before its first report was acknowledged",
 }
 
 // run one seed.
@@ -78,21 +88,54 @@ func TestSimulation(t *testing.T) {
 		run(t, *oneSeed)
 		return
 	}
-	begun, total := time.Now(), map[fault]int{}
-	for s := *firstSeed; s < *firstSeed+*seeds && !t.Failed(); s++ {
-		for f, n := range run(t, s) {
-			total[f] += n
-		}
+	begun, next, total := time.Now(), atomic.Uint64{}, tally{}
+	next.Store(*firstSeed)
+	for seed, why := range mended {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			run(t, seed)
+		})
 	}
+	t.Run("seeds", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for s := next.Add(1) - 1; s < *firstSeed+*seeds && !t.Failed(); s = next.Add(1) - 1 {
+					total.add(run(t, s))
+				}
+			})
+		}
+	})
 	took := time.Since(begun)
-	t.Logf("%d seeds in %s, %.1f a second", *seeds, took.Round(time.Millisecond), float64(*seeds)/took.Seconds())
-	for _, f := range faults() {
-		t.Logf("%8d  %s", total[f], f)
-		if total[f] == 0 && *seeds >= 100 && !t.Failed() {
-			t.Errorf("not reached: %s", f)
+	fmt.Printf("simulation: %d seeds in %s, %.1f a second\n", *seeds, took.Round(time.Millisecond),
+		float64(*seeds)/took.Seconds())
+	for _, what := range append(total.occasions(), faults()...) {
+		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
+		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() {
+			t.Errorf("not reached: %s", what)
 		}
 	}
 }
+
+// tally is what several worlds have reached.
+type tally struct {
+	mu      sync.Mutex
+	reached map[fault]int
+}
+
+func (t *tally) add(reached map[fault]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reached == nil {
+		t.reached = map[fault]int{}
+	}
+	for f, n := range reached {
+		t.reached[f] += n
+	}
+}
+
+// occasions are what happens when all goes well.
+func (t *tally) occasions() []fault { return []fault{attached, staged, published, detached, checked} }
 
 func writeStacks(t *testing.T, path string) {
 	buffer := make([]byte, 64<<20)

@@ -37,7 +37,9 @@ func (w *World) stream(p *process, of client.Object, lo *client.ListOptions, sin
 		version = w.api.version
 	}
 	w.mu.Unlock()
-	s := &stream{process: p, of: of, options: lo, seen: version, events: make(chan watch.Event), stopped: make(chan struct{})}
+	s := &stream{
+		process: p, of: of, options: lo, seen: version, events: make(chan watch.Event), stopped: make(chan struct{}),
+	}
 	go s.run()
 	return s
 }

@@ -86,11 +86,14 @@ func (w *World) want(name, node, volume string) {
 		return
 	}
 	w.by = "somebody"
+	claim := &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: volume}
 	w.create(&volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+		// The finalizer is what the admission policy sets.
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer},
+		},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-			NodeName: node,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: volume}},
+			NodeName: node, Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: claim},
 		},
 	})
 }
@@ -152,7 +155,8 @@ func (w *World) compatible(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		if other.Name == i.Name {
 			return true
 		}
-		if other.Spec.Volume.PersistentVolumeClaim.ClaimName == volume && (volume == "pod" || other.Spec.NodeName != i.Spec.NodeName) {
+		same := other.Spec.Volume.PersistentVolumeClaim.ClaimName == volume
+		if same && (volume == "pod" || other.Spec.NodeName != i.Spec.NodeName) {
 			return false
 		}
 	}
@@ -163,6 +167,9 @@ func (w *World) compatible(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 func (m *machine) restart() {
 	m.world.chance.reach(agentStopped)
 	m.world.log("the agent of %s is restarted", m.name)
-	m.stop()
+	m.world.mu.Lock()
+	stop := m.stop
+	m.world.mu.Unlock()
+	stop()
 	m.launchAfter(20 * time.Second)
 }

@@ -3,13 +3,14 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package simulation runs the real agents and the real manager in worlds of which everything else is made up: an API server in memory,
-// machines with mount tables and drivers, an attacher, people who wish, and trouble of every kind, all chosen by a seed. Time is virtual.
+// Package simulation runs the real agents and the real manager in worlds of which everything else is made up: an API
+// server in memory, machines with mount tables and drivers, an attacher, people who wish, and trouble of every kind,
+// all chosen by a seed. Time is virtual.
 //
-// Every step of the real code that asks something of its world takes a time that the seed has chosen (process.pass). Under testing/synctest
-// time goes on only when everybody waits, so these times alone say in which order things happen: a seed is one story.
-// The world knows what nobody in it does, such as the attachment that each mount belongs to, and checks the invariants of package
-// handshake whenever something changes.
+// Every step of the real code that asks something of its world takes a time that the seed has chosen (process.pass).
+// Under testing/synctest time goes on only when everybody waits, so these times alone say in which order things
+// happen: a seed is one story. The world knows what nobody in it does, such as the attachment that each mount belongs
+// to, and checks the invariants of package handshake whenever something changes.
 package simulation
 
 import (
@@ -51,15 +52,17 @@ type World struct {
 	begun    time.Time
 	trace    []string
 	broken   string
-	checks   int
-	released map[string]bool
 }
 
 // volumeModes are the access modes of the world's volumes, by name.
-var volumeModes = map[string]corev1.PersistentVolumeAccessMode{"rwo": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "rwx": corev1.ReadWriteMany}
+var volumeModes = map[string]corev1.PersistentVolumeAccessMode{
+	"rwo": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "rwx": corev1.ReadWriteMany,
+}
 
 func newWorld(seed uint64, dir string) *World {
-	w := &World{chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{}, begun: time.Now(), released: map[string]bool{}}
+	w := &World{
+		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{}, begun: time.Now(),
+	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
 	w.api.wrote = w.wrote
@@ -68,10 +71,11 @@ func newWorld(seed uint64, dir string) *World {
 
 // populate makes nodes and volumes, and starts everybody.
 func (w *World) populate(nodes, volumes []string) {
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	w.mu.Lock()
 	for _, n := range nodes {
 		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{corev1.LabelHostname: n}},
-			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}}})
 		w.create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: n}}}})
 		w.nodes[n] = w.machine(n)
@@ -83,7 +87,7 @@ func (w *World) populate(nodes, volumes []string) {
 	w.running.Go(w.attach)
 	w.manage()
 	for _, n := range nodes {
-		w.nodes[n].launch()
+		w.nodes[n].launchAfter(0)
 	}
 }
 
@@ -95,12 +99,13 @@ func (w *World) create(o client.Object) client.Object {
 
 // volume makes a claim that is bound to a volume.
 func (w *World) volume(name string, mode corev1.PersistentVolumeAccessMode) {
-	modes, capacity := []corev1.PersistentVolumeAccessMode{mode}, corev1.ResourceList{corev1.ResourceStorage: kresource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{mode}
+	capacity := corev1.ResourceList{corev1.ResourceStorage: kresource.MustParse("1Gi")}
 	claim := w.create(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), StorageClassName: ptr.To(""), VolumeName: name,
-			Resources: corev1.VolumeResourceRequirements{Requests: capacity},
+			AccessModes: modes, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), StorageClassName: ptr.To(""),
+			VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: capacity},
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacity, AccessModes: modes},
 	})
