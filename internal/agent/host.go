@@ -21,7 +21,8 @@ import (
 type Host interface {
 	// Lock waits until nobody else holds the lock on the file, and keeps it until it is closed, or the process ends.
 	Lock(ctx context.Context, path string) (io.Closer, error)
-	// ReplaceFile returns once the whole file is on the disk. After a crash it holds what it held before or data, never a part.
+	// ReplaceFile returns once the whole file is on the disk. After a crash it holds what it held before or data, never
+	// a part.
 	ReplaceFile(path string, data []byte) error
 	// Watch makes a watcher of directories.
 	Watch() (Watcher, error)
