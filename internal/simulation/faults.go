@@ -38,6 +38,8 @@ const (
 	tableFails    fault = "the mount table cannot be read"
 	deviceHeld    fault = "a process holds a device after its last umount"
 	attachFails   fault = "the attacher fails"
+	unmounted     fault = "somebody unmounts a stage by hand"
+	outOfService  fault = "a node falls silent and is put out of service, and its attachments are forced away"
 	remade        fault = "an intent is deleted and made anew under its name"
 )
 
@@ -47,6 +49,8 @@ const (
 	staged    fault = "a volume is staged"
 	published fault = "a volume is published"
 	detached  fault = "a volume is detached"
+	taken     fault = "an attachment is forced away"
+	shut      fault = "a filesystem is shut down"
 	checked   fault = "the invariants are checked"
 )
 
@@ -138,5 +142,5 @@ func (c *chance) seen() map[fault]int {
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy)
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService)
 }

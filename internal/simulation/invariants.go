@@ -49,13 +49,17 @@ func (w *World) check() {
 			if e.handle == "" {
 				continue
 			}
-			if d := m.devices[e.handle]; d.uid != e.uid {
+			reaches := m.devices[e.handle].uid == e.uid
+			if d := m.devices[e.handle]; !reaches && !w.forced[e.uid] {
 				w.breaks("I1 staged only while attached: on %s %s, and open is %q", name, e.describe(), d.uid)
 			}
 			entry := handshake.AttachmentOf(state, uniqueName(e.handle))
 			if entry != nil && entry.State == volumesv1alpha1.AttachmentAttached && entry.AttachmentUID != e.uid {
 				w.breaks("I8 a later life is not harmed: on %s %s, and the entry of %s is Attached",
 					name, e.describe(), entry.AttachmentUID)
+			}
+			if !reaches {
+				continue // the driver has cut it off
 			}
 			if other := usable[e.handle]; other != "" && other != name && e.handle != "vol-rwx" {
 				w.breaks("I3 exclusive on one node: %s is mounted on %s and %s", e.handle, other, name)
@@ -71,6 +75,9 @@ func (w *World) checkPublications(m *machine) {
 	users := map[string]string{}
 	for _, e := range m.mounts {
 		if !strings.HasPrefix(e.Path, filepath.Join(m.root(), "published")) || e.handle == "" {
+			continue
+		}
+		if w.forced[e.uid] {
 			continue
 		}
 		if w.intent(filepath.Base(e.Path)) == nil {
@@ -99,9 +106,12 @@ func (w *World) unpublish(m *machine, handle string, uid types.UID) {
 		return
 	}
 	for _, e := range m.of(handle) {
+		if w.forced[e.uid] {
+			continue
+		}
 		w.breaks("I2 no unpublish while in use: on %s %s", m.name, e.describe())
 	}
-	if m.busy[handle] != nil {
+	if m.busy[handle] != nil && !w.forced[uid] {
 		w.breaks("I2 no unpublish while in use: on %s the driver is busy with %s", m.name, handle)
 	}
 	w.logLocked("the attacher closes %s for %s (%s)", handle, m.name, uid)
@@ -112,8 +122,8 @@ func (w *World) unpublish(m *machine, handle string, uid types.UID) {
 
 // shutDown: only what is of an attachment that was taken away may be shut down.
 func (w *World) shutDown(m *machine, e mounted) {
-	entry := handshake.AttachmentOf(w.state(m.name), uniqueName(e.handle))
-	if entry == nil || entry.AttachmentUID != e.uid || entry.Evidence == nil {
+	w.chance.reach(shut)
+	if !w.forced[e.uid] {
 		w.breaks("I8 a later life is not harmed: on %s %s was shut down", m.name, e.describe())
 	}
 }
@@ -131,6 +141,7 @@ func (w *World) wrote(before, after client.Object) {
 			w.checkReady(before, o)
 		}
 	case *volumesv1alpha1.NodeVolumeState:
+		w.noteForced(o)
 		if line := describeState(before, o); line != "" {
 			w.logLocked("%s: %s", w.by, line)
 		}
@@ -140,6 +151,17 @@ func (w *World) wrote(before, after client.Object) {
 		return
 	}
 	w.check()
+}
+
+// noteForced remembers what was taken away without the agent's word.
+func (w *World) noteForced(s *volumesv1alpha1.NodeVolumeState) {
+	for _, e := range s.Spec.Attachments {
+		if e.Evidence != nil && e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased && !w.forced[e.AttachmentUID] {
+			w.forced[e.AttachmentUID] = true
+			w.chance.reach(taken)
+			w.logLocked("%s is taken away from %s: %s", e.AttachmentUID, s.Name, e.Evidence.Type)
+		}
+	}
 }
 
 // checkReady: whoever is told that the volume is published finds it there.

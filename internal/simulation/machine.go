@@ -42,6 +42,8 @@ type machine struct {
 	stop    context.CancelFunc
 	changes chan struct{}
 	life    int
+	// silent: no agent comes for a while.
+	silent bool
 }
 
 // device is a volume that is attached to the machine.
@@ -143,7 +145,7 @@ func (m *machine) launch(life int) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	changes := make(chan struct{}, 1)
 	w.mu.Lock()
-	if life != m.life {
+	if life != m.life || m.silent {
 		w.mu.Unlock()
 		cancel()
 		return

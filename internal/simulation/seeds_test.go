@@ -135,7 +135,9 @@ func (t *tally) add(reached map[fault]int) {
 }
 
 // occasions are what happens when all goes well.
-func (t *tally) occasions() []fault { return []fault{attached, staged, published, detached, checked} }
+func (t *tally) occasions() []fault {
+	return []fault{attached, staged, published, detached, taken, shut, checked}
+}
 
 func writeStacks(t *testing.T, path string) {
 	buffer := make([]byte, 64<<20)

@@ -7,10 +7,13 @@ package simulation
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -60,7 +63,7 @@ func (w *World) act(nodes, volumes []string) {
 	r := w.chance.draw("wish", "what")
 	node, volume := nodes[r.IntN(len(nodes))], volumes[r.IntN(len(volumes))]
 	name := fmt.Sprintf("%s-%s-%d", volume, node, r.IntN(2))
-	switch n := r.IntN(20); {
+	switch n := r.IntN(23); {
 	case n < 9:
 		w.want(name, node, volume)
 	case n < 14:
@@ -76,6 +79,10 @@ func (w *World) act(nodes, volumes []string) {
 		w.nodes[node].restart()
 	case n == 18:
 		w.lower(name)
+	case n == 19 || n == 20:
+		w.nodes[node].unmountStage("vol-" + volume)
+	case n == 21:
+		w.nodes[node].fallSilent()
 	}
 }
 
@@ -172,4 +179,52 @@ func (m *machine) restart() {
 	m.world.mu.Unlock()
 	stop()
 	m.launchAfter(20 * time.Second)
+}
+
+// unmountStage is a person at work on the machine.
+func (m *machine) unmountStage(handle string) {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	for _, e := range m.of(handle) {
+		if filepath.Base(e.Path) == "globalmount" {
+			m.world.chance.reach(unmounted)
+			m.world.logLocked("somebody unmounts on %s %s", m.name, e.describe())
+			m.umount(e.Path)
+			return
+		}
+	}
+}
+
+// fallSilent has the machine lose its agent. An administrator takes it for dead and says so, although it goes on with what it has mounted.
+func (m *machine) fallSilent() {
+	w := m.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.agent == nil || m.silent {
+		return
+	}
+	w.chance.reach(outOfService)
+	w.logLocked("%s falls silent and is put out of service", m.name)
+	m.silent = true
+	m.life++ // no other agent comes
+	m.agent.kill()
+	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	w.later(w.chance.between(m.name, 20*time.Second, 3*time.Minute), func() {
+		w.mu.Lock()
+		m.silent = false
+		w.taint(m.name)
+		w.mu.Unlock()
+		m.launchAfter(w.chance.between(m.name, time.Second, time.Minute))
+	})
+}
+
+// taint the Node with these alone.
+func (w *World) taint(name string, taints ...corev1.Taint) {
+	o, err := w.api.get(&corev1.Node{}, client.ObjectKey{Name: name})
+	w.must(err)
+	node := o.DeepCopyObject().(*corev1.Node)
+	node.Spec.Taints = taints
+	w.by = "somebody"
+	_, err = w.api.update(node, false)
+	w.must(err)
 }

@@ -27,6 +27,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	kresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -47,7 +48,9 @@ type World struct {
 	api   *api
 	nodes map[string]*machine
 	// by is who makes the present change of the API.
-	by       string
+	by string
+	// forced are the attachments that were taken away on other evidence than the agent's word.
+	forced   map[types.UID]bool
 	managers int
 	begun    time.Time
 	trace    []string
@@ -61,7 +64,7 @@ var volumeModes = map[string]corev1.PersistentVolumeAccessMode{
 
 func newWorld(seed uint64, dir string) *World {
 	w := &World{
-		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{}, begun: time.Now(),
+		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{}, begun: time.Now(), forced: map[types.UID]bool{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
