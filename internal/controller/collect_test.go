@@ -6,12 +6,17 @@ SPDX-License-Identifier: Apache-2.0
 package controller_test
 
 import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
 // TestClaimsAreCollected: the claim of an exclusive volume goes after the volume.
@@ -22,11 +27,50 @@ func TestClaimsAreCollected(t *testing.T) {
 		scenario func(*testing.T, *world)
 	}{
 		{"when the volume is deleted", theClaimOfAVolumeThatIsDeletedGoes},
+		{"a move that nobody waits for any more is finished", aMoveThatNobodyWaitsForIsFinished},
 		{"not before the last node has let go", theClaimStaysUntilTheLastNodeHasLetGo},
 		{"at the start, when the volume went meanwhile", theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}
+}
+
+// aMoveThatNobodyWaitsForIsFinished: the node that the claim was moved from cannot be fenced for a while, and meanwhile the intent that waited
+// for the claim is deleted.
+func aMoveThatNobodyWaitsForIsFinished(t *testing.T, w *world) {
+	var unwritable atomic.Bool
+	w.manage(t, managerOptions{transport: func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if unwritable.Load() && describeRequest(r) == "PUT nodevolumestates" && nameIn(r) == "left-early-a" {
+				return nil, errLost
+			}
+			return next.RoundTrip(r)
+		})
+	}})
+	w.node(t, "left-early-a")
+	w.node(t, "left-early-b")
+	w.volume(t, "left-early", volumeOptions{})
+	first := w.want(t, controller.Coexist, "left-early", "left-early", "left-early-a")
+	first.comes(t)
+	first.drop(t)
+	first.leaves(t)
+	unwritable.Store(true)
+	second := w.want(t, controller.Coexist, "left-early", "left-early", "left-early-b")
+	w.moving(t, "left-early", true)
+	second.drop(t)
+	gone(t, w, second.intent)
+	unwritable.Store(false)
+	w.moving(t, "left-early", false)
+}
+
+// moving waits until the claim of the volume is being moved, or is not.
+func (w *world) moving(t *testing.T, name string, want bool) {
+	t.Helper()
+	until(t, w, claimsWith(name), fmt.Sprintf("being moved is %t", want), func(object *corev1.ConfigMap) bool {
+		claims, err := exclusive.Claims(object)
+		claim, there := claims[uniqueName(name)]
+		return err == nil && there && (claim.MovedFrom != "") == want
+	})
 }
 
 // discard deletes claim and volume, as the PersistentVolume controller does for the reclaim policy Delete.

@@ -8,6 +8,7 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
@@ -87,6 +88,23 @@ func (c *Controller) mayLeave(ctx context.Context, f *Facts, n *Node, claim excl
 		return false, nil
 	}
 	return true, nil
+}
+
+// finishMove does so for a claim that nobody waits for any more. Otherwise the move would stand until somebody wants the volume again.
+func (c *Controller) finishMove(ctx context.Context, f *Facts) error {
+	if f.Claim.MovedFrom == "" || f.lockUnreadable() ||
+		slices.ContainsFunc(f.Nodes, func(n *Node) bool { return n.candidate() != nil }) {
+		return nil
+	}
+	claim, err := c.Claims.Read(ctx, f.Volume)
+	if err != nil {
+		return err
+	}
+	if f.Claim = claim.Handshake(); claim.MovedFrom == "" || claim.Holder == "" { // collect goes on with one that is nobody's
+		return nil
+	}
+	_, _, err = c.fence(ctx, f, &Node{}, claim)
+	return err
 }
 
 // fence does the other two: the node that the claim was moved from is fenced, and the claim forgets it. The claim was read

@@ -130,7 +130,7 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 			}
 		}
 	}
-	failures = append(failures, c.collect(ctx, f))
+	failures = append(failures, c.finishMove(ctx, f), c.collect(ctx, f))
 	wait, err := c.report(ctx, f)
 	if err := errors.Join(append(failures, err)...); err != nil {
 		return 0, err
