@@ -87,7 +87,7 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 	say := func(how string) { w.log("%s: %s of %s at %s %s", d.p.name, operation, handle, short(path), how) }
 	switch {
 	case d.p.happens(callFinal):
-		d.m.end(handle, c, nil)
+		_ = d.m.end(handle, c, nil)
 		say("fails")
 		err = failed(driver.Transient, "Internal", "the seed has it so")
 	case d.p.happens(callUncertain):
@@ -102,6 +102,10 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 		after := d.p.between(0, left)
 		say(fmt.Sprintf("is given up and goes on for %s", after))
 		w.later(after, func() { _ = d.m.end(handle, c, effect) })
+		if w.chance.draw(d.p.name, "restart").IntN(2) == 0 {
+			say("is forgotten by the driver, which was restarted") // what it had started goes on
+			d.m.forget(handle)
+		}
 		err = failed(driver.Uncertain, "Unavailable", "the connection was lost")
 	case d.p.happens(callHangs):
 		after := d.p.between(0, left)
@@ -136,6 +140,13 @@ func (m *machine) begin(handle string) (*call, error) {
 	c := &call{boot: m.boot}
 	m.busy[handle] = c
 	return c, nil
+}
+
+// forget that a call is going on.
+func (m *machine) forget(handle string) {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	delete(m.busy, handle)
 }
 
 // end a call with its effect, unless the machine has rebooted meanwhile.
