@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -49,8 +50,11 @@ type change struct {
 }
 
 func newAPI() *api {
-	return &api{version: 100, kinds: map[reflect.Type]*kind{}, grown: make(chan struct{}), now: metav1.Now}
+	return &api{version: 100, kinds: map[reflect.Type]*kind{}, grown: make(chan struct{}), now: wholeSecond}
 }
+
+// wholeSecond is all that an API server tells of a time: several objects have the same.
+func wholeSecond() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }
 
 func (a *api) kind(o any) *kind {
 	t := reflect.TypeOf(o)

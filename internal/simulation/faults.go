@@ -58,7 +58,7 @@ const (
 // wishes.
 var odds = map[fault]uint64{
 	lateWrite: 150, lostAnswer: 100, refused: 100, slowRequest: 80, watchStale: 60, watchLost: 200,
-	agentKilled: 700, managerKilled: 900, managerAsleep: 900,
+	agentKilled: 700, managerKilled: 900, managerAsleep: 300,
 	callFinal: 12, callUncertain: 10, callLate: 10, callHangs: 16,
 	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
 }

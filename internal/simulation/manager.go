@@ -63,6 +63,9 @@ func (w *World) manage() {
 	p := w.process(name, managerKilled, func() {
 		w.later(w.chance.between("manager", time.Second, 20*time.Second), w.manage)
 	})
+	w.mu.Lock()
+	w.leader = p
+	w.mu.Unlock()
 	c := live{p}
 	mgr, err := manager.New(nowhere, manager.Options{
 		Scheme: scheme, Cache: cached.Options(), NewCache: c.newCache,

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,9 @@ type process struct {
 
 	once sync.Once
 	dead chan struct{}
+
+	// tired: it falls asleep before its next request.
+	tired atomic.Bool
 
 	mu     sync.Mutex
 	asleep time.Time
@@ -108,7 +112,7 @@ func (p *process) request(ctx context.Context, what string) error {
 // takes its place meanwhile, and it ends after that request.
 func (p *process) doze(ctx context.Context, what string) error {
 	p.mu.Lock()
-	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.happens(managerAsleep) {
+	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.falls() {
 		p.asleep = time.Now().Add(p.between(10*time.Second, 3*time.Minute))
 		p.world.log("%s falls asleep before: %s", p.name, what)
 		p.died()
@@ -127,6 +131,15 @@ func (p *process) doze(ctx context.Context, what string) error {
 	}
 	p.kill()
 	return nil // this one still goes out
+}
+
+// falls asleep now, or not.
+func (p *process) falls() bool {
+	if p.tired.Swap(false) && !p.world.chance.ceased() {
+		p.world.chance.reach(managerAsleep)
+		return true
+	}
+	return p.happens(managerAsleep)
 }
 
 // answer passes the gate on the way back.

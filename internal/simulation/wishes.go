@@ -63,7 +63,7 @@ func (w *World) act(nodes, volumes []string) {
 	r := w.chance.draw("wish", "what")
 	node, volume := nodes[r.IntN(len(nodes))], volumes[r.IntN(len(volumes))]
 	name := fmt.Sprintf("%s-%s-%d", volume, node, r.IntN(2))
-	switch n := r.IntN(23); {
+	switch n := r.IntN(24); {
 	case n < 9:
 		w.want(name, node, volume)
 	case n < 14:
@@ -81,6 +81,8 @@ func (w *World) act(nodes, volumes []string) {
 		w.lower(name)
 	case n == 19 || n == 20:
 		w.nodes[node].unmountStage("vol-" + volume)
+	case n == 22:
+		w.wantTwice(node)
 	case n == 21:
 		w.nodes[node].fallSilent()
 	}
@@ -103,6 +105,17 @@ func (w *World) want(name, node, volume string) {
 			NodeName: node, Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: claim},
 		},
 	})
+}
+
+// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it knows of the second
+// one, which the next manager takes for the older.
+func (w *World) wantTwice(node string) {
+	w.want("pod-"+node+"-1", node, "pod")
+	w.mu.Lock()
+	leader := w.leader
+	w.mu.Unlock()
+	w.later(w.chance.between("wish", 0, 20*time.Millisecond), func() { leader.tired.Store(true) })
+	w.later(300*time.Millisecond, func() { w.want("pod-"+node+"-0", node, "pod") })
 }
 
 func (w *World) unwant(name string) bool {

@@ -52,6 +52,7 @@ type World struct {
 	// forced are the attachments that were taken away on other evidence than the agent's word.
 	forced   map[types.UID]bool
 	managers int
+	leader   *process
 	begun    time.Time
 	trace    []string
 	broken   string
