@@ -118,7 +118,8 @@ func (c live) write(ctx context.Context, verb string, o client.Object, do func(*
 	carryOut := func() (client.Object, error) {
 		c.world.mu.Lock()
 		defer c.world.mu.Unlock()
-		c.world.by = c.name
+		c.world.by, c.world.writer = c.name, c.process
+		defer func() { c.world.writer = nil }()
 		return do(c.world.api)
 	}
 	if c.happens(lateWrite) {

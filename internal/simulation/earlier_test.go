@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-var earlier = flag.Bool("earlier", false, "take the mends of earlier faults out again, one at a time, and see that each is found")
+var earlier = flag.Bool("earlier", false, "take the mends of earlier faults out again, one at a time")
 
 // mend is one that can be taken out: in file, with stands in place of without.
 type mend struct {
@@ -36,11 +36,6 @@ var mends = map[string]mend{
 		with: "within := a.now(), a.DriverTimeout+callGrace", without: "within := a.now(), a.DriverTimeout/8",
 		found: "BROKEN",
 	},
-	"two users of a volume for a single user": {
-		file: "internal/handshake/user.go",
-		with: "return p.refuse(GuardUserLocked, c.Exists && c.User == user)", without: "return GuardNone",
-		found: "single user",
-	},
 	"a stage of an earlier boot is believed": {
 		file:    "internal/agent/plan.go",
 		with:    "s.Phase == PhaseDone && s.BootID == f.now.bootID && (s.Source ==",
@@ -53,8 +48,9 @@ var mends = map[string]mend{
 		found: "something is left over",
 	},
 	"an attachment in use is marked as detaching": {
-		file:    "internal/handshake/protocol.go",
-		with:    "p.refuse(GuardNotInUse, !n.InUse() || evidence && (n.Use.UID == uid || n.Use.UID == \"\" || n.Entry.Forced)),",
+		file: "internal/handshake/protocol.go",
+		with: "p.refuse(GuardNotInUse, !n.InUse() || evidence && (n.Use.UID == uid || n.Use.UID == \"\"" +
+			" || n.Entry.Forced)),",
 		without: "",
 		found:   "BROKEN",
 	},

@@ -175,8 +175,8 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 	m := w.nodes[i.Spec.NodeName]
 	e, ok := m.at(i.Status.Path)
 	handle := "vol-" + i.Spec.Volume.PersistentVolumeClaim.ClaimName
-	if m.agent.isDead() {
-		return // what it wrote last may arrive after a reboot
+	if w.writer != m.agent || m.agent.isDead() {
+		return // what a dead agent wrote may arrive after a reboot
 	}
 	if !ok || e.handle != handle {
 		w.breaks("published is the volume: at %s of %s is %s", short(i.Status.Path), m.name, e.describe())

@@ -107,8 +107,8 @@ func (w *World) want(name, node, volume string) {
 	})
 }
 
-// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it knows of the second
-// one, which the next manager takes for the older.
+// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it
+// knows of the second one, which the next manager takes for the older.
 func (w *World) wantTwice(node string) {
 	w.want("pod-"+node+"-1", node, "pod")
 	w.mu.Lock()
@@ -208,7 +208,8 @@ func (m *machine) unmountStage(handle string) {
 	}
 }
 
-// fallSilent has the machine lose its agent. An administrator takes it for dead and says so, although it goes on with what it has mounted.
+// fallSilent has the machine lose its agent. An administrator takes it for dead and says so, although it goes on with
+// what it has mounted.
 func (m *machine) fallSilent() {
 	w := m.world
 	w.mu.Lock()

@@ -49,6 +49,8 @@ type World struct {
 	nodes map[string]*machine
 	// by is who makes the present change of the API.
 	by string
+	// writer is that process, where it is one.
+	writer *process
 	// forced are the attachments that were taken away on other evidence than the agent's word.
 	forced   map[types.UID]bool
 	managers int
@@ -65,7 +67,8 @@ var volumeModes = map[string]corev1.PersistentVolumeAccessMode{
 
 func newWorld(seed uint64, dir string) *World {
 	w := &World{
-		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{}, begun: time.Now(), forced: map[types.UID]bool{},
+		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{},
+		begun: time.Now(), forced: map[types.UID]bool{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
