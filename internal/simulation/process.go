@@ -105,12 +105,12 @@ func (p *process) request(ctx context.Context, what string) error {
 	if p.happens(refused) {
 		return timeout(what)
 	}
-	return p.doze(ctx, what)
+	return p.doze(what)
 }
 
 // doze is a process that is not run for minutes, between a decision and the request that carries it out. Another one
 // takes its place meanwhile, and it ends after that request.
-func (p *process) doze(ctx context.Context, what string) error {
+func (p *process) doze(what string) error {
 	p.mu.Lock()
 	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.falls() {
 		p.asleep = time.Now().Add(p.between(10*time.Second, 3*time.Minute))
