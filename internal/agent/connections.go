@@ -9,6 +9,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 )
 
 // Connections are those to the API server. All API servers are stopped before they are restored from a backup, so what is said over a
@@ -20,7 +21,7 @@ type Connections struct {
 
 // Dial is for rest.Config.
 func (c *Connections) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address) // as client-go's own
 	if err != nil {
 		return nil, err
 	}

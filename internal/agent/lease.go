@@ -121,7 +121,7 @@ func (a *Agent) writeLease(ctx context.Context, acquire bool, last lastReport) e
 
 // renewSpec renews the lease; each process acquires it once.
 func (a *Agent) renewSpec(lease *coordinationv1.Lease, acquire bool) {
-	now := metav1.NewMicroTime(a.Clock.Now())
+	now := metav1.NewMicroTime(a.Clock.Now().Truncate(time.Microsecond)) // as the API keeps it, so that it is recognised
 	if acquire || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}

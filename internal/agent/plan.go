@@ -182,6 +182,9 @@ func planForward(f facts) []act {
 	if f.unreferred() {
 		acts = append(acts, act{verb: doRefer})
 	}
+	if f.unsettled {
+		return acts // a record of this volume's use may be of the time before it was forced away
+	}
 	if !f.staged() {
 		return append(acts, act{verb: doStage})
 	}

@@ -145,6 +145,12 @@ func TestPlans(t *testing.T) {
 			f.record.Unfinished.Operation = "publish"
 		}, ""},
 		{"nor one that is only not mounted", func(f *facts) { f.intents, f.uses["intent-1"] = nil, missing }, ""},
+		{"nothing is staged before it is known whether the API was restored", func(f *facts) {
+			f.record.Stage, f.stage, f.unsettled = Stage{}, missing, true
+		}, ""},
+		{"but then", func(f *facts) { f.record.Stage, f.stage = Stage{}, missing }, "stage"},
+		{"nor is anything published", func(f *facts) { f.uses["intent-1"], f.unsettled = missing, true }, ""},
+		{"which is then, too", func(f *facts) { f.uses["intent-1"] = missing }, "publish intent-1"},
 		{"one for which nothing was published ends", func(f *facts) { f.intents = nil; unpublished(f) }, "unpublish intent-1"},
 		{"not while something is mounted at its path", func(f *facts) {
 			f.intents = nil

@@ -81,6 +81,8 @@ type writes struct {
 	made []string
 	seen []string
 	down bool
+	// deafTo is a path whose next write has its answer lost.
+	deafTo string
 }
 
 func (w *writes) isDown() bool {
@@ -117,8 +119,17 @@ func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events") {
 		w.made = append(w.made, line)
 	}
+	lost := w.deafTo != "" && r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, w.deafTo)
+	if lost {
+		w.deafTo = ""
+	}
 	w.mu.Unlock()
-	return w.base.RoundTrip(r)
+	answer, err := w.base.RoundTrip(r)
+	if lost && err == nil {
+		err = errors.Join(errors.New("the answer was lost"), answer.Body.Close())
+		answer = nil
+	}
+	return answer, err
 }
 
 func (w *writes) list() []string {

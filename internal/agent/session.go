@@ -82,6 +82,9 @@ func (s *store) saveLastReport(l lastReport) error {
 // noteReport brings the number of the last report to the disk, if it is news there.
 func (a *Agent) noteReport() (lastReport, error) {
 	now := a.state.lastReport()
+	if now.UID == "" {
+		now = a.noted // this process has reported nothing yet
+	}
 	a.restored = a.restored && !a.state.confirmed()
 	now.Restored = a.restored
 	if now == a.noted {
@@ -144,6 +147,9 @@ func (a *Agent) remembered(ctx context.Context) error {
 		a.restored = true
 		a.Log.Info("the API server was restored from a backup; nothing moves here until the manager has heard every agent",
 			"remembered", nvs.Status.Reports, "reported", a.noted.Reports)
+		if err := a.store.saveLastReport(a.noted); err != nil {
+			return err // the report that follows leaves no trace of what was forgotten
+		}
 	}
 	a.state.above(a.noted.Reports)
 	return nil
@@ -151,6 +157,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 
 // forgotten ends the agent. The next process finds on the disk what was reported.
 func (a *Agent) forgotten() error {
+	a.restored = true
 	if _, err := a.noteReport(); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ func TestSessions(t *testing.T) {
 		"nothing is taken into use before the manager has confirmed the session":         testUnconfirmed,
 		"what is in use stays, and can be let go, while no manager confirms the session": testUnconfirmedInUse,
 		"a confirmation that comes before the acknowledgement counts":                    testEarlyConfirmation,
+		"a renewal whose answer is lost is no restore":                                   testLostAnswer,
 		"a connection that ends ends the session":                                        testConnectionEnds,
 		"an agent whose reports were forgotten ends, and the next one tells of it":       testForgotten,
 	} {
@@ -165,6 +166,25 @@ func testConnectionEnds(t *testing.T, c *cluster) {
 	v := testVolume{handle: "vol"}
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
+}
+
+func testLostAnswer(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	first := n.begun(0).Status.Session
+	n.lease("renewed", func(*coordinationv1.Lease) bool { return true })
+	a.writes.mu.Lock()
+	a.writes.deafTo = "/leases/" + volumesv1alpha1.AgentLeasePrefix + n.name
+	a.writes.mu.Unlock()
+	n.begun(first)
+	select {
+	case <-a.done:
+		t.Errorf("the agent ended: %v", a.err)
+	default:
+	}
+	if lease := n.lease("any", func(*coordinationv1.Lease) bool { return true }); lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
+		t.Error("the Lease tells of a restore")
+	}
 }
 
 func testForgotten(t *testing.T, c *cluster) {

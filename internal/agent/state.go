@@ -274,12 +274,16 @@ func (w *stateWriter) timer() (<-chan time.Time, func()) {
 func (w *stateWriter) batch() ([]change, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.session == 0 && !slices.ContainsFunc(w.queue, func(c change) bool { return c.begins }) {
-		for _, c := range w.queue {
-			c.done <- &unwrittenError{errNoSession}
+	if w.session == 0 {
+		w.queue = slices.DeleteFunc(w.queue, func(c change) bool {
+			if !c.begins {
+				c.done <- &unwrittenError{errNoSession}
+			}
+			return !c.begins
+		})
+		if len(w.queue) == 0 {
+			return nil, false
 		}
-		w.queue = nil
-		return nil, false
 	}
 	if len(w.queue) == 0 && !w.pressing && (w.due.IsZero() || w.clock.Now().Before(w.due)) {
 		return nil, false
@@ -305,8 +309,9 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 		written := w.must(accepted) || !equality.Semantic.DeepEqual(base.Status, next.Status)
 		var breaks int
 		if written {
-			breaks = w.number(next, accepted)
-			err = w.write(ctx, next)
+			if breaks, err = w.number(next, accepted); err == nil {
+				err = w.write(ctx, next)
+			}
 		}
 		if apierrors.IsConflict(err) {
 			w.mu.Lock()
@@ -326,16 +331,20 @@ func (w *stateWriter) flush(ctx context.Context, batch []change) {
 
 // number gives the report its number, and that of its session. No write is empty: it voids what is still on its way. It returns how many
 // sessions had ended by then.
-func (w *stateWriter) number(next *volumesv1alpha1.NodeVolumeState, batch []change) int {
+func (w *stateWriter) number(next *volumesv1alpha1.NodeVolumeState, batch []change) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	begins := slices.ContainsFunc(batch, func(c change) bool { return c.begins })
+	if w.session == 0 && !begins {
+		return 0, errNoSession
+	}
 	w.highest = max(w.highest, next.Status.Reports) + 1
 	next.Status.Reports = w.highest
 	next.Status.Session = w.session
-	if slices.ContainsFunc(batch, func(c change) bool { return c.begins }) {
+	if begins {
 		next.Status.Session = w.highest
 	}
-	return w.breaks
+	return w.breaks, nil
 }
 
 // must says whether a write has to go out although it may change nothing else.

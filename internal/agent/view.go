@@ -180,7 +180,7 @@ func (v *volume) stagedVerdict(f facts) (*verdict, *failure) {
 	switch {
 	case f.staged():
 		return stagedTrue(f), v.failures[act{verb: doRefer}]
-	case f.overdue && f.waitsForSession():
+	case f.overdue:
 		return sessionUnconfirmed, nil
 	case v.slow != "":
 		return &verdict{reason: volumesv1alpha1.ReasonStaging, message: v.slow}, nil

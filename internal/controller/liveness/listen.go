@@ -68,13 +68,18 @@ type ears struct {
 func (t *Tracker) Vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.vouches(nvs)
+}
+
+func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	v, heard := t.ears.voices[nvs.Name]
 	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Reports
 }
 
-// Unheard are those of the nodes whose agents were not heard yet and may still be, and how long to wait for them at most. Where an agent has
-// told of a restore nobody is waited for in vain: then only those are left out that excused names.
-func (t *Tracker) Unheard(nodes []string, excused func(string) bool) ([]string, time.Duration) {
+// Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than what was heard of, and how
+// long to wait for them at most. Where an agent has told of a restore nobody is waited for in vain: then only those are left out that excused
+// names.
+func (t *Tracker) Unheard(states []volumesv1alpha1.NodeVolumeState, excused func(string) bool) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	restored := t.ears.restored()
@@ -82,17 +87,24 @@ func (t *Tracker) Unheard(nodes []string, excused func(string) bool) ([]string, 
 	if t.ears.voices == nil {
 		left = DefaultDuration
 	}
+	wait := max(left, 0)
+	if restored {
+		wait = 0 // only an event ends it
+	}
 	var unheard []string
-	for _, node := range nodes {
+	for i := range states {
+		node := states[i].Name
 		_, heard := t.ears.voices[node]
-		if !heard && (left > 0 || restored && !excused(node)) {
+		switch {
+		case t.vouches(&states[i]):
+		case heard && t.silence(node) < 0:
+			unheard = append(unheard, node) // its report is on its way here
+			wait = max(wait, -t.silence(node))
+		case left > 0 || restored && !excused(node):
 			unheard = append(unheard, node)
 		}
 	}
-	if restored {
-		left = 0 // only an event ends it
-	}
-	return unheard, max(left, 0)
+	return unheard, wait
 }
 
 // Restored reports whether an agent has told of a restore that no manager has confirmed since.

@@ -72,9 +72,11 @@ func TestASilentAgentIsWaitedForButNotForeverUnlessThereWasARestore(t *testing.T
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	nobody := func(string) bool { return false }
+	states := []volumesv1alpha1.NodeVolumeState{*reported("a", 2), *reported("b", 2)}
+	states[1].Name, states[1].UID = "b", "state-b"
 	expect := func(what string, excused func(string) bool, want int) {
 		t.Helper()
-		if got, _ := tracker.Unheard([]string{"a", "b"}, excused); len(got) != want {
+		if got, _ := tracker.Unheard(states, excused); len(got) != want {
 			t.Errorf("%s: unheard are %v", what, got)
 		}
 	}
@@ -89,7 +91,12 @@ func TestASilentAgentIsWaitedForButNotForeverUnlessThereWasARestore(t *testing.T
 	expect("the first one tells of a restore", nobody, 1)
 	expect("an administrator says that the other one is gone", func(node string) bool { return node == "b" }, 0)
 	tracker.hear(said("a", 3, 3, false))
-	expect("the restore is over", nobody, 0)
+	expect("the restore is over, but the state is older than what was heard of", nobody, 1)
+	states[0] = *reported("a", 3)
+	expect("the state has come", nobody, 0)
+	tracker.hear(said("a", 4, 4, false))
+	c.SetTime(c.Now().Add(DefaultDuration))
+	expect("an agent that has died before its state came counts as silent", nobody, 0)
 }
 
 func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {

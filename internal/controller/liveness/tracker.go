@@ -80,6 +80,10 @@ func renewTime(t *metav1.MicroTime) string {
 func (t *Tracker) Silence(node string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.silence(node)
+}
+
+func (t *Tracker) silence(node string) time.Duration {
 	now := t.clock.Now()
 	known := t.nodes[node]
 	if known == nil {

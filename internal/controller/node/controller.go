@@ -112,6 +112,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the state of node %s: %w", req.Name, err)
 	}
+	if !node {
+		c.unconfirmed.drop(req.Name)
+	}
 	var wait time.Duration
 	for _, step := range c.steps(node) {
 		again, err := step(ctx, nvs)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,26 +31,37 @@ import (
 // EventWaitingForAgents: after a restore of the API server nothing is taken into use before every agent was heard.
 const EventWaitingForAgents = "WaitingForAgents"
 
-// unconfirmed are the nodes whose agents' sessions wait to be confirmed. The zero value is ready to use.
+// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and whether that was told. The zero value is ready to use.
 type unconfirmed struct {
 	mu    sync.Mutex
 	nodes map[string]bool
 }
 
-// set returns whether that is news.
-func (u *unconfirmed) set(node string, waits bool) bool {
+// add a node before what it waits for is read, so that nothing that comes after is missed.
+func (u *unconfirmed) add(node string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	news := u.nodes[node] != waits
 	if u.nodes == nil {
 		u.nodes = map[string]bool{}
 	}
+	u.nodes[node] = u.nodes[node]
+}
+
+func (u *unconfirmed) drop(node string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.nodes, node)
+}
+
+// tell returns true the first time.
+func (u *unconfirmed) tell(node string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	told, waits := u.nodes[node]
 	if waits {
 		u.nodes[node] = true
-	} else {
-		delete(u.nodes, node)
 	}
-	return news
+	return waits && !told
 }
 
 // wake those that wait.
@@ -67,9 +79,12 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 	c.unconfirmed.wake(q)
 }
 
-// used wakes those that wait when what is used somewhere may have changed.
-func (c *Controller) used(_ context.Context, _ event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	c.unconfirmed.wake(q)
+// used wakes those that wait when what is used somewhere may have changed, or what was heard of has come.
+func (c *Controller) used(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
+	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) || !equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
+		c.unconfirmed.wake(q)
+	}
 }
 
 // tainted wakes those that wait when an administrator says of a machine that it is gone, or takes that back.
@@ -88,9 +103,10 @@ func (c *Controller) unregistered(_ context.Context, _ event.DeleteEvent, q work
 // attached to this node may be in use on another one.
 func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if !handshake.NodeOf(nvs, "").Unconfirmed {
-		c.unconfirmed.set(nvs.Name, false)
+		c.unconfirmed.drop(nvs.Name)
 		return never, nil
 	}
+	c.unconfirmed.add(nvs.Name)
 	unheard, wait, err := c.unheard(ctx)
 	if err != nil {
 		return never, err
@@ -111,22 +127,23 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	if err != nil {
 		return never, fmt.Errorf("confirming the session of the agent of node %s: %w", nvs.Name, err)
 	}
-	c.unconfirmed.set(nvs.Name, guard != handshake.GuardNone)
+	if guard == handshake.GuardNone {
+		c.unconfirmed.drop(nvs.Name)
+	}
 	return never, nil
 }
 
+// tellUnheard tells, once, who is waited for after a restore. Otherwise it is over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
-	if !c.unconfirmed.set(nvs.Name, true) {
+	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name) {
 		return
 	}
 	const shown = 5
 	names := strings.Join(unheard[:min(len(unheard), shown)], ", ")
 	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard", "unheard", len(unheard), "nodes", names)
-	if c.Tracker.Restored() {
-		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
-			"the API server was restored from a backup; no volume is taken into use before the agents of %d more nodes are heard (%s). "+
-				"Of one that never comes back delete the Node, or give it the taint %s", len(unheard), names, corev1.TaintNodeOutOfService)
-	}
+	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
+		"the API server was restored from a backup; no volume is taken into use before the agents of %d more nodes are heard (%s). "+
+			"Of one that never comes back delete the Node, or give it the taint %s", len(unheard), names, corev1.TaintNodeOutOfService)
 }
 
 // unheard are the nodes whose agents were not heard and may still be, and how long to wait for them.
@@ -135,11 +152,7 @@ func (c *Controller) unheard(ctx context.Context) ([]string, time.Duration, erro
 	if err := c.Client.List(ctx, list); err != nil {
 		return nil, 0, fmt.Errorf("listing the states of nodes: %w", err)
 	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	unheard, wait := c.Tracker.Unheard(names, func(name string) bool { return c.neverBack(ctx, name) })
+	unheard, wait := c.Tracker.Unheard(list.Items, func(name string) bool { return c.neverBack(ctx, name) })
 	return unheard, wait, nil
 }
 
