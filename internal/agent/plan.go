@@ -182,9 +182,6 @@ func planForward(f facts) []act {
 	if f.unreferred() {
 		acts = append(acts, act{verb: doRefer})
 	}
-	if f.unsettled {
-		return acts // a record of this volume's use may be of the time before it was forced away
-	}
 	if !f.staged() {
 		return append(acts, act{verb: doStage})
 	}
@@ -221,6 +218,12 @@ func (f facts) usable() bool {
 // waitsForSession: the volume is taken into use once the manager has confirmed the session.
 func (f facts) waitsForSession() bool {
 	return f.unsettled && (f.record == nil || !f.record.InUse) && len(f.wanting()) > 0
+}
+
+// holds back an act until the manager has confirmed the session: a record that says in use may be of the time before the volume was forced
+// away, and what the API says too.
+func (f facts) holds(a act) bool {
+	return f.unsettled && (a.verb == doStage || a.verb == doPublish || a.verb == doExpand)
 }
 
 // stale: the record speaks of an attachment that was taken away while something of it may be here.

@@ -87,6 +87,27 @@ func kubeletAway(f *facts) {
 	f.entry.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout}
 }
 
+func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
+	for verb, change := range map[verb]func(*facts){
+		doStage:   func(f *facts) { f.record.Stage, f.stage = Stage{}, missing },
+		doPublish: func(f *facts) { f.uses["intent-1"] = missing },
+	} {
+		f := situation()
+		change(f)
+		v := &volume{name: planVolume, record: f.record}
+		if a, ok := v.next(*f, nil, time.Now()); !ok || a.verb != verb {
+			t.Errorf("confirmed: next is %v, not %v", a, verb)
+		}
+		f.unsettled = true
+		if a, ok := v.next(*f, nil, time.Now()); ok {
+			t.Errorf("not confirmed: next is %v", a)
+		}
+		if d := v.rest(*f, nil, time.Now()); d != 0 {
+			t.Errorf("not confirmed: looks again after %s", d)
+		}
+	}
+}
+
 func TestPlans(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -145,12 +166,6 @@ func TestPlans(t *testing.T) {
 			f.record.Unfinished.Operation = "publish"
 		}, ""},
 		{"nor one that is only not mounted", func(f *facts) { f.intents, f.uses["intent-1"] = nil, missing }, ""},
-		{"nothing is staged before it is known whether the API was restored", func(f *facts) {
-			f.record.Stage, f.stage, f.unsettled = Stage{}, missing, true
-		}, ""},
-		{"but then", func(f *facts) { f.record.Stage, f.stage = Stage{}, missing }, "stage"},
-		{"nor is anything published", func(f *facts) { f.uses["intent-1"], f.unsettled = missing, true }, ""},
-		{"which is then, too", func(f *facts) { f.uses["intent-1"] = missing }, "publish intent-1"},
 		{"one for which nothing was published ends", func(f *facts) { f.intents = nil; unpublished(f) }, "unpublish intent-1"},
 		{"not while something is mounted at its path", func(f *facts) {
 			f.intents = nil

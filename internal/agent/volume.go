@@ -229,7 +229,7 @@ func (a *Agent) forgetVolume(v *volume) {
 // says done and does nothing cannot keep the agent busy.
 func (v *volume) next(f facts, tried map[act]bool, now time.Time) (act, bool) {
 	for _, a := range plan(f) {
-		if !tried[a] && !v.failures[a].waiting(inputs(f, a), now) {
+		if !tried[a] && !f.holds(a) && !v.failures[a].waiting(inputs(f, a), now) {
 			return a, true
 		}
 	}
@@ -242,6 +242,7 @@ func (v *volume) rest(f facts, tried map[act]bool, now time.Time) time.Duration 
 	for _, a := range plan(f) {
 		d := time.Duration(0)
 		switch failed := v.failures[a]; {
+		case f.holds(a): // the confirmation wakes
 		case failed != nil && failed.NextAttemptTime != nil:
 			d = max(failed.NextAttemptTime.Sub(now), time.Millisecond)
 		case failed == nil && tried[a]:
