@@ -34,7 +34,11 @@ type driverOf struct {
 var _ driver.Driver = (*driverOf)(nil)
 
 // call is one that is going on.
-type call struct{ boot int }
+type call struct {
+	boot int
+	// mounts: it may mount something.
+	mounts bool
+}
 
 func (d *driverOf) Name() string { return driverName }
 
@@ -79,7 +83,7 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 	if left <= 0 {
 		return failed(driver.Transient, "DeadlineExceeded", "nothing was sent")
 	}
-	c, err := d.m.begin(handle)
+	c, err := d.m.begin(handle, operation == "stage" || operation == "publish")
 	if err != nil {
 		w.chance.reach(callBusy)
 		return err
@@ -102,7 +106,7 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 		after := d.p.between(0, left)
 		say(fmt.Sprintf("is given up and goes on for %s", after))
 		w.later(after, func() { _ = d.m.end(handle, c, effect) })
-		if w.chance.draw(d.p.name, "restart").IntN(2) == 0 {
+		if w.harsh && w.chance.draw(d.p.name, "restart").IntN(2) == 0 {
 			say("is forgotten by the driver, which was restarted") // what it had started goes on
 			d.m.forget(handle)
 		}
@@ -131,13 +135,13 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 }
 
 // begin a call for the volume. A driver works on one at a time.
-func (m *machine) begin(handle string) (*call, error) {
+func (m *machine) begin(handle string, mounts bool) (*call, error) {
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()
 	if m.busy[handle] != nil {
 		return nil, failed(driver.Uncertain, "Aborted", "an operation for the volume is going on")
 	}
-	c := &call{boot: m.boot}
+	c := &call{boot: m.boot, mounts: mounts}
 	m.busy[handle] = c
 	return c, nil
 }

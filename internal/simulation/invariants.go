@@ -111,8 +111,8 @@ func (w *World) unpublish(m *machine, handle string, uid types.UID) {
 		}
 		w.breaks("I2 no unpublish while in use: on %s %s", m.name, e.describe())
 	}
-	if m.busy[handle] != nil && !w.forced[uid] {
-		w.breaks("I2 no unpublish while in use: on %s the driver is busy with %s", m.name, handle)
+	if c := m.busy[handle]; c != nil && c.mounts && !w.forced[uid] {
+		w.breaks("I2 no unpublish while in use: on %s the driver is about to mount %s", m.name, handle)
 	}
 	w.logLocked("the attacher closes %s for %s (%s)", handle, m.name, uid)
 	w.chance.reach(detached)

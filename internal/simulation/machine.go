@@ -27,12 +27,13 @@ type machine struct {
 	name  string
 	dir   string
 
-	boot    int
-	since   time.Time
-	devices map[string]device
-	mounts  []mounted
-	lastID  int
-	lastSeq uint64
+	boot      int
+	since     time.Time
+	devices   map[string]device
+	mounts    []mounted
+	lastID    int
+	lastSeq   uint64
+	lastMinor int
 	// busy are the driver calls that are going on, by volume handle.
 	busy map[string]*call
 	// held are devices that a process keeps open, until then.
@@ -95,8 +96,12 @@ func (m *machine) newDevice(uid types.UID) device {
 	return device{uid: uid, minor: m.freeMinor(), seq: m.lastSeq}
 }
 
-// freeMinor is one of few numbers, so that they come again soon.
+// freeMinor is one that was not there before or, in harsh worlds, one of few, so that they come again soon.
 func (m *machine) freeMinor() int {
+	if !m.world.harsh {
+		m.lastMinor++
+		return m.lastMinor
+	}
 	r := m.world.chance.draw(m.name, "device number")
 	for {
 		n := 1 + r.IntN(6)

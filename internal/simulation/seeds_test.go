@@ -27,6 +27,7 @@ var (
 	oneSeed   = flag.Uint64("seed", 0, "run this seed alone and print its trace")
 	seeds     = flag.Uint64("seeds", 30, "run so many seeds")
 	stacks    = flag.String("stacks", "", "write every goroutine's stack to this file where the story ends badly")
+	harsh     = flag.Bool("harsh", false, "drivers forget what they have begun, and device numbers come again")
 	firstSeed = flag.Uint64("first", 1, "the first of them")
 )
 
@@ -63,6 +64,7 @@ func run(t *testing.T, seed uint64) (reached map[fault]int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(seed, scratch())
 		w.verbose = *oneSeed != 0 && testing.Verbose()
+		w.harsh = *harsh
 		defer w.remove()
 		nodes, volumes := []string{"a", "b"}, []string{"rwo", "pod", "rwx"}
 		w.populate(nodes, volumes)

@@ -38,6 +38,9 @@ type World struct {
 	dir    string
 	// verbose has the processes' own log lines in the trace.
 	verbose bool
+	// harsh: a driver that is restarted takes the next call while what it had begun goes on, and the numbers of devices
+	// come again.
+	harsh bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
