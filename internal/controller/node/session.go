@@ -44,7 +44,9 @@ func (u *unconfirmed) add(node string) {
 	if u.nodes == nil {
 		u.nodes = map[string]bool{}
 	}
-	u.nodes[node] = u.nodes[node]
+	if _, waits := u.nodes[node]; !waits {
+		u.nodes[node] = false
+	}
 }
 
 func (u *unconfirmed) drop(node string) {
