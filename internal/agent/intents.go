@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,20 +37,28 @@ func (a *Agent) inform(v *volume, f facts) {
 	}
 }
 
-// prune drops the failures of what is not planned any more. What is published after the stage is planned when that is there.
+// prune drops the failures of what is not planned any more.
 func (v *volume) prune(f facts) {
-	if f.busy {
+	if f.busy || f.waitsForSession() {
 		return
 	}
 	planned := map[act]bool{}
 	for _, a := range plan(f) {
 		planned[a] = true
 	}
-	for a := range v.failures {
-		if later := planned[act{verb: doStage}] && a.verb == doPublish && v.record.use(a.intent) != nil; !planned[a] && !later {
-			delete(v.failures, a)
-		}
+	maps.DeleteFunc(v.failures, func(a act, _ *failure) bool { return !planned[a] && !v.follows(a, planned) })
+}
+
+// follows: the act will be planned when what is planned before it is done.
+func (v *volume) follows(a act, planned map[act]bool) bool {
+	takes, stages := planned[act{verb: doTake}], planned[act{verb: doStage}]
+	switch a.verb {
+	case doStage:
+		return takes
+	case doPublish:
+		return (takes || stages) && v.record != nil && v.record.use(a.intent) != nil
 	}
+	return false
 }
 
 // reportIntents writes the status of every intent of the volume, as far as it changes.

@@ -108,6 +108,32 @@ func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
 	}
 }
 
+func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
+	unstaged := func(f *facts) { f.record.Stage, f.stage = Stage{}, missing }
+	for name, test := range map[string]struct {
+		change            func(*facts)
+		stages, publishes bool
+	}{
+		"all is well":                          {func(*facts) {}, false, false},
+		"the stage is planned":                 {unstaged, true, true},
+		"a call hangs":                         {func(f *facts) { f.busy = true }, true, true},
+		"the session waits to be confirmed":    {func(f *facts) { f.record.InUse, f.unsettled = false, true }, true, true},
+		"the volume is to be taken into use":   {func(f *facts) { f.record.InUse = false }, true, true},
+		"the intent does not want it any more": {func(f *facts) { unstaged(f); deleting(f) }, false, false},
+	} {
+		f := situation()
+		test.change(f)
+		v := &volume{name: planVolume, record: f.record, failures: map[act]*failure{
+			{verb: doStage}: {}, {verb: doPublish, intent: "intent-1"}: {},
+		}}
+		v.prune(*f)
+		stages, publishes := v.failures[act{verb: doStage}] != nil, v.failures[act{verb: doPublish, intent: "intent-1"}] != nil
+		if stages != test.stages || publishes != test.publishes {
+			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
+		}
+	}
+}
+
 func TestPlans(t *testing.T) {
 	for _, test := range []struct {
 		name   string

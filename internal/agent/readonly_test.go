@@ -180,7 +180,7 @@ func testReadOnlyBesideTheKubelet(_ *testing.T, n *realNode, v testVolume) {
 	fakeKubelet{n.node}.write(data, kubeletRecord(v))
 	i := n.want(v, "data", readOnly)
 	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)
-	n.must(os.RemoveAll(filepath.Dir(filepath.Dir(data))))
+	n.must(os.RemoveAll(filepath.Dir(data)))
 	n.refusesWrites(n.ready(i).Status.Path)
 	n.end(v, i)
 }

@@ -44,7 +44,14 @@ type lastReport struct {
 
 // forgottenBy reports whether the API server remembers less than was reported to it.
 func (l lastReport) forgottenBy(nvs *volumesv1alpha1.NodeVolumeState) bool {
-	return l.UID == nvs.UID && nvs.Status.Reports < l.Reports
+	switch l.UID {
+	case "":
+		return false // nothing was reported
+	case nvs.UID:
+		return nvs.Status.Reports < l.Reports
+	default:
+		return nvs.UID != "" && nvs.Status.ObservedUID == nvs.UID // it was reported to, and then one that was made after it
+	}
 }
 
 func (s *store) lastReportPath() string { return s.dir + "-last-report" + recordSuffix }
@@ -103,7 +110,7 @@ func (a *Agent) beginSession(ctx context.Context) error {
 	if err := a.remembered(ctx); err != nil {
 		return err
 	}
-	if err := a.state.urgent(ctx, change{begins: true, since: since}); err != nil {
+	if err := a.state.urgent(ctx, change{begins: true, since: since, check: onlyOf(a.noted.UID)}); err != nil {
 		return err
 	}
 	if !a.state.inSession() {
@@ -114,6 +121,16 @@ func (a *Agent) beginSession(ctx context.Context) error {
 	}
 	_, err := a.noteReport()
 	return err
+}
+
+// onlyOf refuses a state that was made since the agent has looked: the disk has to know of it before the first report.
+func onlyOf(state types.UID) func(*volumesv1alpha1.NodeVolumeState) error {
+	return func(nvs *volumesv1alpha1.NodeVolumeState) error {
+		if nvs.UID != state {
+			return &unwrittenError{errNoSession}
+		}
+		return nil
+	}
 }
 
 // remembered fails with errHistory if the API server has forgotten what this process has written.
@@ -143,15 +160,30 @@ func (a *Agent) remembered(ctx context.Context) error {
 	if last.forgottenBy(nvs) {
 		return a.forgotten()
 	}
-	if a.noted.Restored = a.noted.Restored || a.noted.forgottenBy(nvs); a.noted.Restored && !a.restored {
-		a.restored = true
+	a.state.above(a.noted.Reports)
+	return a.noteState(nvs)
+}
+
+// noteState brings to the disk whether the API server has forgotten reports, and which state the next ones go to. The report that follows
+// leaves no trace of either.
+func (a *Agent) noteState(nvs *volumesv1alpha1.NodeVolumeState) error {
+	next := a.noted
+	next.Restored = next.Restored || next.forgottenBy(nvs)
+	if next.Restored && !a.restored {
 		a.Log.Info("the API server was restored from a backup; nothing moves here until the manager has heard every agent",
 			"remembered", nvs.Status.Reports, "reported", a.noted.Reports)
-		if err := a.store.saveLastReport(a.noted); err != nil {
-			return err // the report that follows leaves no trace of what was forgotten
-		}
 	}
-	a.state.above(a.noted.Reports)
+	a.restored = next.Restored
+	if next.UID != nvs.UID {
+		next.Schema, next.UID, next.Reports = recordSchema, nvs.UID, 0
+	}
+	if next == a.noted {
+		return nil
+	}
+	if err := a.store.saveLastReport(next); err != nil {
+		return err
+	}
+	a.noted = next
 	return nil
 }
 

@@ -24,12 +24,14 @@ import (
 func TestSessions(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *cluster){
-		"nothing is taken into use before the manager has confirmed the session":         testUnconfirmed,
-		"what is in use stays, and can be let go, while no manager confirms the session": testUnconfirmedInUse,
-		"a confirmation that comes before the acknowledgement counts":                    testEarlyConfirmation,
-		"a renewal whose answer is lost is no restore":                                   testLostAnswer,
-		"a connection that ends ends the session":                                        testConnectionEnds,
-		"an agent whose reports were forgotten ends, and the next one tells of it":       testForgotten,
+		"nothing is taken into use before the manager has confirmed the session":               testUnconfirmed,
+		"what is in use stays, and can be let go, while no manager confirms the session":       testUnconfirmedInUse,
+		"a confirmation that comes before the acknowledgement counts":                          testEarlyConfirmation,
+		"a renewal whose answer is lost is no restore":                                         testLostAnswer,
+		"a connection that ends ends the session":                                              testConnectionEnds,
+		"an agent whose reports were forgotten ends, and the next one tells of it":             testForgotten,
+		"a state that was reported to before the one that was reported to last is of the past": testForgottenState,
+		"a state that was made anew is of the past for nobody, even if the agent dies":         testStateMadeAnew,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,6 +229,45 @@ func testForgotten(t *testing.T, c *cluster) {
 	})
 }
 
+func testForgottenState(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	n.begun(0)
+	a.stop()
+	// After the backup the state was deleted and made anew; the restore has brought the earlier one back.
+	n.must(a.store.saveLastReport(lastReport{Schema: recordSchema, UID: "later", Reports: 1}))
+	n.silent.Store(true)
+	n.start()
+	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
+		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
+	})
+}
+
+func testStateMadeAnew(t *testing.T, c *cluster) {
+	n := c.node(t)
+	a := n.start()
+	n.begun(0)
+	a.stop()
+	n.must(n.client.Delete(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	n.must(n.client.Create(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
+	dies := make(chan *running)
+	n.drive = func(o *Options) {
+		o.Live = &lateAcknowledgement{o.Live, func(int64) {
+			(<-dies).kill()
+			select {} // for ever, as a dead process
+		}}
+	}
+	dies <- n.launch(0)
+	n.drive = nil
+	n.start()
+	n.lease("of the new state", func(l *coordinationv1.Lease) bool {
+		if l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
+			t.Error("the Lease tells of a restore")
+		}
+		return l.Annotations[volumesv1alpha1.LeaseStateAnnotation] == string(n.begun(0).UID)
+	})
+}
+
 // forgetReports writes the status of the node's state as it was before its first report.
 func (n *node) forgetReports() {
 	n.t.Helper()
@@ -261,7 +302,7 @@ func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 }
 
 func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
-	a := &Agent{state: newStateWriter(clock.RealClock{}, logFor(t)), end: func(error) { t.Error("the agent ends") }}
+	a := &Agent{noted: lastReport{Schema: recordSchema, UID: "state"}, state: newStateWriter(clock.RealClock{}, logFor(t)), end: func(error) { t.Error("the agent ends") }}
 	a.state.taken = func(*volumesv1alpha1.NodeVolumeState) {}
 	a.state.succeeded(&volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},

@@ -154,7 +154,7 @@ func (w *stateWriter) press() {
 func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
 	w.mu.Lock()
 	if w.known == nil || newer(nvs.ResourceVersion, w.known.ResourceVersion) {
-		w.known = nvs
+		w.know(nvs)
 	}
 	if w.session == 0 {
 		signal(w.ended) // there is a state to begin a session with
@@ -163,22 +163,32 @@ func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
 	w.touch()
 }
 
+// know takes in a version. The session of an object that was made anew under the same name ends: it was not looked at for a restore.
+func (w *stateWriter) know(nvs *volumesv1alpha1.NodeVolumeState) {
+	w.known = nvs
+	if w.session != 0 && nvs.UID != w.last.UID {
+		w.breakOff()
+	}
+}
+
 // vanished takes in that the object is gone.
 func (w *stateWriter) vanished() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.known, w.acked, w.readLive = nil, nil, true
-	w.session = 0
-	w.breaks++
-	signal(w.ended)
+	w.known = nil
+	w.breakOff()
 }
 
 // endSession: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
 func (w *stateWriter) endSession() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.breakOff()
+}
+
+func (w *stateWriter) breakOff() {
 	w.session, w.acked, w.readLive = 0, nil, true
 	w.breaks++
-	w.mu.Unlock()
 	signal(w.ended)
 }
 
@@ -371,7 +381,8 @@ func (w *stateWriter) base(ctx context.Context) (*volumesv1alpha1.NodeVolumeStat
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.known, w.readLive = read, false
+	w.readLive = false
+	w.know(read)
 	return read, nil
 }
 

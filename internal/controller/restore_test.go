@@ -28,6 +28,7 @@ func TestRestores(t *testing.T) {
 		{"nothing is detached from a node before its agent was heard", nothingIsDetachedBeforeTheAgentWasHeard},
 		{"a session waits for the agents that are silent until somebody says that they are gone", aSessionWaitsForSilentAgents},
 		{"what is in use elsewhere is detached before a session is confirmed", whatIsInUseElsewhereIsDetachedFirst},
+		{"a session names the volume that two nodes use and waits until one does not", aSessionNamesTheVolumeThatTwoNodesUse},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, newWorld(t)) })
 	}
@@ -149,4 +150,33 @@ func whatIsInUseElsewhereIsDetachedFirst(t *testing.T, w *world) {
 
 	w.changeStatus(t, other, func() { other.Status.Volumes, other.Status.Reports = nil, 2 })
 	x.comes(t)
+}
+
+func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
+	_, stop := w.manage(t, managerOptions{})
+	w.node(t, "one")
+	w.bareNode(t, "another")
+	w.keepRenewing(t, "another")
+	w.volume(t, "both", volumeOptions{})
+	x := w.want(t, "", "both", "both", "one")
+	x.comes(t)
+	one, another := w.state(t, "one"), w.state(t, "another")
+	stop()
+
+	// A driver that knows no attach keeps no two nodes apart, and the kubelets have asked nobody.
+	w.changeStatus(t, another, func() {
+		another.Status.ObservedUID, another.Status.BootID, another.Status.Reports = another.UID, "boot-1", 1
+		another.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("both"), InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
+	})
+	w.changeStatus(t, one, func() {
+		one.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("both"), AttachmentUID: entryIn(one, "both").AttachmentUID, InUse: true}}
+	})
+	w.session(t, "one", 7)
+	_, stop = w.manage(t, managerOptions{})
+	defer stop()
+	if note := w.told(t, "one", node.EventVolumeInUse); !strings.Contains(note, uniqueName("both")+" is in use on node another") {
+		t.Errorf("event: %s", note)
+	}
+	w.changeStatus(t, another, func() { another.Status.Volumes, another.Status.Reports = nil, 2 })
+	w.confirmed(t, "one", 7)
 }

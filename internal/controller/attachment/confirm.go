@@ -34,11 +34,11 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 	guard := handshake.GuardNone
 	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
-		elsewhere, err := nodestate.UsedElsewhere(ctx, c.Client, n.Name, f.Volume)
+		user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
 		if err != nil {
 			return nil, err
 		}
-		if guard = c.Protocol.MayBringIn(f.Exclusive, elsewhere); guard != handshake.GuardNone {
+		if guard = c.Protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
 			return nil, nil
 		}
 		claim, va, err := c.readForConfirm(ctx, f, nvs, a)

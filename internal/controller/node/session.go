@@ -28,13 +28,18 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// EventWaitingForAgents: after a restore of the API server nothing is taken into use before every agent was heard.
-const EventWaitingForAgents = "WaitingForAgents"
+// Events that say what an agent's session waits for before it is confirmed.
+const (
+	// EventWaitingForAgents: after a restore of the API server nothing is taken into use before every agent was heard.
+	EventWaitingForAgents = "WaitingForAgents"
+	// EventVolumeInUse: an exclusive volume that is attached to the node is in use on another one.
+	EventVolumeInUse = "VolumeInUse"
+)
 
-// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and whether that was told. The zero value is ready to use.
+// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and what was told last of why. The zero value is ready to use.
 type unconfirmed struct {
 	mu    sync.Mutex
-	nodes map[string]bool
+	nodes map[string]string
 }
 
 // add a node before what it waits for is read, so that nothing that comes after is missed.
@@ -42,10 +47,10 @@ func (u *unconfirmed) add(node string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.nodes == nil {
-		u.nodes = map[string]bool{}
+		u.nodes = map[string]string{}
 	}
 	if _, waits := u.nodes[node]; !waits {
-		u.nodes[node] = false
+		u.nodes[node] = ""
 	}
 }
 
@@ -55,15 +60,15 @@ func (u *unconfirmed) drop(node string) {
 	delete(u.nodes, node)
 }
 
-// tell returns true the first time.
-func (u *unconfirmed) tell(node string) bool {
+// tell returns true unless this is what was told last.
+func (u *unconfirmed) tell(node, why string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	told, waits := u.nodes[node]
 	if waits {
-		u.nodes[node] = true
+		u.nodes[node] = why
 	}
-	return waits && !told
+	return waits && told != why
 }
 
 // wake those that wait.
@@ -117,9 +122,9 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 		c.tellUnheard(ctx, nvs, unheard)
 		return wait, nil
 	}
-	guard := handshake.GuardNone
+	guard, conflict := handshake.GuardNone, ""
 	_, err = c.Writer.Apply(ctx, nvs.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		guard, err = c.mayConfirm(ctx, nvs)
+		guard, conflict, err = c.mayConfirm(ctx, nvs)
 		if nvs == nil || guard != handshake.GuardNone || err != nil || nvs.Spec.ConfirmedSession == nvs.Status.Session {
 			return nil, err
 		}
@@ -129,15 +134,26 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	if err != nil {
 		return never, fmt.Errorf("confirming the session of the agent of node %s: %w", nvs.Name, err)
 	}
-	if guard == handshake.GuardNone {
+	switch guard {
+	case handshake.GuardNone:
 		c.unconfirmed.drop(nvs.Name)
+	case handshake.GuardUsedElsewhere:
+		c.tellConflict(nvs, conflict)
 	}
 	return never, nil
 }
 
+// tellConflict tells, once, which volume is waited for.
+func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict string) {
+	if c.unconfirmed.tell(nvs.Name, conflict) {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventVolumeInUse, "Confirm",
+			"%s; no volume is taken into use here before that use has ended, or the volume is detached from this node", conflict)
+	}
+}
+
 // tellUnheard tells, once, who is waited for after a restore. Otherwise it is over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
-	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name) {
+	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, EventWaitingForAgents) {
 		return
 	}
 	const shown = 5
@@ -165,26 +181,37 @@ func (c *Controller) neverBack(ctx context.Context, name string) bool {
 	return apierrors.IsNotFound(err) || err == nil && liveness.OutOfService(node)
 }
 
-// mayConfirm asks the protocol about nvs, which may be nil.
-func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Guard, error) {
+// mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.
+func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Guard, string, error) {
 	if nvs == nil {
-		return handshake.GuardReported, nil
+		return handshake.GuardReported, "", nil
 	}
 	unheard, _, err := c.unheard(ctx)
 	if err != nil {
-		return handshake.GuardHeard, err
+		return handshake.GuardHeard, "", err
 	}
-	elsewhere := false
+	conflict, err := c.conflict(ctx, nvs)
+	if err != nil {
+		return handshake.GuardUsedElsewhere, "", err
+	}
+	return handshake.Protocol{}.MayConfirm(handshake.NodeOf(nvs, ""), len(unheard) == 0, conflict != ""), conflict, nil
+}
+
+// conflict tells of an exclusive volume that is Attached on the node and in use on another one; empty for none. That it is in use on this
+// one too excuses nothing: the API may say so of the past.
+func (c *Controller) conflict(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (string, error) {
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]
 		if e.State != volumesv1alpha1.AttachmentAttached || volume.Shared(e.AccessModes) {
 			continue
 		}
-		used, err := nodestate.UsedElsewhere(ctx, c.Client, nvs.Name, e.VolumeName)
+		user, err := nodestate.UserElsewhere(ctx, c.Client, nvs.Name, e.VolumeName)
 		if err != nil {
-			return handshake.GuardUsedElsewhere, err
+			return "", err
 		}
-		elsewhere = elsewhere || used
+		if user != "" {
+			return fmt.Sprintf("volume %s is in use on node %s", e.VolumeName, user), nil
+		}
 	}
-	return handshake.Protocol{}.MayConfirm(handshake.NodeOf(nvs, ""), len(unheard) == 0, elsewhere), nil
+	return "", nil
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// UsedElsewhere reports whether the volume is in use on another node than this one, and was not forced away from there. See
-// handshake.Protocol.MayBringIn.
-func UsedElsewhere(ctx context.Context, c client.Reader, node, volumeName string) (bool, error) {
+// UserElsewhere names a node other than this one on which the volume is in use and was not forced away from; empty if there is none.
+// See handshake.Protocol.MayBringIn.
+func UserElsewhere(ctx context.Context, c client.Reader, node, volumeName string) (string, error) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.List(ctx, states, client.MatchingFields{index.Volume: volumeName}); err != nil {
-		return false, fmt.Errorf("listing the nodes of %s: %w", volumeName, err)
+		return "", fmt.Errorf("listing the nodes of %s: %w", volumeName, err)
 	}
 	for i := range states.Items {
 		if n := handshake.NodeOf(&states.Items[i], volumeName); states.Items[i].Name != node && n.InUse() && !n.Entry.Forced {
-			return true, nil
+			return states.Items[i].Name, nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
