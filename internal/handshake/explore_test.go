@@ -14,13 +14,12 @@ import (
 	"testing"
 )
 
-// bound keeps the memory of one exploration below some 1 GiB.
-const bound = 2_000_000
-
 // summary is printed at the end, also by a go test that prints no passing tests.
 var summary struct {
 	sync.Mutex
 	lines []string
+	// leftOut counts the explorations that were not finished.
+	leftOut int
 }
 
 func TestMain(m *testing.M) {
@@ -28,6 +27,9 @@ func TestMain(m *testing.M) {
 	sort.Strings(summary.lines)
 	for _, line := range summary.lines {
 		fmt.Println(line)
+	}
+	if summary.leftOut > 0 {
+		fmt.Printf("handshake: LEFT OUT under the race detector: all after the first %d states of %d explorations\n", bound, summary.leftOut)
 	}
 	os.Exit(code)
 }
@@ -41,24 +43,10 @@ func report(t *testing.T, format string, args ...any) {
 }
 
 func TestTheProtocolHoldsInEveryReachableState(t *testing.T) {
-	worlds := append([]world{}, smallWorlds...)
-	if raceDetector {
-		for _, w := range bigWorlds {
-			report(t, "%-62s LEFT OUT under the race detector", w.name)
-		}
-	} else {
-		worlds = append(worlds, bigWorlds...)
-	}
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			e, v, err := newModel(w, GuardNone, effectNone).explore(bound)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if v == nil {
-				v = e.trapped()
-			}
+			e, v := exploreAll(t, newModel(w, GuardNone, effectNone))
 			if v != nil {
 				t.Fatal(v)
 			}
@@ -111,7 +99,6 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		delete(missing, test.guard)
 		t.Run(string(test.guard)+", "+test.world.name, func(t *testing.T) {
 			t.Parallel()
-			leaveOut(t, test.world)
 			expectBroken(t, newModel(test.world, test.guard, effectNone), test.want)
 		})
 	}
@@ -175,31 +162,44 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 	} {
 		t.Run(string(test.effect), func(t *testing.T) {
 			t.Parallel()
-			leaveOut(t, test.world)
 			expectBroken(t, newModel(test.world, GuardNone, test.effect), test.want)
 		})
 	}
 }
 
-// leaveOut skips what the race detector makes too slow: what is broken in this world is far from its beginning.
-func leaveOut(t *testing.T, w world) {
+// exploreAll explores until an invariant is broken or every state is known. Under the race detector it gives up at the bound:
+// a single goroutine explores, so the detector finds nothing there that the first states do not show.
+func exploreAll(t *testing.T, m *model) (*exploration, *violation) {
 	t.Helper()
-	if raceDetector && w.name == rebootWorld.name {
-		t.Skip("left out under the race detector")
+	e, v, err := m.explore(bound)
+	if err != nil && raceDetector {
+		leaveOut(t)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v == nil {
+		v = e.trapped()
+	}
+	return e, v
+}
+
+func leaveOut(t *testing.T) {
+	t.Helper()
+	summary.Lock()
+	summary.leftOut++
+	summary.Unlock()
+	t.Skipf("explored to %d states only, under the race detector", bound)
 }
 
 // expectBroken: without its guard, the exploration must come upon a state where the invariant does not hold.
 func expectBroken(t *testing.T, m *model, want Invariant) {
 	t.Helper()
 	left := string(m.rules.without) + string(m.without)
-	e, v, err := m.explore(bound)
-	if v == nil && err == nil {
-		v = e.trapped()
-	}
+	e, v := exploreAll(t, m)
 	switch {
 	case v == nil:
-		t.Fatalf("without %q nothing is broken in %d states (%v): the guard is not needed or the model too small", left, len(e.states), err)
+		t.Fatalf("without %q nothing is broken in %d states: the guard is not needed or the model too small", left, len(e.states))
 	case v.invariant != want:
 		t.Fatalf("without %q: want %s, got %s", left, want, v)
 	}

@@ -7,5 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-// raceDetector: the program runs some ten times slower.
 const raceDetector = false
+
+// bound keeps the memory of one exploration below some 1 GiB.
+const bound = 2_000_000

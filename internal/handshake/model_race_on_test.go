@@ -7,5 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-// raceDetector: the program runs some ten times slower.
 const raceDetector = true
+
+// bound keeps explorations short: under the race detector the program runs some ten times slower.
+const bound = 5_000

@@ -63,10 +63,12 @@ var (
 		kubelet: true, force: true, reboot: true,
 	}
 
-	smallWorlds = append([]world{
-		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld, kubeletUnregisteredWorld, exclusiveWorld, strangerWorld,
-	}, smallDeclareWorlds...)
-	bigWorlds = append([]world{restoreWorld, restoreExclusiveWorld, rebootWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld}, bigDeclareWorlds...)
+	worlds = []world{
+		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld,
+		kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld, declareUncutWorld, deadKubeletWorld, rebootWorld,
+		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
+		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
+	}
 )
 
 // The worlds with an administrator. Where the administrator may be wrong, what was declared is excused and all else must hold;
@@ -104,7 +106,4 @@ var (
 		name: "two nodes, one that never comes back, exclusive volume", nodes: 2, leaders: 1, cuts: true, declare: true, truth: true, first: true,
 		exclusive: true, unreported: true, dies: true, replaced: true, removed: true,
 	}
-
-	smallDeclareWorlds = []world{declareWorld, declareUncutWorld, deadKubeletWorld}
-	bigDeclareWorlds   = []world{declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld}
 )
