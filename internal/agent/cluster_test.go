@@ -42,7 +42,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	cfg, c := apiserver.Start(t)
+	cfg, c := apiserver.Borrow(t)
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 func TestMain(m *testing.M) {
@@ -23,5 +25,5 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	os.Exit(apiserver.Main(m))
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -57,15 +58,17 @@ type world struct {
 	attacher *attacher
 }
 
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+
 func newWorld(t *testing.T) *world {
-	// Most of a test is waiting, and each has a control plane of its own.
+	// Most of a test is waiting, and each has a control plane for itself.
 	t.Parallel()
 	return newWorldAlone(t)
 }
 
 // newWorldAlone is for a test that looks at what all managers of a process share: nothing runs beside it.
 func newWorldAlone(t *testing.T) *world {
-	cfg, c := apiserver.Start(t)
+	cfg, c := apiserver.Borrow(t)
 	w := &world{config: cfg, client: c}
 	w.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}})
 	w.attacher = startAttacher(t, c)

@@ -7,6 +7,9 @@ SPDX-License-Identifier: Apache-2.0
 package apiserver
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -45,9 +48,38 @@ func Scheme() *k8sruntime.Scheme {
 // KUBEBUILDER_ASSETS the test is left out, loudly; `make test` always sets it.
 func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 	t.Helper()
+	needPrograms(t)
+	p, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p.config, p.client
+}
+
+func needPrograms(t *testing.T) {
+	t.Helper()
 	if os.Getenv(AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a folder with kube-apiserver and etcd; make test builds it)", AssetsVariable)
 	}
+}
+
+// controlPlane is one etcd with one kube-apiserver.
+type controlPlane struct {
+	environment *envtest.Environment
+	config      *rest.Config
+	client      client.WithWatch
+	store       store
+	// beginning has the keys of the store with their versions, and served what the API server told of them, before any test.
+	beginning map[string]string
+	served    []int
+}
+
+func start() (*controlPlane, error) {
 	env := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
@@ -57,19 +89,41 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 	env.ControlPlane.GetAPIServer().Configure().Append("runtime-config", "api/all=true")
 	env.ControlPlane.Etcd = &envtest.Etcd{}
 	env.ControlPlane.Etcd.Configure().Append("unsafe-no-fsync", "true")
-	cfg, err := env.Start()
+	config, err := env.Start()
 	if err != nil {
-		t.Fatalf("starting the control plane: %v", err)
+		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Errorf("stopping the control plane: %v", err)
-		}
-	})
-	cfg.QPS, cfg.Burst = -1, -1
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: Scheme()})
+	config.QPS, config.Burst = -1, -1
+	p := &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}
+	if err := p.look(); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+// look keeps how the control plane is in the beginning.
+func (p *controlPlane) look() (err error) {
+	if p.client, err = newClient(p.config); err != nil {
+		return err
+	}
+	if p.beginning, err = p.store.keys(); err != nil {
+		return err
+	}
+	p.served, err = p.count(context.Background())
+	return err
+}
+
+func newClient(config *rest.Config) (client.WithWatch, error) {
+	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme()})
 	if err != nil {
-		t.Fatalf("creating a client: %v", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	return cfg, c
+	return c, nil
+}
+
+func (p *controlPlane) stop() error {
+	if err := p.environment.Stop(); err != nil {
+		return fmt.Errorf("stopping the control plane: %w", err)
+	}
+	return nil
 }
