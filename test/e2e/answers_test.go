@@ -63,13 +63,11 @@ var invalid = []codes.Code{codes.InvalidArgument, codes.Unimplemented}
 func TestEveryAnswerOfEveryCallIsToldAndOvercome(t *testing.T) {
 	for _, s := range stages {
 		t.Run(s.method, func(t *testing.T) {
-			volumes := map[codes.Code]*volume{}
-			for _, code := range answers() {
-				volumes[code] = newVolume(t, s.change...)
-			}
+			codes := answers()
+			volumes := newVolumes(t, len(codes), s.change...)
 			var group sync.WaitGroup
-			for code, v := range volumes {
-				group.Go(func() { s.play(v, code) })
+			for i, v := range volumes {
+				group.Go(func() { s.play(v, codes[i]) })
 			}
 			group.Wait()
 		})
@@ -96,6 +94,7 @@ func (s stage) play(v *volume, code codes.Code) {
 	if !slices.Contains(s.stalls, code) {
 		s.after(v)
 	}
+	v.release(v.current)
 }
 
 // want asks for the volume on a node.

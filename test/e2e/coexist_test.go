@@ -98,7 +98,9 @@ func restartUpstream(t *testing.T) {
 	canary.listed(nodeB, false)
 }
 
+// TestAPodAndAnIntentShareAVolumeInEveryOrder goes through all orders at once, so that they share the restarts of upstream.
 func TestAPodAndAnIntentShareAVolumeInEveryOrder(t *testing.T) {
+	var all []*sharing
 	for _, order := range []struct {
 		name                       string
 		podComesFirst, podGoesLast bool
@@ -111,46 +113,80 @@ func TestAPodAndAnIntentShareAVolumeInEveryOrder(t *testing.T) {
 		for name, kind := range map[string]func(*corev1.PersistentVolumeClaim){
 			"exclusive": func(*corev1.PersistentVolumeClaim) {}, "shared": readWriteMany,
 		} {
-			t.Run(order.name+", "+name, func(t *testing.T) { share(newVolume(t, kind), order.podComesFirst, order.podGoesLast) })
+			v := newVolume(t, kind)
+			t.Logf("%s, %s: claim %s, volume %s", order.name, name, v.name, v.handle)
+			all = append(all, &sharing{volume: v, podComesFirst: order.podComesFirst, podGoesLast: order.podGoesLast})
 		}
+	}
+	for _, s := range all {
+		s.come()
+	}
+	restartUpstream(t)
+	for _, s := range all {
+		s.stays("both counted on it")
+		s.ready(s.intent)
+		s.oneGoes()
+	}
+	restartUpstream(t)
+	for _, s := range all {
+		s.stays("one counted on it")
+		s.otherGoes()
 	}
 	judge(t)
 }
 
-func share(v *volume, podComesFirst, podGoesLast bool) {
-	v.t.Helper()
-	var pod *corev1.Pod
-	var intent string
+// sharing is a volume that a pod and an intent use on one node.
+type sharing struct {
+	*volume
+	podComesFirst, podGoesLast bool
+
+	pod    *corev1.Pod
+	intent string
+	// name and uid of the attachment.
+	name string
+	uid  types.UID
+}
+
+func (s *sharing) come() {
+	s.t.Helper()
 	come := []func(){
-		func() { pod = v.pod(nodeA); v.listed(nodeA, true) },
-		func() { intent = v.intent(nodeA); v.ready(intent) },
+		func() { s.pod = s.volume.pod(nodeA); s.listed(nodeA, true) },
+		func() { s.intent = s.volume.intent(nodeA); s.ready(s.intent) },
 	}
-	if !podComesFirst {
+	if !s.podComesFirst {
 		slices.Reverse(come)
 	}
 	come[0]()
-	name := v.attachment()
-	uid := v.attachmentUID(name)
+	s.name = s.attachment()
+	s.uid = s.attachmentUID(s.name)
 	come[1]()
-	restartUpstream(v.t)
-	v.ready(intent)
-	if v.attachmentUID(name) != uid {
-		v.t.Error("the volume was attached anew although both counted on it")
+}
+
+func (s *sharing) stays(because string) {
+	s.t.Helper()
+	if s.attachmentUID(s.name) != s.uid {
+		s.t.Errorf("volume %s was attached anew although %s", s.handle, because)
 	}
-	go1, go2 := func() { v.endPod(pod) }, func() { v.release(intent) }
-	if podGoesLast {
-		go1, go2 = go2, go1
+}
+
+func (s *sharing) oneGoes() {
+	s.t.Helper()
+	if s.podGoesLast {
+		s.release(s.intent)
+	} else {
+		s.endPod(s.pod)
 	}
-	go1()
-	restartUpstream(v.t)
-	if v.attachmentUID(name) != uid {
-		v.t.Error("the volume was attached anew although one counted on it")
+}
+
+func (s *sharing) otherGoes() {
+	s.t.Helper()
+	if s.podGoesLast {
+		s.endPod(s.pod)
+	} else {
+		s.ready(s.intent)
+		s.release(s.intent)
 	}
-	if !podGoesLast {
-		v.ready(intent)
-	}
-	go2()
-	v.isDetached(name)
+	s.isDetached(s.name)
 }
 
 // isDetached waits until nothing is left of the attachment, on the node's lists neither.

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,6 +127,27 @@ func provision(ctx context.Context, t *testing.T, change ...func(*corev1.Persist
 	t.Cleanup(v.remove)
 	v.bind(ctx)
 	return v
+}
+
+// newVolumes makes several at once; at once they are gone, too.
+func newVolumes(t *testing.T, n int, change ...func(*corev1.PersistentVolumeClaim)) []*volume {
+	t.Helper()
+	ctx := limited(t)
+	volumes := make([]*volume, n)
+	for i := range volumes {
+		volumes[i] = newClaim(ctx, t, change...)
+	}
+	t.Cleanup(func() {
+		var group sync.WaitGroup
+		for _, v := range volumes {
+			group.Go(v.remove)
+		}
+		group.Wait()
+	})
+	for _, v := range volumes {
+		v.bind(ctx)
+	}
+	return volumes
 }
 
 // newClaim makes a claim that the test deletes itself.

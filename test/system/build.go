@@ -13,16 +13,36 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// BuildRace builds every program with the race detector and returns their folder.
+// BuildRace builds every program with the race detector and returns their folder. Processes may call it beside each other: the second one
+// finds everything built, and leaves the programs alone that the first one runs.
 func BuildRace(ctx context.Context) (string, error) {
 	bin := filepath.Join(apiserver.Root(), ".cache", "race")
+	lock, err := lockFolder(bin)
+	if err != nil {
+		return "", fmt.Errorf("locking the folder of the programs: %w", err)
+	}
 	return bin, errors.Join(
 		goBuild(ctx, apiserver.Root(), bin, "./cmd/manager", "./cmd/agent", "./test/csiloop/cmd/csi-loop"),
 		goBuild(ctx, filepath.Join(apiserver.Root(), "hack", "localcluster"), bin, "."),
+		lock.Close(),
 	)
+}
+
+// lockFolder makes a folder and waits until no other process has it locked; closing the file unlocks it.
+func lockFolder(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return file, unix.Flock(int(file.Fd()), unix.LOCK_EX)
 }
 
 // BuildStatic builds a program that needs no libraries, for a container that has nothing else, and returns its path.
