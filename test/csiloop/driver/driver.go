@@ -143,7 +143,13 @@ func listen(ctx context.Context, group *errgroup.Group, server *grpc.Server, pat
 	if err != nil {
 		return fmt.Errorf("listening on a path of %d bytes: %w", len(path), err)
 	}
-	group.Go(func() error { return server.Serve(listener) })
+	group.Go(func() error {
+		// The end may come before this begins.
+		if err := server.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	})
 	group.Go(func() error {
 		<-ctx.Done()
 		stop(server)
