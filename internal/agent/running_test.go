@@ -179,10 +179,10 @@ func (n *node) launch(killAt int64) *running {
 	connections := &Connections{}
 	cfg.Dial = r.dial(connections.Dial)
 	o := CacheOptions(n.name)
-	o.Scheme = apiserver.Scheme()
+	o.Scheme, o.Mapper = apiserver.Scheme(), n.client.RESTMapper() // which spares each agent asking for all kinds
 	held, err := cache.New(cfg, o)
 	n.must(err)
-	live, err := client.New(cfg, client.Options{Scheme: apiserver.Scheme()})
+	live, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: o.Mapper})
 	n.must(err)
 	options := Options{
 		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot, DriverTimeout: n.timeout,
@@ -234,6 +234,7 @@ func (r *running) kill() {
 	r.deadOnce.Do(func() {
 		close(r.dead)
 		r.cancel()
+		r.cut()
 		if r.Agent.lock == nil {
 			return
 		}
@@ -252,6 +253,7 @@ func (r *running) stop() {
 	case <-time.After(patience):
 		r.node.t.Errorf("the agent did not end")
 	}
+	r.cut()
 }
 
 // rest waits until the agent has nothing to do any more.

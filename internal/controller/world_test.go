@@ -213,7 +213,7 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled
 		return requests
 	})
 	mgr, err := manager.New(cfg, manager.Options{
-		Scheme: apiserver.Scheme(), Cache: cached.Options(), NewClient: o.newClient,
+		Scheme: apiserver.Scheme(), Cache: cached.Options(), NewClient: o.newClient, MapperProvider: w.mapper,
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
@@ -249,6 +249,11 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *counter, filled
 	})
 	t.Cleanup(stop)
 	return requests, mgr.GetCache().WaitForCacheSync, stop
+}
+
+// mapper spares each manager asking for all kinds.
+func (w *world) mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	return w.client.RESTMapper(), nil
 }
 
 // inForce stands for admission policies where a test does not look at them.

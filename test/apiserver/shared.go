@@ -63,7 +63,7 @@ func Borrow(t *testing.T) (*rest.Config, client.WithWatch) {
 	})
 	config := rest.CopyConfig(p.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return roundTripper{use, next} })
-	c, err := newClient(config)
+	c, err := newClient(config, p.client.RESTMapper())
 	if err != nil {
 		t.Fatal(err)
 	}
