@@ -13,9 +13,6 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 # What runs beside does not get an interrupt by itself.
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
-# Packages that are tested beside each other. Most of them wait for control planes, drivers and disks more than they compute.
-beside=$(($(nproc) * 3 / 2))
-
 # The end-to-end tests that stop the API server and wait until everything has found back to it.
 outages='^TestA(nAPIServerStopped|RestoredAPIServer)'
 
@@ -23,7 +20,7 @@ run() { # DIRECTORY FLAGS AND PACKAGES...
 	local directory=$1 log
 	shift
 	log=$(mktemp "$logs/XXXXXX")
-	(cd "$directory" && go test -v -p "$beside" -timeout 25m "$@" 2>&1) | tee "$log" |
+	(cd "$directory" && go test -v -p "$(nproc)" -timeout 25m "$@" 2>&1) | tee "$log" |
 		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^handshake: |^simulation: |^# |\.go:[0-9]+:[0-9]+: '
 	return "${PIPESTATUS[0]}"
 }
@@ -32,8 +29,16 @@ run() { # DIRECTORY FLAGS AND PACKAGES...
 compute() {
 	local failed=0
 	renice -n 19 "$BASHPID" >/dev/null
-	run "$top" ./internal/handshake || failed=1
-	run "$top" -run TestSimulation ./internal/simulation -seeds=1000 || failed=1
+	run "$top" -timeout 1h ./internal/handshake || failed=1
+	run "$top" -timeout 1h -run TestSimulation ./internal/simulation -seeds=1000 || failed=1
+	return $failed
+}
+
+packages() {
+	local failed=0 others
+	mapfile -t others < <(cd "$top" && go list ./... | grep -v '/test/e2e$')
+	run "$top" -race "${others[@]}" || failed=1
+	run "$top/hack/localcluster" -race ./... || failed=1
 	return $failed
 }
 
@@ -44,15 +49,12 @@ if [[ $# -gt 0 ]]; then
 else
 	compute &
 	tests+=($!)
-	run "$top/hack/localcluster" -race ./... &
-	tests+=($!)
 	# What takes longest goes in two processes, each with a cluster of its own: mostly they wait.
 	run "$top" -race -run "$outages" ./test/e2e &
 	tests+=($!)
 	run "$top" -race -skip "$outages" ./test/e2e &
 	tests+=($!)
-	mapfile -t others < <(cd "$top" && go list ./... | grep -v '/test/e2e$')
-	run "$top" -race "${others[@]}" &
+	packages &
 	tests+=($!)
 fi
 failed=0

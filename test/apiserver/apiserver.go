@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -86,6 +87,8 @@ func start() (*controlPlane, error) {
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 		Scheme:                Scheme(),
+		// A machine that tests much at once may take long.
+		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
 	// The disk of a test machine may be slow; durability of the test's own etcd is of no use.
 	env.ControlPlane.GetAPIServer().Configure().Append("runtime-config", "api/all=true")
