@@ -6,14 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 package mount
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/hawser-io/hawser/test/holder"
 )
 
 func symlink(t *testing.T, target, path string) {
@@ -66,41 +65,13 @@ func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
 
 func TestLinksAreFollowedAsTheProcessSeesThemWhoseMountTableIsRead(t *testing.T) {
 	needsRoot(t)
-	needsProgram(t, "unshare")
 	dir := workspace(t)
-	script := fmt.Sprintf(`set -e
-mount -t tmpfs tmpfs %[1]s
+	p := holder.Isolated(t, fmt.Sprintf(`mount -t tmpfs tmpfs %[1]s
 mkdir -p %[1]s/data/kubelet/a
 ln -s %[1]s/data/kubelet %[1]s/kubelet
-mount -t tmpfs tmpfs %[1]s/kubelet/a
-echo mounted
-read -r _ || true`, dir)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "sh", "-c", script)
-	cmd.Stderr = t.Output()
-	end, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := end.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
+mount -t tmpfs tmpfs %[1]s/kubelet/a`, dir))
 
-	mountInfo := fmt.Sprintf("/proc/%d/mountinfo", cmd.Process.Pid)
+	mountInfo := fmt.Sprintf("/proc/%d/mountinfo", p.PID)
 	kubelet := filepath.Join(dir, "kubelet") // not even there in this process's mount namespace
 	links, err := ResolveLinks(mountInfo, kubelet)
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 	// driverTimeout of the agents under test: short, so that a call that hangs is given up soon.
 	driverTimeout = 3 * time.Second
 	// patience with anything that has to come about.
-	patience = 90 * time.Second
+	patience = 3 * time.Minute
 )
 
 // sys is shared by all tests of the package; each uses claims and intents of its own.
@@ -108,13 +108,8 @@ type volume struct {
 
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	return within(t, patience)
-}
-
-func within(t *testing.T, limit time.Duration) context.Context {
-	t.Helper()
 	// Not the test's own context: cleaning up waits too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

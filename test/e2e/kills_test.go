@@ -211,7 +211,7 @@ func (v *volume) attachment() string {
 // than the agents' leases, so that the controller finds them expired when it comes back.
 func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 	v := newVolume(t)
-	// Provisioned before: how soon others find back to the API server is not what is shown here.
+	// Provisioned before: how soon others find back to the API server is not what is shown here. client-go takes up to a minute.
 	later := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
@@ -241,7 +241,7 @@ func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 		}
 	}
 	// The tests that follow need a provisioner that has found back, too.
-	provision(within(t, 3*patience), t)
+	provision(limited(t), t)
 }
 
 // write proves that a published filesystem takes data and gives it back.

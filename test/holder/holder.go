@@ -9,6 +9,7 @@ package holder
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -24,9 +25,20 @@ type Process struct {
 // returned too, as the test finds it.
 func Container(t *testing.T, path string) (p Process, inside string) {
 	t.Helper()
-	p = Start(t, "mount --make-rprivate / && mount --bind "+path+" /mnt", &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
+	p = Start(t, "mount --make-rprivate /; mount --bind "+path+" /mnt; "+forgetOthers, ownMounts)
 	return p, fmt.Sprintf("/proc/%d/root/mnt", p.PID)
 }
+
+// Isolated starts a shell with a mount table of its own, in which nothing of other tests is mounted.
+func Isolated(t *testing.T, script string) Process {
+	t.Helper()
+	return Start(t, "mount --make-rprivate /; "+forgetOthers+"; "+script, ownMounts)
+}
+
+var ownMounts = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+
+// forgetOthers unmounts what tests have mounted: a copy of it would keep their devices busy.
+var forgetOthers = `awk '$5 ~ "^` + os.TempDir() + `/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r umount -l`
 
 // Start starts a shell, and returns once it has run the script.
 func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
