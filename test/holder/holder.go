@@ -37,14 +37,14 @@ func Isolated(t *testing.T, script string) Process {
 
 var ownMounts = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 
-// forgetOthers unmounts what tests have mounted: a copy of it would keep their devices busy.
-var forgetOthers = `awk '$5 ~ "^` + os.TempDir() + `/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r umount -l`
+// forgetOthers unmounts what tests have mounted: a copy of it would keep their devices busy. What was removed meanwhile cannot be.
+var forgetOthers = `awk '$5 ~ "^` + os.TempDir() + `/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r -n 1 umount -l || true`
 
 // Start starts a shell, and returns once it has run the script.
 func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
 	t.Helper()
 	shell := exec.Command("sh", "-ec", script+"; echo ready; read end")
-	shell.SysProcAttr = attr
+	shell.SysProcAttr, shell.Stderr = attr, t.Output()
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
