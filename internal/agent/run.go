@@ -83,6 +83,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), errHistory) {
 		return errHistory
 	}
+	if _, err := a.noteReport(); err != nil {
+		a.Log.Error(err, "the next agent may not notice that the API server was restored from a backup")
+	}
 	a.sayGoodbye()
 	return nil
 }

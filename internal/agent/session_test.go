@@ -30,6 +30,7 @@ func TestSessions(t *testing.T) {
 		"a renewal whose answer is lost is no restore":                                         testLostAnswer,
 		"a connection that ends ends the session":                                              testConnectionEnds,
 		"an agent whose reports were forgotten ends, and the next one tells of it":             testForgotten,
+		"an agent that is stopped keeps the number of its last report":                         testStoppedThenForgotten,
 		"a state that was reported to before the one that was reported to last is of the past": testForgottenState,
 		"a state that was made anew is of the past for nobody, even if the agent dies":         testStateMadeAnew,
 	} {
@@ -205,7 +206,7 @@ func testForgotten(t *testing.T, c *cluster) {
 	n.silent.Store(true)
 	a.writes.setDown(true)
 	a.cut()
-	n.forgetReports()
+	n.forgetReports(0)
 	a.writes.setDown(false)
 	select {
 	case <-a.done:
@@ -226,6 +227,22 @@ func testForgotten(t *testing.T, c *cluster) {
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
 		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == ""
+	})
+}
+
+func testStoppedThenForgotten(t *testing.T, c *cluster) {
+	n := c.node(t)
+	v := testVolume{handle: "vol"}
+	a := n.start()
+	backup := n.begun(0).Status.Reports
+	n.attach(v, "uid-1")
+	n.ready(n.want(v, "data"))
+	a.stop()
+	n.silent.Store(true)
+	n.forgetReports(backup)
+	n.start()
+	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
+		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
 	})
 }
 
@@ -268,12 +285,12 @@ func testStateMadeAnew(t *testing.T, c *cluster) {
 	})
 }
 
-// forgetReports writes the status of the node's state as it was before its first report.
-func (n *node) forgetReports() {
+// forgetReports writes the status of the node's state as it was when there were so many reports, of nothing.
+func (n *node) forgetReports(but int64) {
 	n.t.Helper()
 	s := &volumesv1alpha1.NodeVolumeState{}
 	n.must(n.client.Get(n.t.Context(), clientKey(n.name), s))
-	s.Status.Reports, s.Status.Session, s.Status.Volumes = 0, 0, nil
+	s.Status.Reports, s.Status.Session, s.Status.Volumes = but, but, nil
 	n.must(n.client.Status().Update(n.t.Context(), s))
 }
 
