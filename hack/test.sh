@@ -62,9 +62,19 @@ for test in "${tests[@]}"; do
 	wait "$test" || failed=1
 done
 
+# What the tests that failed printed, and what was printed outside of tests where a program ended.
+explain() { # LOG
+	awk 'NR == FNR { if ($1 == "---" && $2 == "FAIL:") failed[$3]; next }
+		$1 == "===" { test = $3; next }
+		$1 == "---" { test = $3 }
+		/^(panic:|WARNING: DATA RACE|fatal error:)/ { loud = 200 }
+		test in failed || loud-- > 0' "$1" "$1"
+}
 if [[ $failed -ne 0 ]]; then
-	echo "== output around the failures"
-	grep -h -B60 -E -- '^[[:space:]]*--- FAIL|^panic:|WARNING: DATA RACE|^FAIL' "$logs"/* | tail -n 500
+	echo "== output of the failures"
+	for log in "$logs"/*; do
+		explain "$log"
+	done | tail -n 500
 fi
 if grep -q 'LEFT OUT' "$logs"/*; then
 	echo "== left out:"

@@ -189,6 +189,7 @@ func (n *node) launch(killAt int64) *running {
 		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
 		Recorder: r.events, Log: logFor(n.t), Step: r.step, Connections: connections,
 	}
+	options.Host = mortalHost{thisHost{log: options.Log}, r.dead}
 	if n.drive != nil {
 		n.drive(&options)
 	}
@@ -200,6 +201,21 @@ func (n *node) launch(killAt int64) *running {
 		close(r.done)
 	}()
 	return r
+}
+
+// mortalHost takes nothing from an agent that was killed.
+type mortalHost struct {
+	thisHost
+	dead <-chan struct{}
+}
+
+func (h mortalHost) ReplaceFile(path string, data []byte) error {
+	select {
+	case <-h.dead:
+		select {} // for ever, as a dead process
+	default:
+		return h.thisHost.ReplaceFile(path, data)
+	}
 }
 
 func logFor(t *testing.T) logr.Logger {

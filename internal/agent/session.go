@@ -80,7 +80,7 @@ func (s *store) saveLastReport(l lastReport) error {
 	if err != nil {
 		return fmt.Errorf("encoding the number of the last report: %w", err)
 	}
-	if err := replaceFile(s.lastReportPath(), data); err != nil {
+	if err := s.replace(s.lastReportPath(), data); err != nil {
 		return fmt.Errorf("writing the number of the last report: %w", err)
 	}
 	return nil
