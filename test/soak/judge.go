@@ -50,6 +50,8 @@ type judge struct {
 	told    map[string]bool
 	risks   map[how][]string
 	refused int
+	// kept counts what upstream did not delete.
+	kept    int
 	changes int
 	entries int
 }
@@ -287,6 +289,13 @@ func stagedTwice(entries []ledger.Entry) []ledger.Violation {
 	return found
 }
 
+// keptByUpstream notes that upstream's controller did not delete so many attachments that nobody wanted any more.
+func (j *judge) keptByUpstream(n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kept += n
+}
+
 func (j *judge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -299,6 +308,9 @@ func (j *judge) summary() string {
 		return text
 	}
 	text += fmt.Sprintf(", the driver's refusal was the last guard %d times", j.refused)
+	if j.kept > 0 {
+		text += fmt.Sprintf(", upstream kept %d attachments that nobody wanted", j.kept)
+	}
 	for _, risk := range slices.Sorted(maps.Keys(j.risks)) {
 		text += fmt.Sprintf(", a volume in use was taken %d times %s", len(j.risks[risk]), risk)
 	}

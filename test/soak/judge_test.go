@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -157,5 +158,27 @@ func TestTheSameSeedChoosesTheSame(t *testing.T) {
 	}
 	if fmt.Sprint(chosen(1)) == fmt.Sprint(chosen(2)) {
 		t.Error("another seed chooses the same")
+	}
+}
+
+func TestWhatUpstreamAloneLeavesIsToldFromWhatHawserLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		managers []string
+		alone    bool
+	}{
+		"made by upstream":                    {[]string{"kube-controller-manager", "csi-attacher"}, true},
+		"made by upstream, written by Hawser": {[]string{"kube-controller-manager", "manager"}, false},
+		"made by Hawser":                      {[]string{"manager", "csi-attacher"}, false},
+		"nobody says who made it":             {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			va := &storagev1.VolumeAttachment{}
+			for _, m := range c.managers {
+				va.ManagedFields = append(va.ManagedFields, metav1.ManagedFieldsEntry{Manager: m})
+			}
+			if got := upstreamAlone(va); got != c.alone {
+				t.Errorf("upstream's alone: %t, want %t", got, c.alone)
+			}
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/apimachinery/lease"
@@ -30,6 +31,9 @@ import (
 const (
 	leaseSeconds  = 40
 	renewInterval = 10 * time.Second
+	// reportPeriod is how often the Node is written although nothing has changed. Who looks at a Node only when it changes,
+	// as upstream's attach/detach controller does, looks then.
+	reportPeriod = 5 * time.Minute
 )
 
 // heart renews the node's Lease and keeps the Node Ready, unless the node is to be silent.
@@ -120,6 +124,14 @@ func (h *heart) startRenewing(ctx context.Context) func() {
 	renewing, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { h.renew(renewing) })
+	group.Go(func() {
+		_ = wait.PollUntilContextCancel(renewing, reportPeriod, false, func(ctx context.Context) (bool, error) {
+			if err := h.reportBeat(ctx); err != nil && ctx.Err() == nil {
+				h.Log.Error("the node's status is not reported", "error", err)
+			}
+			return false, nil
+		})
+	})
 	return func() { cancel(); group.Wait() }
 }
 

@@ -99,7 +99,17 @@ func (k *Kubelet) reportReady(ctx context.Context) error {
 			Architecture:    runtime.GOARCH,
 		},
 	}
-	patch, err := json.Marshal(map[string]corev1.NodeStatus{"status": status})
+	return k.patchStatus(ctx, status)
+}
+
+// reportBeat writes when the kubelet was alive, and changes nothing else.
+func (k *Kubelet) reportBeat(ctx context.Context) error {
+	ready := map[string]any{"type": corev1.NodeReady, "lastHeartbeatTime": metav1.Now()}
+	return k.patchStatus(ctx, map[string]any{"conditions": []any{ready}})
+}
+
+func (k *Kubelet) patchStatus(ctx context.Context, status any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return fmt.Errorf("encoding the node's status: %w", err)
 	}
