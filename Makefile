@@ -51,6 +51,10 @@ test-e2e: control-plane ## Run pods on two nodes with real kubelets and containe
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 20m ./test/kubelet
 
+.PHONY: mutants
+mutants: packages control-plane ## Hold careless changes to the code that keeps data safe against the tests (root, hours). MUTANTS_ARGS="-only plan.go -sample 5".
+	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules.
 	$(GOLANGCI_LINT) run ./...

@@ -1,0 +1,94 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// known is what units reached in an earlier run over the same source. A test that was changed since may reach more; remove the
+// file to know for sure.
+type known struct {
+	path   string
+	mu     sync.Mutex
+	Source string
+	Units  map[string]recorded
+}
+
+type recorded struct {
+	Took    time.Duration
+	Reached []int
+}
+
+func (t *tree) readKnown() (*known, error) {
+	k := &known{path: filepath.Join(t.work, "reached.json")}
+	text, err := os.ReadFile(k.path)
+	if err == nil {
+		err = json.Unmarshal(text, k)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if source := t.sum(); k.Source != source || k.Units == nil {
+		k.Source, k.Units = source, map[string]recorded{}
+	}
+	return k, nil
+}
+
+// sum of all sources that are changed, which number the mutants.
+func (t *tree) sum() string {
+	hash := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(t.files)) {
+		fmt.Fprintln(hash, path)
+		hash.Write(t.files[path])
+	}
+	return fmt.Sprintf("%x", hash.Sum(nil))
+}
+
+// record has the unit run without a mutant, unless that is known.
+func (k *known) record(top string, u *unit) error {
+	key := u.String()
+	k.mu.Lock()
+	r, ok := k.Units[key]
+	k.mu.Unlock()
+	if ok {
+		u.took, u.reached = r.Took, map[int]bool{}
+		for _, n := range r.Reached {
+			u.reached[n] = true
+		}
+		return nil
+	}
+	if err := u.record(top, filepath.Dir(k.path)); err != nil {
+		return err
+	}
+	r.Took = u.took
+	for n := range u.reached {
+		r.Reached = append(r.Reached, n)
+	}
+	slices.Sort(r.Reached)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.Units[key] = r
+	return k.write()
+}
+
+func (k *known) write() error {
+	text, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(k.path, text, 0o600)
+}

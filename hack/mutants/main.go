@@ -1,0 +1,319 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// mutants makes careless changes to the code that keeps data safe, one at a time, and says which of them no test notices.
+//
+// All changes are compiled in at once, each switched on by its number in the environment, so that the tests are built once. Each
+// test, and each few seeds of the simulation, is run once without a change to see which changes it comes by; a change is then
+// held against those tests only, the quickest first, until one fails.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const simulation = "internal/simulation"
+
+// scope is what is changed, and tested are the packages whose tests are asked. A directory stands for all of its files.
+var (
+	scope = []string{
+		"internal/handshake",
+		"internal/controller/attachment/decide.go", "internal/controller/attachment/evidence.go",
+		"internal/controller/attachment/confirm.go", "internal/controller/attachment/claim.go",
+		"internal/controller/attachment/attach.go", "internal/controller/attachment/detach.go",
+		"internal/controller/attachment/delete.go", "internal/controller/attachment/release.go",
+		"internal/controller/attachment/unready.go", "internal/controller/attachment/declared.go",
+		"internal/controller/attachment/departed.go", "internal/controller/attachment/collect.go",
+		"internal/controller/attachment/user.go", "internal/controller/attachment/users.go",
+		"internal/controller/node/gone.go", "internal/controller/node/deleted.go", "internal/controller/node/absences.go",
+		"internal/controller/intent/finalizer.go",
+		"internal/agent/plan.go", "internal/agent/take.go", "internal/agent/stage.go", "internal/agent/publish.go",
+		"internal/agent/release.go", "internal/agent/recovery.go", "internal/agent/report.go",
+	}
+	tested = []string{
+		"internal/handshake", "internal/controller/attachment", "internal/controller/node", "internal/controller/intent", simulation, "internal/agent", "internal/controller",
+	}
+)
+
+type options struct {
+	only, tests *regexp.Regexp
+	sample      uint
+	workers     int
+	most        time.Duration
+	again       string
+	survivors   []byte
+	list        bool
+	work        string
+}
+
+func main() {
+	o := options{}
+	only := flag.String("only", ".", "mutants whose name matches")
+	tests := flag.String("tests", ".", "tests of packages whose name matches")
+	flag.UintVar(&o.sample, "sample", 1, "one of so many mutants, always the same ones")
+	flag.IntVar(&o.workers, "workers", 2, "so many at once")
+	flag.DurationVar(&o.most, "most", time.Hour, "only tests that take no longer, to find quickly what the quick ones miss")
+	flag.StringVar(&o.again, "again", "", "only mutants that survived in this results.txt of an earlier run")
+	flag.BoolVar(&o.list, "list", false, "list the mutants")
+	flag.StringVar(&o.work, "work", ".cache/mutants", "where to put what is built")
+	flag.Parse()
+	var err error
+	if o.only, err = regexp.Compile(*only); err == nil {
+		if o.tests, err = regexp.Compile(*tests); err == nil {
+			err = run(o)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	begun := time.Now()
+	top, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if o.work, err = filepath.Abs(o.work); err != nil {
+		return err
+	}
+	paths, err := sources(top)
+	if err != nil {
+		return err
+	}
+	t, err := read(top, o.work, paths)
+	if err != nil {
+		return err
+	}
+	if o.list {
+		for n := range t.mutants {
+			if o.wants(t.mutants[n]) {
+				fmt.Println(t.mutants[n].ID)
+			}
+		}
+		return nil
+	}
+	if o.again != "" {
+		if o.survivors, err = os.ReadFile(o.again); err != nil {
+			return err
+		}
+	}
+	explained, err := readExplained(filepath.Join(top, "hack/mutants/explained.txt"))
+	if err != nil {
+		return err
+	}
+	all, err := t.prepare(o)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(u *unit) bool { return u.took > o.most })
+	fmt.Printf("mutants: %d tests and groups of seeds, prepared in %s\n", len(all), time.Since(begun).Round(time.Second))
+	return judge(o, t, all, explained, begun)
+}
+
+// wants says whether the mutant is asked for.
+func (o options) wants(m mutant) bool {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(m.ID))
+	asked := o.survivors == nil || bytes.Contains(o.survivors, []byte("SURVIVED "+m.ID+" (")) ||
+		bytes.Contains(o.survivors, []byte("UNREACHED "+m.ID+" ("))
+	return asked && o.only.MatchString(m.ID) && uint(hash.Sum32())%o.sample == 0
+}
+
+// sources are the files of the scope.
+func sources(top string) ([]string, error) {
+	var paths []string
+	for _, s := range scope {
+		if strings.HasSuffix(s, ".go") {
+			paths = append(paths, s)
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(top, s, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if !strings.HasSuffix(f, "_test.go") {
+				paths = append(paths, filepath.Join(s, filepath.Base(f)))
+			}
+		}
+	}
+	return paths, nil
+}
+
+// prepare builds the tests and finds out what each comes by.
+func (t *tree) prepare(o options) ([]*unit, error) {
+	var all []*unit
+	for _, pkg := range tested {
+		if !o.tests.MatchString(pkg) {
+			continue
+		}
+		fmt.Println("mutants: building the tests of", pkg)
+		binary, err := t.build(pkg)
+		if err != nil {
+			return nil, err
+		}
+		of, err := units(t.top, pkg, binary)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, of...)
+	}
+	known, err := t.readKnown()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	done := 0
+	err = parallel(o.workers, all, func(u *unit) error {
+		err := known.record(t.top, u)
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		fmt.Printf("mutants: %d/%d %v took %s\n", done, len(all), u, u.took.Round(10*time.Millisecond))
+		return err
+	})
+	return all, err
+}
+
+// result of one mutant: killed by a unit, or not.
+type result struct {
+	mutant
+	by      string
+	reached int
+}
+
+func judge(o options, t *tree, all []*unit, explained map[string]string, begun time.Time) error {
+	var numbers []int
+	for n, m := range t.mutants {
+		if o.wants(m) && !t.broken[n] {
+			numbers = append(numbers, n)
+		}
+	}
+	log, err := os.Create(filepath.Join(o.work, "results.txt"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	var mu sync.Mutex
+	var results []result
+	err = parallel(o.workers, numbers, func(n int) error {
+		r := result{mutant: t.mutants[n]}
+		for _, u := range reaching(all, n) {
+			r.reached++
+			if _, err := u.run(t.top, 30*time.Second+4*u.took, fmt.Sprint("HAWSER_MUTANT=", n)); err != nil {
+				r.by = u.String()
+				break
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		results = append(results, r)
+		line := fmt.Sprintf("%d/%d %s", len(results), len(numbers), r)
+		fmt.Println(line)
+		_, err := fmt.Fprintln(log, line)
+		return err
+	})
+	return errors.Join(err, sum(results, explained, time.Since(begun)))
+}
+
+func (r result) String() string {
+	switch {
+	case r.by != "":
+		return fmt.Sprintf("killed %s BY %s", r.ID, r.by)
+	case r.reached == 0:
+		return fmt.Sprintf("UNREACHED %s (line %d)", r.ID, r.line)
+	}
+	return fmt.Sprintf("SURVIVED %s (line %d, %d tests)", r.ID, r.line, r.reached)
+}
+
+// sum prints the score and who survived; one that nobody has explained is an error, and so is one that was explained and is killed.
+func sum(results []result, explained map[string]string, took time.Duration) error {
+	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.ID, b.ID) })
+	survived, wrong := 0, 0
+	for _, r := range results {
+		why, known := explained[r.ID]
+		switch {
+		case r.by == "" && !known:
+			survived, wrong = survived+1, wrong+1
+			fmt.Println(r)
+		case r.by == "":
+			survived++
+			fmt.Printf("%v: %s\n", r, why)
+		case known:
+			wrong++
+			fmt.Printf("%v, though explained: %s\n", r, why)
+		}
+	}
+	fmt.Printf("mutants: %d, of which %d survived, %.1f%%, in %s\n", len(results), survived,
+		100*float64(survived)/float64(max(1, len(results))), took.Round(time.Second))
+	if wrong > 0 {
+		return fmt.Errorf("%d are not as hack/mutants/explained.txt has it", wrong)
+	}
+	return nil
+}
+
+// readExplained reads why mutants may survive: a name on one line, why on the next, indented.
+func readExplained(path string) (map[string]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	explained, name := map[string]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		switch line = strings.TrimRight(line, "\n"); {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "\t"):
+			explained[name] += strings.TrimSpace(line) + " "
+		default:
+			name = line
+			explained[name] = ""
+		}
+	}
+	for name, why := range explained {
+		if why == "" {
+			return nil, fmt.Errorf("%s does not say why %q may survive", path, name)
+		}
+	}
+	return explained, nil
+}
+
+// parallel does f to all, so many at once, and ends at the first error.
+func parallel[T any](workers int, all []T, f func(T) error) error {
+	work, failed := make(chan T), make(chan error, workers)
+	for range workers {
+		go func() {
+			var err error
+			for x := range work {
+				if err == nil {
+					err = f(x)
+				}
+			}
+			failed <- err
+		}()
+	}
+	for _, x := range all {
+		work <- x
+	}
+	close(work)
+	var errs []error
+	for range workers {
+		errs = append(errs, <-failed)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,137 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A unit is what is run by itself against a mutant: one test, or a few seeds of the simulation.
+type unit struct {
+	pkg, binary string
+	args        []string
+	// took is how long it took without a mutant, reached the mutants that it comes by.
+	took    time.Duration
+	reached map[int]bool
+}
+
+func (u unit) String() string { return u.pkg + " " + strings.Join(u.args, " ") }
+
+// seedsEach and seedUnits: how many stories of the simulation a unit has, and how many such units there are.
+const (
+	seedsEach = 4
+	seedUnits = 20
+)
+
+// units of a package's tests.
+func units(top, pkg, binary string) ([]*unit, error) {
+	if pkg == simulation {
+		var all []*unit
+		for i := range seedUnits {
+			all = append(all, &unit{pkg: pkg, binary: binary, args: []string{
+				"-test.run=^TestSimulation$/^seeds$", fmt.Sprintf("-seeds=%d", seedsEach), fmt.Sprintf("-first=%d", 1+i*seedsEach),
+			}})
+		}
+		return all, nil
+	}
+	list := exec.Command(binary, "-test.list=.")
+	list.Dir = filepath.Join(top, pkg)
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the tests of %s: %w", pkg, err)
+	}
+	var all []*unit
+	for name := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(name, "Test") {
+			all = append(all, &unit{pkg: pkg, binary: binary, args: []string{"-test.run=^" + name + "$", "-test.failfast"}})
+		}
+	}
+	return all, nil
+}
+
+// run runs the unit with env, as root in namespaces of its own, in which all that it has started or mounted ends with it; what it
+// printed is returned, too.
+func (u *unit) run(top string, limit time.Duration, env ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	scratch, err := os.MkdirTemp("", "hawser-mutant-")
+	if err != nil {
+		return "", err
+	}
+	defer tidy(scratch)
+	program := append([]string{u.binary}, u.args...)
+	if os.Getuid() == 0 {
+		program = append([]string{"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"}, program...)
+	}
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Dir = filepath.Join(top, u.pkg)
+	cmd.Env = append(append(os.Environ(), "TMPDIR="+scratch), env...)
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return string(out), errTime
+	}
+	return string(out), err
+}
+
+// tidy takes away what a test leaves that does not come to its end.
+func tidy(scratch string) {
+	loops, err := exec.Command("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").Output()
+	for line := range strings.Lines(string(loops)) {
+		if err == nil && strings.Contains(line, scratch) {
+			_ = exec.Command("losetup", "--detach", strings.Fields(line)[0]).Run()
+		}
+	}
+	_ = os.RemoveAll(scratch)
+}
+
+var errTime = errors.New("took much longer than without the mutant")
+
+// record runs the unit without a mutant and notes what it reaches.
+func (u *unit) record(top, work string) error {
+	file, err := os.CreateTemp(work, "reached")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	start := time.Now()
+	if out, err := u.run(top, time.Hour, "HAWSER_MUTANTS_REACHED="+file.Name()); err != nil {
+		return fmt.Errorf("%v fails without a mutant: %w\n%s", u, err, out)
+	}
+	u.took, u.reached = time.Since(start), map[int]bool{}
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		u.reached[n] = true
+	}
+	return lines.Err()
+}
+
+// reaching are the units that come by a mutant, the quick ones first.
+func reaching(all []*unit, n int) []*unit {
+	var found []*unit
+	for _, u := range all {
+		if u.reached[n] {
+			found = append(found, u)
+		}
+	}
+	slices.SortFunc(found, func(a, b *unit) int { return int(a.took - b.took) })
+	return found
+}
