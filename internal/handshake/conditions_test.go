@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -226,6 +228,17 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 				entryOf(looked)(nvs)
 			},
 			func(n Node) bool { return !n.Looked && !n.LookedAgain },
+		},
+		"declarations, in the same order each time": {
+			func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Annotations = map[string]string{}
+				for _, uid := range []string{"5", "1", "4", "2", "6", "3"} {
+					nvs.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = "scrapped"
+				}
+			},
+			func(n Node) bool {
+				return len(n.Declared) == 6 && slices.IsSortedFunc(n.Declared, func(a, b Declaration) int { return strings.Compare(string(a.UID), string(b.UID)) })
+			},
 		},
 		"an object without a UID to which nothing was reported": {
 			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.UID, nvs.Status.ObservedUID = "", "" },
