@@ -129,7 +129,7 @@ func before(f *Facts, n, m *Node) bool {
 	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {
 		return a
 	}
-	if a, b := f.Claim.Exists && f.Claim.Holder == n.Name, f.Claim.Exists && f.Claim.Holder == m.Name; a != b {
+	if a, b := f.Claim.Holder == n.Name, f.Claim.Holder == m.Name; a != b {
 		return a
 	}
 	return n.candidate().older(m.candidate())
@@ -141,15 +141,16 @@ func keeps(f *Facts, n, chosen *Node) bool {
 		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
 		return n.Pods && n.Evidence == nil
 	}
-	if f.Exclusive && n.State.Entry.State == handshake.Attached && !n.State.InUse() && usedElsewhere(f, n) {
+	if f.Exclusive && n.State.Entry.State == handshake.Attached && !n.State.InUse() && usedSomewhere(f) {
 		return false
 	}
 	return !f.Exclusive || f.lockUnreadable() || n == chosen || n.State.Entry.State == handshake.Attached
 }
 
-// usedElsewhere: the API server was restored from a backup. The volume has left the node since, and is in use on another one.
-func usedElsewhere(f *Facts, n *Node) bool {
-	return slices.ContainsFunc(f.Nodes, func(m *Node) bool { return m != n && m.State.Reported && m.State.InUse() && !m.State.Entry.Forced })
+// usedSomewhere: where a node that has the volume does not use it, the API server was restored from a backup. The volume has left that node
+// since, and is in use on another one.
+func usedSomewhere(f *Facts) bool {
+	return slices.ContainsFunc(f.Nodes, func(m *Node) bool { return m.State.Reported && m.State.InUse() && !m.State.Entry.Forced })
 }
 
 // makeRoom is the way out, one step at a time.
@@ -193,7 +194,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 // as soon as something is attached, and from then on keeps the claim.
 func freeOrClaim(f *Facts, n, chosen *Node, a *Attachment) []Step {
 	switch {
-	case !n.State.InUse() || !f.Exclusive || f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == "":
+	case !n.State.InUse() || !f.Exclusive || f.Claim.Holder == n.Name && f.Claim.MovedFrom == "":
 		return []Step{{Act: FreeName, Node: n, Attachment: a}}
 	case mayComeBack(f, n, chosen):
 		return []Step{{Act: Ask, Node: n, Attachment: a}}
@@ -323,7 +324,7 @@ func bringIn(f *Facts, n *Node) []Step {
 	}
 	a := n.usable()
 	switch {
-	case a == nil && len(n.Attachments) == 0:
+	case len(n.Attachments) == 0:
 		return []Step{{Act: Attach, Node: n}}
 	case a == nil:
 		// The one that goes away has to be gone first.
@@ -340,7 +341,7 @@ func bringIn(f *Facts, n *Node) []Step {
 // declared released is free for other nodes; this one gets the volume when its agent has reported.
 func ready(f *Facts, n *Node) bool {
 	inherited := n.inherits() && !(f.SingleUser && n.candidate().byAgent())
-	return f.PolicyMissing == "" && n.State.Exists && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.Use.InUse || inherited) &&
+	return f.PolicyMissing == "" && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.Use.InUse || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.reached()
 }
 
