@@ -40,8 +40,8 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 		return c.takeUser(ctx, f, n, claim)
 	}
 	claim, moved, err := c.moveClaim(ctx, f, n, claim)
-	if !moved || err != nil || claim.MovedFrom == "" {
-		// Where nobody held it, it is taken.
+	if claim.MovedFrom == "" {
+		// It was not moved, or nobody held it: then it is taken.
 		return moved, err
 	}
 	_, fenced, err := c.fence(ctx, f, n, claim)
@@ -156,7 +156,7 @@ func (c *Controller) swapClaim(ctx context.Context, f *Facts, n *Node, claim, ne
 }
 
 // readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the
-// one of the shared name, that of the entry, and those of other names. The answer is the first that is not gone.
+// one of the shared name, that of the entry, and those of other names. The answer is one that is not gone, if there is any.
 func (c *Controller) readAttachments(ctx context.Context, f *Facts, n *Node) (handshake.Attachment, error) {
 	names := map[string]bool{volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name): true}
 	if n.Entry != nil && n.Entry.AttachmentName != "" {
@@ -165,17 +165,14 @@ func (c *Controller) readAttachments(ctx context.Context, f *Facts, n *Node) (ha
 	for i := range n.Attachments {
 		names[n.Attachments[i].Name] = true
 	}
-	var gone handshake.Attachment
 	for name := range names {
 		va, err := c.readAttachment(ctx, name)
 		if err != nil {
-			return gone, err
+			return handshake.Attachment{}, err
 		}
 		if a := handshake.AttachmentFrom(va); !a.Gone() {
 			return a, nil
-		} else if a.Exists {
-			gone = a
 		}
 	}
-	return gone, nil
+	return handshake.Attachment{}, nil
 }

@@ -100,7 +100,7 @@ func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv
 	va := &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 	va.UID = uuid.NewUUID()
 	if nvs != nil {
-		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && old.AttachmentName == "" && old.State == volumesv1alpha1.AttachmentAttached {
+		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && old.AttachmentName == "" {
 			va.UID = old.AttachmentUID
 		}
 	}

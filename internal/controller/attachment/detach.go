@@ -56,7 +56,7 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
 	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
-		if stands(state, uid) && (state.Entry.Forced || !s.Evidence) {
+		if stands(state, uid) && state.Entry.Forced {
 			return nil, nil
 		}
 		if declared := declaration(state, uid); declared != nil && s.Evidence {
@@ -122,7 +122,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 			return nil, nil
 		}
 		why, err := why(ctx, state)
-		if err != nil || why == nil {
+		if why == nil {
 			return nil, err
 		}
 		forced := why.Type != volumesv1alpha1.EvidenceAgentReleased
@@ -144,7 +144,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 		return fmt.Errorf("writing Detaching: %w", err)
 	}
 	n.observe(nvs, f.Volume)
-	if n.detaching() != uid || n.State.Entry.State != handshake.Detaching {
+	if !stands(n.State, uid) {
 		n.wait("", "")
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -48,16 +50,18 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, ke
 	return nil
 }
 
+// scheme is made once: that takes longer than most tests.
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(volumesv1alpha1.AddToScheme(s))
+	return s
+})
+
 // over makes a controller whose live reads find these objects, whatever the facts of a pass say.
 func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}).
+	b := fake.NewClientBuilder().WithScheme(scheme()).WithObjects(objects...).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)

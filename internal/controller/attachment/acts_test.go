@@ -1,0 +1,296 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// behind gives the controller a cache that still shows these objects, and nothing else; it writes to, and reads live from, the
+// API server that it had.
+func behind(t *testing.T, c *Controller, objects ...client.Object) {
+	t.Helper()
+	cache, _ := over(t, objects...)
+	live := c.Client.(client.WithWatch)
+	c.Client = interceptor.NewClient(live, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return cache.Client.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return cache.Client.List(ctx, list, opts...)
+		},
+	})
+	c.Reader, c.Writer = live, &nodestate.Writer{Client: c.Client, Reader: live}
+	c.Claims = exclusive.New(c.Client, live, c.Clock, nil)
+}
+
+var errDown = errors.New("the API server is down")
+
+// requests to the API server, of which one is never answered, however often it is sent.
+type requests struct {
+	mu sync.Mutex
+	// fails is the number of the one that is not.
+	fails, sent int
+	lost        string
+	// wroteAfter: something else was written after that.
+	wroteAfter bool
+}
+
+func (r *requests) send(verb string, o any, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	request := fmt.Sprintf("%s %T %s", verb, o, name)
+	if r.sent++; r.sent == r.fails {
+		r.lost = request
+	}
+	if r.lost == request {
+		return errDown
+	}
+	r.wroteAfter = r.wroteAfter || r.lost != "" && verb != "get" && verb != "list"
+	return nil
+}
+
+// through has the controller send them. The cache answers always.
+func (r *requests) through(c *Controller) {
+	w := c.Client.(client.WithWatch)
+	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if err := r.send("get", o, key.Name); err != nil {
+			return err
+		}
+		return w.Get(ctx, key, o, opts...)
+	}
+	live := interceptor.Funcs{
+		Get: get,
+		List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := r.send("list", list, ""); err != nil {
+				return err
+			}
+			return w.List(ctx, list, opts...)
+		},
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := r.send("create", o, o.GetName()); err != nil {
+				return err
+			}
+			return w.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := r.send("update", o, o.GetName()); err != nil {
+				return err
+			}
+			return w.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := r.send("patch", o, o.GetName()); err != nil {
+				return err
+			}
+			return w.Patch(ctx, o, patch, opts...)
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := r.send("delete", o, o.GetName()); err != nil {
+				return err
+			}
+			return w.Delete(ctx, o, opts...)
+		},
+	}
+	c.Reader = interceptor.NewClient(w, live)
+	live.Get = nil
+	c.Client = interceptor.NewClient(w, live)
+	c.Writer, c.Claims = &nodestate.Writer{Client: c.Client, Reader: c.Reader}, exclusive.New(c.Client, c.Reader, c.Clock, nil)
+}
+
+// entryIn is the node's entry of v in an object of the API.
+func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.AttachmentState, uid types.UID, evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
+	e := entryOf(&Facts{Volume: "v"}, intentNamed("x"))
+	e.State, e.AttachmentUID, e.AttachmentName = is, uid, "va-"+string(uid)
+	if evidence != "" {
+		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: evidence, Message: "as it was first found"}
+	}
+	state.Spec.Attachments = append(state.Spec.Attachments, e)
+	return state
+}
+
+// usedIn says in an object of the API that the node uses v.
+func usedIn(state *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1alpha1.NodeVolumeState {
+	state.Status.Volumes = append(state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: "v", AttachmentUID: uid, InUse: true})
+	return state
+}
+
+func nodeNamed(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// liveState is the node's state as the API server has it.
+func liveState(t *testing.T, c *Controller, node string) *volumesv1alpha1.NodeVolumeState {
+	t.Helper()
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: node}, nvs); err != nil {
+		t.Fatal(err)
+	}
+	return nvs
+}
+
+// liveAttachment is the attachment as the API server has it; nil when there is none.
+func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeAttachment {
+	t.Helper()
+	va, err := c.readAttachment(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return va
+}
+
+func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.T) {
+	type act func(ctx context.Context, c *Controller, f *Facts, n *Node) error
+	shared, intent := intentNamed("i").Volume, intentNamed("i").Object
+	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+	foreign := attachedTo(volume.AttachmentName("d", "h", "a"), "2")
+	foreign.Spec = storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"}
+	attached := entryIn(reported("a"), volumesv1alpha1.AttachmentAttached, "1", "")
+	released := entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceAgentReleased)
+	forcedAway := usedIn(entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceOutOfServiceTaint), "1")
+	toB, fromB := exclusive.Claim{Holder: "b"}, exclusive.Claim{Holder: "a", MovedFrom: "b"}
+	goneUser := exclusive.Claim{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
+
+	del := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+		return c.delete(ctx, f, n, &n.Attachments[0])
+	})
+	confirm := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+		return c.confirm(ctx, f, n, &n.Attachments[0])
+	})
+	freeName := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+		return c.freeName(ctx, f, n, &n.Attachments[0])
+	})
+	attach := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.create(ctx, f, n) })
+	take := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+		taken, err := c.takeClaim(ctx, f, n)
+		if taken != (err == nil) {
+			t.Errorf("taken %t, %v", taken, err)
+		}
+		return err
+	})
+	oneNode := func(c handshake.Claim) func(*Facts, *Node) {
+		return func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, c }
+	}
+
+	for _, test := range []struct {
+		name    string
+		objects []client.Object
+		// given besides what the objects say.
+		given func(*Facts, *Node)
+		do    act
+	}{
+		{"attach", nil, oneNode(handshake.Claim{}), attach},
+		{"attach what was attached before", []client.Object{foreign}, nil, attach},
+		{"hold", []client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+			return c.hold(ctx, f, n, &n.Attachments[0])
+		}},
+		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
+		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *Facts, _ *Node) {
+			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
+		}, confirm},
+		{"look", []client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.look(ctx, f, n) }},
+		{"delete beside upstream", []client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *Facts, _ *Node) {
+			f.Bound = []client.ObjectKey{{Namespace: "default", Name: "data"}}
+		}, del},
+		{"leave it to pods", []client.Object{released, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Pods = true }, del},
+		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")}, func(f *Facts, n *Node) {
+			f.Replace, n.State.Looked = true, true
+		}, del},
+		{"look before a forced detach", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, del},
+		{"hold the name", []client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, del},
+		{"look before the name is freed", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, freeName},
+		{"free the name", []client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, freeName},
+		{"forget", []client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.forget(ctx, f, n) }},
+		{"mark", []client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+			return c.markDetaching(ctx, f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
+		}},
+		{"mark as lost", []client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.markLost(ctx, f, n) }},
+		{"take the lock", nil, oneNode(handshake.Claim{}), take},
+		{"move the lock", []client.Object{claimed("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
+		{"go on with a move", []client.Object{claimed("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},
+		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")}, func(f *Facts, _ *Node) {
+			f.Exclusive, f.SingleUser, f.Claim = true, true, goneUser.Handshake()
+		}, take},
+		{"end a move", []client.Object{claimed("v", fromB), reported("b")}, func(f *Facts, n *Node) {
+			f.Exclusive, f.Claim, n.Wanted = true, fromB.Handshake(), nil
+		}, func(ctx context.Context, c *Controller, f *Facts, _ *Node) error { return c.finishMove(ctx, f) }},
+		{"release", []client.Object{intent}, nil, func(ctx context.Context, c *Controller, _ *Facts, n *Node) error {
+			return c.release(ctx, n, n.Leaving)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for fails := 1; ; fails++ {
+				c, _ := over(t, test.objects...)
+				c.Events = events.NewFakeRecorder(100)
+				f, n := factsOf(t, c)
+				if test.given != nil {
+					test.given(f, n)
+				}
+				r := &requests{fails: fails}
+				r.through(c)
+				err := test.do(t.Context(), c, f, n)
+				if r.sent < fails {
+					if err != nil {
+						t.Errorf("nothing failed, but %v", err)
+					}
+					break
+				}
+				if !errors.Is(err, errDown) {
+					t.Errorf("request %d failed, but that is not told: %v", fails, err)
+				}
+				if r.wroteAfter {
+					t.Errorf("something is written after request %d failed", fails)
+				}
+			}
+		})
+	}
+}
+
+// factsOf are the facts of v, which an intent wants on node a, as far as the API server's objects tell them.
+func factsOf(t *testing.T, c *Controller) (*Facts, *Node) {
+	t.Helper()
+	n := &Node{Name: "a"}
+	wanted("i")(n)
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err == nil {
+		n.takeOver(nvs, "v")
+	}
+	if va := liveAttachment(t, c, "va-1"); va != nil {
+		n.addAttachment(va)
+	}
+	leaves := intentNamed("i")
+	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(leaves.Object), leaves.Object); err == nil {
+		n.Leaving = []*Intent{leaves}
+	}
+	return &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}, n
+}
+
+// lockOf is the ConfigMap of a lock that names a user.
+func lockOf(volumeName string, claim exclusive.Claim) *corev1.ConfigMap {
+	m := claimed(volumeName, claim)
+	m.Data["claims.json"] = fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1, "user": {"namespace": %q, "name": %q, "uid": %q}}}}`,
+		volumeName, claim.Holder, claim.MovedFrom, claim.User.Namespace, claim.User.Name, claim.User.UID)
+	return m
+}

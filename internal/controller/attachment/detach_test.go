@@ -1,0 +1,241 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// outOfService is a Node with the taint that vouches for it being off.
+func outOfService(name string) *corev1.Node {
+	node := nodeNamed(name)
+	node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+	return node
+}
+
+func declaring(nvs *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1alpha1.NodeVolumeState {
+	nvs.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + string(uid): "scrapped"}
+	return nvs
+}
+
+func TestWhatADetachRestsOn(t *testing.T) {
+	attached := func() *volumesv1alpha1.NodeVolumeState { return entryIn(reported("a"), isThere, "1", "") }
+	over0 := entryIn(reported("a"), leavesIt, "0", byAgent)
+	over0.Spec.Attachments[0].DetachedTime = ptr.To(metav1.Now())
+	tableOnly := usedIn(attached(), "1")
+	tableOnly.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{{VolumeName: "v", AttachmentUID: "1"}}
+	for _, test := range []struct {
+		name     string
+		state    *volumesv1alpha1.NodeVolumeState
+		evidence bool
+		want     volumesv1alpha1.EvidenceType
+		// message that the evidence has, or a part of it.
+		message string
+		// kept: nothing is written, because what stands says it.
+		kept bool
+	}{
+		{name: "the agent's word", state: attached(), want: byAgent, message: "node a reports the volume not in use"},
+		{name: "the agent's word, also where there is evidence", state: attached(), evidence: true, want: byAgent},
+		{name: "the evidence, while the volume is in use", state: usedIn(attached(), "1"), evidence: true, want: byTaint, message: "taint"},
+		{name: "and nothing but that, though the agent had only its mount table", state: tableOnly, evidence: true, want: byTaint, message: "taint"},
+		{name: "no evidence that was not asked for", state: usedIn(attached(), "1")},
+		{name: "an administrator's word", state: declaring(usedIn(attached(), "1"), "1"), evidence: true, want: volumesv1alpha1.EvidenceDeclaredByAdministrator, message: "scrapped"},
+		{name: "not one that came meanwhile, where the agent's is enough", state: declaring(attached(), "1"), want: byAgent},
+		{name: "evidence about another attachment's use says nothing", state: usedIn(reported("a"), "2"), evidence: true},
+		{name: "an entry of another attachment is not replaced", state: entryIn(reported("a"), isThere, "2", ""), evidence: true},
+		{name: "unless that one is over", state: over0, want: byAgent},
+		{name: "a node that has no state says nothing", evidence: true},
+		{name: "what was forced stays as it was decided", state: entryIn(reported("a"), leavesIt, "1", volumesv1alpha1.EvidenceNodeGone), evidence: true,
+			want: volumesv1alpha1.EvidenceNodeGone, message: "as it was first found", kept: true},
+		{name: "what the agent released stays so", state: entryIn(reported("a"), leavesIt, "1", byAgent), want: byAgent, message: "as it was first found", kept: true},
+		{name: "unless evidence is to stand in for it", state: entryIn(reported("a"), leavesIt, "1", byAgent), evidence: true, want: byTaint, message: "taint"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, now := over(t, outOfService("a"), attachedTo("va-1", "1"))
+			if test.state != nil {
+				test.state.Status.BootID = "boot"
+				if err := c.Client.Create(t.Context(), test.state.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			recorder := events.NewFakeRecorder(10)
+			c.Events = recorder
+			f, n := factsOf(t, c)
+			n.State.Entry = handshake.Entry{State: handshake.Attached, UID: "1"} // as the cache has it
+			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: test.evidence}); err != nil {
+				t.Fatal(err)
+			}
+			marked := stands(n.State, "1")
+			if marked != (test.want != "") || (n.Wait != nil) == marked {
+				t.Fatalf("marked %t, waits %v", marked, n.Wait)
+			}
+			if told := len(recorder.Events) == 1; told != (marked && !test.kept) {
+				t.Errorf("%d events", len(recorder.Events))
+			}
+			if !marked {
+				return
+			}
+			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
+			if e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message) || e.AttachmentName != "va-1" || e.Evidence.MountTableOnly {
+				t.Errorf("entry of %s, evidence %+v", e.AttachmentName, e.Evidence)
+			}
+			if !test.kept && (e.Evidence.BootID != "boot" || e.Evidence.Time.Unix() != now.Now().Unix()) {
+				t.Errorf("found %s in boot %q", e.Evidence.Time, e.Evidence.BootID)
+			}
+		})
+	}
+}
+
+func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *testing.T) {
+	for _, test := range []struct {
+		name              string
+		inUse, cuts, want bool
+	}{
+		{"the agent released it", false, false, false},
+		{"evidence, and the driver cuts", true, true, false},
+		{"evidence, and it does not", true, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			state := entryIn(reported("a"), isThere, "1", "")
+			if test.inUse {
+				usedIn(state, "1")
+			}
+			c, _ := over(t, outOfService("a"), attachedTo("va-1", "1"), state)
+			c.Events = events.NewFakeRecorder(10)
+			f, n := factsOf(t, c)
+			f.CutsAccess = test.cuts
+			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}); err != nil {
+				t.Fatal(err)
+			}
+			if e := handshake.AttachmentOf(liveState(t, c, "a"), "v").Evidence; e.Unprotected != test.want {
+				t.Errorf("evidence %+v", e)
+			}
+		})
+	}
+}
+
+func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		state *volumesv1alpha1.NodeVolumeState
+		want  types.UID
+	}{
+		{"a driver without attach keeps the one that it was confirmed under", entryIn(reported("a"), isThere, "1", ""), "1"},
+		{"what the Node lists though nothing is attached gets one", reported("a"), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, test.state)
+			c.Events = events.NewFakeRecorder(10)
+			f, n := factsOf(t, c)
+			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n}); err != nil {
+				t.Fatal(err)
+			}
+			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" && uid != test.want {
+				t.Errorf("entry %+v", n.State.Entry)
+			}
+		})
+	}
+}
+
+// TestADetachThatAnotherLeaderWroteIsToldOnce, by that leader, though this one's cache is behind.
+func TestADetachThatAnotherLeaderWroteIsToldOnce(t *testing.T) {
+	c, _ := over(t, entryIn(reported("a"), leavesIt, "1", byTaint), attachedTo("va-1", "1"))
+	old := entryIn(reported("a"), isThere, "1", "")
+	old.ResourceVersion = "1"
+	behind(t, c, old)
+	recorder := events.NewFakeRecorder(10)
+	c.Events = recorder
+	f, n := factsOf(t, c)
+	if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if len(recorder.Events) != 0 || n.Wait != nil || !n.State.Entry.Forced {
+		t.Errorf("%d events, waits %v, %+v", len(recorder.Events), n.Wait, n.State.Entry)
+	}
+}
+
+func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
+	for _, test := range []struct {
+		name                    string
+		evidence, down, doubted bool
+	}{
+		{name: "it is marked on evidence", evidence: true},
+		{name: "the API server is down, but no evidence is asked for", down: true},
+		{name: "the API server is down", evidence: true, down: true, doubted: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, now := over(t, unreadyNode("a", noon), usedIn(entryIn(reported("a"), isThere, "1", ""), "1"), attachedTo("va-1", "1"))
+			c.Events = events.NewFakeRecorder(10)
+			f, n := factsOf(t, c)
+			c.Tracker.Silence("a")
+			now.SetTime(now.Now().Add(time.Hour))
+			if test.down {
+				r := &requests{fails: 1}
+				r.through(c)
+			}
+			err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: test.evidence})
+			if test.down != errors.Is(err, errDown) {
+				t.Fatal(err)
+			}
+			if doubted := c.Tracker.Silence("a") < time.Hour; doubted != test.doubted {
+				t.Errorf("doubted %t, want %t", doubted, test.doubted)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
+	terminating := attachedTo("va-1", "1")
+	terminating.Finalizers, terminating.DeletionTimestamp = []string{"driver"}, ptr.To(metav1.Now())
+	attached := func() *volumesv1alpha1.NodeVolumeState { return entryIn(reported("a"), isThere, "1", "") }
+	for _, test := range []struct {
+		name       string
+		state      *volumesv1alpha1.NodeVolumeState
+		attachment *storagev1.VolumeAttachment
+		want       volumesv1alpha1.EvidenceType
+		message    string
+	}{
+		{"it is gone under a use", usedIn(attached(), "1"), nil, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"it is going under a use", usedIn(attached(), "1"), terminating, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"another one has its name", usedIn(attached(), "1"), attachedTo("va-1", "2"), volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"nobody used it", attached(), nil, byAgent, ""},
+		{"it is there after all", usedIn(attached(), "1"), attachedTo("va-1", "1"), "", ""},
+		{"it was marked meanwhile", entryIn(reported("a"), leavesIt, "1", byTaint), nil, byTaint, "as it was first found"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, test.state)
+			if test.attachment != nil {
+				c, _ = over(t, test.state, test.attachment)
+			}
+			c.Events = events.NewFakeRecorder(10)
+			n := on("a", entry(handshake.Attached, "1"))
+			n.Entry.AttachmentName = "va-1"
+			if err := c.markLost(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil {
+				t.Fatal(err)
+			}
+			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
+			if lost := e.State == leavesIt; lost != (test.want != "") || lost && (e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message)) {
+				t.Errorf("entry %s, evidence %+v", e.State, e.Evidence)
+			}
+			if (n.Wait == nil) != (test.want != "") {
+				t.Errorf("waits %v", n.Wait)
+			}
+		})
+	}
+}
