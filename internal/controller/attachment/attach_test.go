@@ -1,0 +1,168 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// under is an attachment of the shared name.
+func under(uid types.UID, node, driver string) *storagev1.VolumeAttachment {
+	va := attachedTo(volume.AttachmentName("d", "h", "a"), uid)
+	va.Spec = storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: driver}
+	return va
+}
+
+func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.T) {
+	c, _ := over(t, reported("a"))
+	f, n := factsOf(t, c)
+	f.Exclusive = true
+	if err := c.create(t.Context(), f, n); err != nil || n.Wait != nil {
+		t.Fatal(err, n.Wait)
+	}
+	va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a"))
+	if va == nil || va.Spec.Attacher != "d" || va.Spec.NodeName != "a" || va.Spec.Source.PersistentVolumeName == nil || *va.Spec.Source.PersistentVolumeName != "pv" {
+		t.Fatalf("attachment %+v", va)
+	}
+	if !isHeld(va) || va.Annotations[volumesv1alpha1.VolumeNameAnnotation] != "v" {
+		t.Errorf("annotations %v", va.Annotations)
+	}
+	if len(n.Attachments) != 1 || !n.Attachments[0].Held {
+		t.Errorf("the facts say %+v", n.Attachments)
+	}
+	if c.answers.newer(va.Name, "") == nil {
+		t.Error("the next pass makes it once more before the cache shows it")
+	}
+	if claim, err := c.Claims.Read(t.Context(), "v"); err != nil || claim.Holder != "a" {
+		t.Errorf("claim %+v, %v", claim, err)
+	}
+}
+
+func TestNothingIsAttachedForWhichTheLockCannotBeTaken(t *testing.T) {
+	c, _ := over(t, claimed("v", exclusive.Claim{Holder: "b"}), entryIn(reported("b"), isThere, "2", ""))
+	f, n := factsOf(t, c)
+	f.Exclusive, f.Claim = true, claimOn("b")
+	if err := c.create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+		t.Errorf("waits %v, attachments %v, %v", n.Wait, n.Attachments, err)
+	}
+	if va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a")); va != nil {
+		t.Errorf("attached to two nodes: %+v", va.Spec)
+	}
+}
+
+func TestAnAttachmentThatWasThereFirst(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		is     *storagev1.VolumeAttachment
+		taken  bool
+		reason string
+	}{
+		{"is taken", under("2", "a", "d"), true, ""},
+		{"is not of another node", under("2", "b", "d"), false, volumesv1alpha1.ReasonAttachFailed},
+		{"is not of another driver", under("2", "a", "e"), false, volumesv1alpha1.ReasonAttachFailed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, test.is)
+			f, n := factsOf(t, c)
+			if err := c.create(t.Context(), f, n); err != nil {
+				t.Fatal(err)
+			}
+			if taken := n.attachmentOf("2") != nil; taken != test.taken || taken == (n.Wait != nil) {
+				t.Errorf("taken %t, waits %+v", taken, n.Wait)
+			}
+			if n.Wait != nil && (n.Wait.Reason != test.reason || !strings.Contains(n.Wait.Message, test.is.Spec.NodeName)) {
+				t.Errorf("waits %+v", n.Wait)
+			}
+		})
+	}
+	t.Run("and is gone already is waited out", func(t *testing.T) {
+		c, _ := over(t, under("2", "a", "d"))
+		f, n := factsOf(t, c)
+		none, _ := over(t)
+		c.Reader = none.Client
+		if err := c.create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+			t.Errorf("waits %v, %v, %v", n.Wait, n.Attachments, err)
+		}
+	})
+}
+
+func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
+	foreign := attachedTo("va-1", "1")
+	foreign.Annotations = nil
+	for _, test := range []struct {
+		name  string
+		other func(t *testing.T, c *Controller)
+		held  bool
+	}{
+		{"nobody was first", func(*testing.T, *Controller) {}, true},
+		{"somebody changed it meanwhile", func(t *testing.T, c *Controller) {
+			va := liveAttachment(t, c, "va-1")
+			va.Labels = map[string]string{"changed": "meanwhile"}
+			if err := c.Client.Update(t.Context(), va); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"it was deleted meanwhile", func(t *testing.T, c *Controller) {
+			if err := c.Client.Delete(t.Context(), liveAttachment(t, c, "va-1")); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, foreign.DeepCopy())
+			f, n := factsOf(t, c)
+			a := n.Attachments[0]
+			test.other(t, c)
+			if err := c.hold(t.Context(), f, n, &a); err != nil {
+				t.Fatal(err)
+			}
+			if n.Attachments[0].Held != test.held || (n.Wait == nil) != test.held {
+				t.Errorf("held %t, waits %v", n.Attachments[0].Held, n.Wait)
+			}
+			va := liveAttachment(t, c, "va-1")
+			if va != nil && (isHeld(va) != test.held || (va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
+				t.Errorf("annotations %v", va.Annotations)
+			}
+			if noted := c.answers.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
+				t.Errorf("the next pass knows of the change: %t", noted)
+			}
+		})
+	}
+}
+
+// TestAChangeNamesTheAttachmentThatItIsMeantFor, because another one may have its name by the time that it arrives.
+func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
+	c, _ := over(t, attachedTo("va-1", "1"))
+	f, n := factsOf(t, c)
+	var sent string
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+			body, err := patch.Data(o)
+			sent = o.GetName() + " " + string(body)
+			return err
+		},
+	})
+	a := n.Attachments[0]
+	if err := c.hold(t.Context(), f, n, &a); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"va-1 ", `"uid":"1"`, `"resourceVersion":"` + a.ResourceVersion + `"`} {
+		if !strings.Contains(sent, part) {
+			t.Errorf("%s is not in %s", part, sent)
+		}
+	}
+}
