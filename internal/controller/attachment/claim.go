@@ -40,7 +40,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 		return c.takeUser(ctx, f, n, claim)
 	}
 	claim, moved, err := c.moveClaim(ctx, f, n, claim)
-	if claim.MovedFrom == "" {
+	if err != nil || claim.MovedFrom == "" {
 		// It was not moved, or nobody held it: then it is taken.
 		return moved, err
 	}

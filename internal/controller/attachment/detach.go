@@ -122,7 +122,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 			return nil, nil
 		}
 		why, err := why(ctx, state)
-		if why == nil {
+		if err != nil || why == nil {
 			return nil, err
 		}
 		forced := why.Type != volumesv1alpha1.EvidenceAgentReleased
