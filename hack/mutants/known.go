@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -52,14 +53,14 @@ func (t *tree) readKnown() (*known, error) {
 func (t *tree) sum() string {
 	hash := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(t.files)) {
-		fmt.Fprintln(hash, path)
+		hash.Write([]byte(path + "\n")) // a hash takes all
 		hash.Write(t.files[path])
 	}
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 
 // record has the unit run without a mutant, unless that is known.
-func (k *known) record(top string, u *unit) error {
+func (k *known) record(ctx context.Context, top string, u *unit) error {
 	key := u.String()
 	k.mu.Lock()
 	r, ok := k.Units[key]
@@ -71,7 +72,7 @@ func (k *known) record(top string, u *unit) error {
 		}
 		return nil
 	}
-	if err := u.record(top, filepath.Dir(k.path)); err != nil {
+	if err := u.record(ctx, top, filepath.Dir(k.path)); err != nil {
 		return err
 	}
 	r.Took = u.took

@@ -13,16 +13,19 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"hash/fnv"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -74,7 +77,7 @@ func main() {
 	var err error
 	if o.only, err = regexp.Compile(*only); err == nil {
 		if o.tests, err = regexp.Compile(*tests); err == nil {
-			err = run(o)
+			err = start(o)
 		}
 	}
 	if err != nil {
@@ -83,7 +86,13 @@ func main() {
 	}
 }
 
-func run(o options) error {
+func start(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, o)
+}
+
+func run(ctx context.Context, o options) error {
 	begun := time.Now()
 	top, err := os.Getwd()
 	if err != nil {
@@ -117,13 +126,13 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	all, err := t.prepare(o)
+	all, err := t.prepare(ctx, o)
 	if err != nil {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(u *unit) bool { return u.took > o.most })
 	fmt.Printf("mutants: %d tests and groups of seeds, prepared in %s\n", len(all), time.Since(begun).Round(time.Second))
-	return judge(o, t, all, explained, begun)
+	return judge(ctx, o, t, all, explained, begun)
 }
 
 // wants says whether the mutant is asked for.
@@ -157,18 +166,18 @@ func sources(top string) ([]string, error) {
 }
 
 // prepare builds the tests and finds out what each comes by.
-func (t *tree) prepare(o options) ([]*unit, error) {
+func (t *tree) prepare(ctx context.Context, o options) ([]*unit, error) {
 	var all []*unit
 	for _, pkg := range tested {
 		if !o.tests.MatchString(pkg) {
 			continue
 		}
 		fmt.Println("mutants: building the tests of", pkg)
-		binary, err := t.build(pkg)
+		binary, err := t.build(ctx, pkg)
 		if err != nil {
 			return nil, err
 		}
-		of, err := units(t.top, pkg, binary)
+		of, err := units(ctx, t.top, pkg, binary)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +190,7 @@ func (t *tree) prepare(o options) ([]*unit, error) {
 	var mu sync.Mutex
 	done := 0
 	err = parallel(o.workers, all, func(u *unit) error {
-		err := known.record(t.top, u)
+		err := known.record(ctx, t.top, u)
 		mu.Lock()
 		defer mu.Unlock()
 		done++
@@ -198,7 +207,7 @@ type result struct {
 	reached int
 }
 
-func judge(o options, t *tree, all []*unit, explained map[string]string, begun time.Time) error {
+func judge(ctx context.Context, o options, t *tree, all []*unit, explained map[string]string, begun time.Time) error {
 	var numbers []int
 	for n, m := range t.mutants {
 		if o.wants(m) && !t.broken[n] {
@@ -209,17 +218,19 @@ func judge(o options, t *tree, all []*unit, explained map[string]string, begun t
 	if err != nil {
 		return err
 	}
-	defer log.Close()
 	var mu sync.Mutex
 	var results []result
 	err = parallel(o.workers, numbers, func(n int) error {
 		r := result{mutant: t.mutants[n]}
 		for _, u := range reaching(all, n) {
 			r.reached++
-			if _, err := u.run(t.top, 30*time.Second+4*u.took, fmt.Sprint("HAWSER_MUTANT=", n)); err != nil {
+			if _, err := u.run(ctx, t.top, 30*time.Second+4*u.took, fmt.Sprint("HAWSER_MUTANT=", n)); err != nil {
 				r.by = u.String()
 				break
 			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err() // which has killed the tests, too
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -229,7 +240,7 @@ func judge(o options, t *tree, all []*unit, explained map[string]string, begun t
 		_, err := fmt.Fprintln(log, line)
 		return err
 	})
-	return errors.Join(err, sum(results, explained, time.Since(begun)))
+	return errors.Join(err, log.Close(), sum(results, explained, time.Since(begun)))
 }
 
 func (r result) String() string {

@@ -8,6 +8,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,14 +203,14 @@ func apply(source []byte, edits []edit, broken map[int]bool) []byte {
 var compilerSays = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `)
 
 // build compiles the tests of a package; mutants that the compiler refuses are left out.
-func (t *tree) build(pkg string) (binary string, err error) {
+func (t *tree) build(ctx context.Context, pkg string) (binary string, err error) {
 	binary = filepath.Join(t.work, strings.ReplaceAll(pkg, "/", "_")+".test")
 	for {
 		overlay, err := t.write()
 		if err != nil {
 			return "", err
 		}
-		cmd := exec.Command("go", "test", "-c", overlay, "-gcflags=-e", "-o", binary, "./"+pkg)
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", overlay, "-gcflags=-e", "-o", binary, "./"+pkg)
 		cmd.Dir = t.top
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -6,10 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +37,7 @@ const (
 )
 
 // units of a package's tests.
-func units(top, pkg, binary string) ([]*unit, error) {
+func units(ctx context.Context, top, pkg, binary string) ([]*unit, error) {
 	if pkg == simulation {
 		var all []*unit
 		for i := range seedUnits {
@@ -47,7 +47,7 @@ func units(top, pkg, binary string) ([]*unit, error) {
 		}
 		return all, nil
 	}
-	list := exec.Command(binary, "-test.list=.")
+	list := exec.CommandContext(ctx, binary, "-test.list=.")
 	list.Dir = filepath.Join(top, pkg)
 	out, err := list.Output()
 	if err != nil {
@@ -64,14 +64,14 @@ func units(top, pkg, binary string) ([]*unit, error) {
 
 // run runs the unit with env, as root in namespaces of its own, in which all that it has started or mounted ends with it; what it
 // printed is returned, too.
-func (u *unit) run(top string, limit time.Duration, env ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func (u *unit) run(ctx context.Context, top string, limit time.Duration, env ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	scratch, err := os.MkdirTemp("", "hawser-mutant-")
 	if err != nil {
 		return "", err
 	}
-	defer tidy(scratch)
+	defer tidy(context.WithoutCancel(ctx), scratch)
 	program := append([]string{u.binary}, u.args...)
 	if os.Getuid() == 0 {
 		program = append([]string{"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"}, program...)
@@ -88,11 +88,11 @@ func (u *unit) run(top string, limit time.Duration, env ...string) (string, erro
 }
 
 // tidy takes away what a test leaves that does not come to its end.
-func tidy(scratch string) {
-	loops, err := exec.Command("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").Output()
+func tidy(ctx context.Context, scratch string) {
+	loops, err := exec.CommandContext(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").Output()
 	for line := range strings.Lines(string(loops)) {
 		if err == nil && strings.Contains(line, scratch) {
-			_ = exec.Command("losetup", "--detach", strings.Fields(line)[0]).Run()
+			_ = exec.CommandContext(ctx, "losetup", "--detach", strings.Fields(line)[0]).Run()
 		}
 	}
 	_ = os.RemoveAll(scratch)
@@ -101,27 +101,26 @@ func tidy(scratch string) {
 var errTime = errors.New("took much longer than without the mutant")
 
 // record runs the unit without a mutant and notes what it reaches.
-func (u *unit) record(top, work string) error {
-	file, err := os.CreateTemp(work, "reached")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	defer file.Close()
+func (u *unit) record(ctx context.Context, top, work string) error {
+	file := filepath.Join(work, fmt.Sprintf("reached-%d", time.Now().UnixNano()))
+	defer func() { _ = os.Remove(file) }() // where the test reached nothing there is none
 	start := time.Now()
-	if out, err := u.run(top, time.Hour, "HAWSER_MUTANTS_REACHED="+file.Name()); err != nil {
+	if out, err := u.run(ctx, top, time.Hour, "HAWSER_MUTANTS_REACHED="+file); err != nil {
 		return fmt.Errorf("%v fails without a mutant: %w\n%s", u, err, out)
 	}
 	u.took, u.reached = time.Since(start), map[int]bool{}
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		n, err := strconv.Atoi(lines.Text())
+	numbers, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for number := range strings.FieldsSeq(string(numbers)) {
+		n, err := strconv.Atoi(number)
 		if err != nil {
 			return err
 		}
 		u.reached[n] = true
 	}
-	return lines.Err()
+	return nil
 }
 
 // reaching are the units that come by a mutant, the quick ones first.
