@@ -1,0 +1,235 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// usableBy is the volume of the intents in the facts, as the API server has it.
+func usableBy(mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
+	pv := intentNamed("i").Volume
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
+	return pv
+}
+
+func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
+	foreign := attachedTo("va-1", "1")
+	foreign.Annotations = nil
+	pending := attachedTo("va-1", "1")
+	pending.Status.Attached = false
+	shared, oneNode := usableBy(corev1.ReadWriteMany), usableBy(corev1.ReadWriteOnce)
+	inThePod := func(_ *Facts, n *Node) { n.Wanted[0].Volume.Name = "" }
+	exclusively := func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, claimOn("a") }
+	for _, test := range []struct {
+		name    string
+		objects []client.Object
+		given   func(*Facts, *Node)
+		want    bool
+	}{
+		{"a shared volume that is attached", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, true},
+		{"one whose PersistentVolume is gone, which nobody can change any more", []client.Object{reported("a"), attachedTo("va-1", "1")}, nil, true},
+		{"one in the pod itself", []client.Object{reported("a"), attachedTo("va-1", "1")}, inThePod, true},
+		{"one that is another node's now", []client.Object{reported("a"), oneNode, attachedTo("va-1", "1")}, nil, false},
+		{"not while it is on its way", []client.Object{reported("a"), shared, pending}, nil, false},
+		{"nor once it is gone", []client.Object{reported("a"), shared}, nil, false},
+		{"nor without a hold", []client.Object{reported("a"), shared, foreign}, nil, false},
+		{"nor before the agent has reported", []client.Object{&volumesv1alpha1.NodeVolumeState{ObjectMeta: reported("a").ObjectMeta}, shared, attachedTo("va-1", "1")}, nil, false},
+		{"nor on a node without a state", []client.Object{shared, attachedTo("va-1", "1")}, nil, false},
+		{"one for one node", []client.Object{reported("a"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, exclusively, true},
+		{"not without its lock, whatever its access modes say by now", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, exclusively, false},
+		{"not while another node uses it, as after a restore",
+			[]client.Object{reported("a"), usedIn(reported("b"), "2"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, exclusively, false},
+		{"not while another node has the lock", []client.Object{reported("a"), entryIn(reported("b"), isThere, "2", ""), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "b"})},
+			func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, claimOn("b") }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, test.objects...)
+			// As the API server has it: a name cannot be empty.
+			c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if key.Name == "" {
+						return errors.New("resource name may not be empty")
+					}
+					return w.Get(ctx, key, o, opts...)
+				},
+			})
+			n := on("a", wanted("i"), va("1", "held", "attached"))
+			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}
+			if test.given != nil {
+				test.given(f, n)
+			}
+			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+				t.Fatal(err)
+			}
+			if attached := n.State.Entry.State == handshake.Attached && n.State.Entry.UID == "1"; attached != test.want {
+				t.Errorf("may be used %t, want %t", attached, test.want)
+			}
+			if waits := n.Wait != nil; waits == test.want {
+				t.Errorf("waits %t", waits)
+			}
+		})
+	}
+}
+
+// TestTheAccessModesCountAsTheyAre, and not as the cache still shows them.
+func TestTheAccessModesCountAsTheyAre(t *testing.T) {
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
+	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
+	n := on("a", wanted("i"), va("1", "held", "attached"))
+	if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n, &n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
+		t.Errorf("entry %+v, %v", n.State.Entry, err)
+	}
+}
+
+func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "b"}))
+	n := on("a", wanted("i"), va("1", "held", "attached"))
+	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n}}
+	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Claim.Holder != "b" {
+		t.Errorf("lock %+v, %v", f.Claim, err)
+	}
+}
+
+func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		state := entryIn(reported("a"), isThere, "1", "")
+		if changed {
+			state.Spec.Attachments[0].FSType = "earlier"
+		}
+		c, _ := over(t, state, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
+		before := liveState(t, c, "a").ResourceVersion
+		f, n := factsOf(t, c)
+		if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
+			t.Fatal(err, n.Wait)
+		}
+		after := liveState(t, c, "a")
+		if written := after.ResourceVersion != before; written != changed || after.Spec.Attachments[0].FSType != "" {
+			t.Errorf("changed %t: written %t, %+v", changed, written, after.Spec.Attachments)
+		}
+	}
+}
+
+func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) {
+	now := attachedTo("va-1", "1")
+	now.Status.AttachmentMetadata = map[string]string{"device": "as it is"}
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
+	f, n := factsOf(t, c)
+	n.Attachments[0].PublishContext = map[string]string{"device": "as it was"}
+	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil || n.Entry.PublishContext["device"] != "as it is" {
+		t.Errorf("waits %v, entry %+v, %v", n.Wait, n.Entry, err)
+	}
+}
+
+func TestANodeWhoseStateIsFullIsToldSo(t *testing.T) {
+	full := reported("a")
+	full.Annotations = map[string]string{"large": strings.Repeat("x", nodestate.SizeLimit)}
+	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
+	f, n := factsOf(t, c)
+	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
+	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge || !strings.Contains(n.Wait.Message, "node a") {
+		t.Errorf("waits %+v, %v", n.Wait, err)
+	}
+}
+
+func TestWhileADriverGetsVolumesAttachedTheOthersAreNotCalledSlow(t *testing.T) {
+	c, now := over(t, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
+	f, n := factsOf(t, c)
+	next := intentNamed("next").Object
+	c.begun.left(next, "d", true, now.Now())
+	now.SetTime(now.Now().Add(slow))
+	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+		t.Fatal(err)
+	}
+	if c.begun.left(next, "d", true, now.Now()) == 0 {
+		t.Error("the next in the driver's queue is said to be slow")
+	}
+}
+
+func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
+	madeUp := func(state *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+		state.Spec.Attachments[0].AttachmentName, state.Spec.Attachments[0].FSType = "", "earlier"
+		return state
+	}
+	for _, test := range []struct {
+		name  string
+		state *volumesv1alpha1.NodeVolumeState
+		// uid that the entry has then; any where it is empty.
+		uid       types.UID
+		confirmed bool
+	}{
+		{"for the first time", reported("a"), "", true},
+		{"once more", madeUp(entryIn(reported("a"), isThere, "1", "")), "1", true},
+		{"not while the last stay ends", madeUp(entryIn(reported("a"), leavesIt, "1", byAgent)), "1", false},
+		{"not over an attachment of the time when the driver had attach", entryIn(reported("a"), isThere, "1", ""), "1", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := over(t, test.state, usableBy(corev1.ReadWriteMany))
+			f, n := factsOf(t, c)
+			f.AttachRequired = false
+			if err := c.confirm(t.Context(), f, n, nil); err != nil {
+				t.Fatal(err)
+			}
+			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
+			if e == nil || e.AttachmentUID == "" || test.uid != "" && e.AttachmentUID != test.uid {
+				t.Errorf("entry %+v", e)
+			}
+			if confirmed := e.FSType == "" && e.AttachmentName == ""; confirmed != test.confirmed {
+				t.Errorf("confirmed %t", confirmed)
+			}
+		})
+	}
+}
+
+func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		elsewhere *storagev1.VolumeAttachment
+		want      bool
+	}{
+		{"nothing is attached there", nil, true},
+		{"the attachment there is on its way out", func() *storagev1.VolumeAttachment {
+			va := attachedTo("va-2", "2")
+			va.Finalizers = []string{"driver"}
+			return va
+		}(), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			objects := []client.Object{reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}
+			if test.elsewhere != nil {
+				objects = append(objects, test.elsewhere)
+			}
+			c, _ := over(t, objects...)
+			if test.elsewhere != nil {
+				if err := c.Client.Delete(t.Context(), test.elsewhere); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n := on("a", wanted("i"), va("1", "held", "attached"))
+			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n, on("b", va("2", "terminating"))}}
+			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+				t.Fatal(err)
+			}
+			if attached := n.State.Entry.State == handshake.Attached; attached != test.want {
+				t.Errorf("may be used: %t", attached)
+			}
+		})
+	}
+}
