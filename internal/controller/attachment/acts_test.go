@@ -119,6 +119,18 @@ func (r *requests) through(c *Controller) {
 	c.Writer, c.Claims = &nodestate.Writer{Client: c.Client, Reader: c.Reader}, exclusive.New(c.Client, c.Reader, c.Clock, nil)
 }
 
+// refuseNoName has live reads refuse an empty name, as those from an API server do.
+func refuseNoName(c *Controller) {
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if key.Name == "" {
+				return errors.New("resource name may not be empty")
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+}
+
 // entryIn is the node's entry of v in an object of the API.
 func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.AttachmentState, uid types.UID, evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
 	e := entryOf(&Facts{Volume: "v"}, intentNamed("x"))

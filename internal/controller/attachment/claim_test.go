@@ -16,6 +16,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
+func attachlessIn(state *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
+	state.Spec.Attachments[0].AttachmentName = ""
+	return state
+}
+
 func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 	const other = "somebody-made-it"
 	for _, test := range []struct {
@@ -37,6 +42,8 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 		{name: "nobody has it", taken: true, holder: "a"},
 		{name: "it is nobody's", lock: exclusive.Claim{User: exclusive.User{Name: "was"}}, taken: true, holder: "a"},
 		{name: "its holder has let go", lock: exclusive.Claim{Holder: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
+		{name: "its holder's driver knew no attach", lock: exclusive.Claim{Holder: "b"}, b: attachlessIn(entryIn(reported("b"), leavesIt, "2", byAgent)),
+			taken: true, holder: "a", fenced: true},
 		{name: "its holder's entry is Attached", lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), isThere, "2", ""), holder: "b", told: true},
 		{name: "an attachment under the shared name is left", lock: exclusive.Claim{Holder: "b"}, b: reported("b"),
 			attached: []client.Object{attachedTo(volume.AttachmentName("d", "h", "b"), "2")}, holder: "b", told: true},
@@ -59,6 +66,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 				objects = append(objects, test.b)
 			}
 			c, _ := over(t, objects...)
+			refuseNoName(c)
 			f, n := factsOf(t, c)
 			f.Exclusive, f.Claim = true, test.lock.Handshake()
 			if test.cached != nil {
@@ -158,7 +166,7 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 				want.MovedFrom = ""
 			}
 			claim, err := c.Claims.Read(t.Context(), "v")
-			if err != nil || claim.Holder != want.Holder || claim.MovedFrom != want.MovedFrom {
+			if err != nil || claim.Holder != want.Holder || claim.MovedFrom != want.MovedFrom || !test.finished && claim.Write != 1 {
 				t.Errorf("lock %+v, %v", claim, err)
 			}
 			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {

@@ -26,8 +26,7 @@ import (
 // confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
 // protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state.
 func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	taken, err := c.takeClaim(ctx, f, n)
-	if err != nil || !taken {
+	if taken, err := c.takeClaim(ctx, f, n); !taken {
 		return err
 	}
 	entry := entryOf(f, n.candidate())

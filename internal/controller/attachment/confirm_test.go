@@ -6,8 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -15,7 +13,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
@@ -62,15 +59,7 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.objects...)
-			// As the API server has it: a name cannot be empty.
-			c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if key.Name == "" {
-						return errors.New("resource name may not be empty")
-					}
-					return w.Get(ctx, key, o, opts...)
-				},
-			})
+			refuseNoName(c)
 			n := on("a", wanted("i"), va("1", "held", "attached"))
 			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}
 			if test.given != nil {

@@ -36,8 +36,11 @@ func declaring(nvs *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1al
 
 func TestWhatADetachRestsOn(t *testing.T) {
 	attached := func() *volumesv1alpha1.NodeVolumeState { return entryIn(reported("a"), isThere, "1", "") }
-	over0 := entryIn(reported("a"), leavesIt, "0", byAgent)
-	over0.Spec.Attachments[0].DetachedTime = ptr.To(metav1.Now())
+	ended := func(evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
+		state := entryIn(reported("a"), leavesIt, "0", evidence)
+		state.Spec.Attachments[0].DetachedTime = ptr.To(metav1.Now())
+		return state
+	}
 	tableOnly := usedIn(attached(), "1")
 	tableOnly.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{{VolumeName: "v", AttachmentUID: "1"}}
 	for _, test := range []struct {
@@ -59,7 +62,8 @@ func TestWhatADetachRestsOn(t *testing.T) {
 		{name: "not one that came meanwhile, where the agent's is enough", state: declaring(attached(), "1"), want: byAgent},
 		{name: "evidence about another attachment's use says nothing", state: usedIn(reported("a"), "2"), evidence: true},
 		{name: "an entry of another attachment is not replaced", state: entryIn(reported("a"), isThere, "2", ""), evidence: true},
-		{name: "unless that one is over", state: over0, want: byAgent},
+		{name: "unless that one is over", state: ended(byAgent), want: byAgent},
+		{name: "also where it was forced away", state: ended(byTaint), want: byAgent},
 		{name: "a node that has no state says nothing", evidence: true},
 		{name: "what was forced stays as it was decided", state: entryIn(reported("a"), leavesIt, "1", volumesv1alpha1.EvidenceNodeGone), evidence: true,
 			want: volumesv1alpha1.EvidenceNodeGone, message: "as it was first found", kept: true},
