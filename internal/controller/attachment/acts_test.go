@@ -219,6 +219,8 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			return c.hold(ctx, f, n, &n.Attachments[0])
 		}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
+		{"confirm on a node that was given the lock meanwhile",
+			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, nil, confirm},
 		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *Facts, _ *Node) {
 			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
 		}, confirm},

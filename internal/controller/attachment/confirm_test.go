@@ -187,6 +187,15 @@ func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
 	}
 }
 
+func TestADriverWithoutAttachIsNotConfirmedOnANodeWithoutAState(t *testing.T) {
+	c, _ := over(t, usableBy(corev1.ReadWriteMany))
+	f, n := factsOf(t, c)
+	f.AttachRequired = false
+	if err := c.confirm(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
+		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
+	}
+}
+
 func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 	for _, test := range []struct {
 		name      string

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,15 +57,5 @@ func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) er
 
 // drop takes intents out of those that are leaving.
 func (n *Node) drop(intents []*Intent) {
-	var left []*Intent
-	for _, i := range n.Leaving {
-		gone := false
-		for _, j := range intents {
-			gone = gone || i == j
-		}
-		if !gone {
-			left = append(left, i)
-		}
-	}
-	n.Leaving = left
+	n.Leaving = slices.DeleteFunc(slices.Clone(n.Leaving), func(i *Intent) bool { return slices.Contains(intents, i) })
 }

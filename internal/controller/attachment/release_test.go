@@ -97,3 +97,11 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 		})
 	}
 }
+
+func TestThoseThatAreReleasedTogetherAreAllDropped(t *testing.T) {
+	n := on("a", leaving("h", "i", "j", "k"))
+	n.drop([]*Intent{n.Leaving[0], n.Leaving[2]})
+	if got := namesOf(n.Leaving); !slices.Equal(got, []string{"default/i", "default/k"}) {
+		t.Errorf("leaving are %v", got)
+	}
+}
