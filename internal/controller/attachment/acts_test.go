@@ -27,14 +27,15 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// behind gives the controller a cache that still shows these objects, and nothing else; it writes to, and reads live from, the
-// API server that it had.
+// behind gives the controller a cache that still shows these objects, and nothing else; it writes to, and reads live
+// from, the API server that it had.
 func behind(t *testing.T, c *Controller, objects ...client.Object) {
 	t.Helper()
 	cache, _ := over(t, objects...)
 	live := c.Client.(client.WithWatch)
 	c.Client = interceptor.NewClient(live, interceptor.Funcs{
-		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			return cache.Client.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -74,7 +75,8 @@ func (r *requests) send(verb string, o any, name string) error {
 // through has the controller send them. The cache answers always.
 func (r *requests) through(c *Controller) {
 	w := c.Client.(client.WithWatch)
-	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+		opts ...client.GetOption) error {
 		if err := r.send("get", o, key.Name); err != nil {
 			return err
 		}
@@ -100,7 +102,8 @@ func (r *requests) through(c *Controller) {
 			}
 			return w.Update(ctx, o, opts...)
 		},
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch,
+			opts ...client.PatchOption) error {
 			if err := r.send("patch", o, o.GetName()); err != nil {
 				return err
 			}
@@ -116,13 +119,15 @@ func (r *requests) through(c *Controller) {
 	c.Reader = interceptor.NewClient(w, live)
 	live.Get = nil
 	c.Client = interceptor.NewClient(w, live)
-	c.Writer, c.Claims = &nodestate.Writer{Client: c.Client, Reader: c.Reader}, exclusive.New(c.Client, c.Reader, c.Clock, nil)
+	c.Writer = &nodestate.Writer{Client: c.Client, Reader: c.Reader}
+	c.Claims = exclusive.New(c.Client, c.Reader, c.Clock, nil)
 }
 
 // refuseNoName has live reads refuse an empty name, as those from an API server do.
 func refuseNoName(c *Controller) {
 	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if key.Name == "" {
 				return errors.New("resource name may not be empty")
 			}
@@ -132,7 +137,8 @@ func refuseNoName(c *Controller) {
 }
 
 // entryIn is the node's entry of v in an object of the API.
-func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.AttachmentState, uid types.UID, evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
+func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.AttachmentState, uid types.UID,
+	evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
 	e := entryOf(&Facts{Volume: "v"}, intentNamed("x"))
 	e.State, e.AttachmentUID, e.AttachmentName = is, uid, "va-"+string(uid)
 	if evidence != "" {
@@ -144,7 +150,9 @@ func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.Attachme
 
 // usedIn says in an object of the API that the node uses v.
 func usedIn(state *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1alpha1.NodeVolumeState {
-	state.Status.Volumes = append(state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: "v", AttachmentUID: uid, InUse: true})
+	state.Status.Volumes = append(state.Status.Volumes, volumesv1alpha1.NodeVolume{
+		VolumeName: "v", AttachmentUID: uid, InUse: true,
+	})
 	return state
 }
 
@@ -181,7 +189,8 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	foreign.Spec = storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"}
 	attached := entryIn(reported("a"), volumesv1alpha1.AttachmentAttached, "1", "")
 	released := entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceAgentReleased)
-	forcedAway := usedIn(entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceOutOfServiceTaint), "1")
+	forcedAway := usedIn(entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1",
+		volumesv1alpha1.EvidenceOutOfServiceTaint), "1")
 	toB, fromB := exclusive.Claim{Holder: "b"}, exclusive.Claim{Holder: "a", MovedFrom: "b"}
 	goneUser := exclusive.Claim{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
 
@@ -215,32 +224,48 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	}{
 		{"attach", nil, oneNode(handshake.Claim{}), attach},
 		{"attach what was attached before", []client.Object{foreign}, nil, attach},
-		{"hold", []client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-			return c.hold(ctx, f, n, &n.Attachments[0])
-		}},
+		{"hold",
+			[]client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+				return c.hold(ctx, f, n, &n.Attachments[0])
+			}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
 		{"confirm on a node that was given the lock meanwhile",
-			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, nil, confirm},
+			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})},
+			nil, confirm},
 		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *Facts, _ *Node) {
 			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
 		}, confirm},
-		{"look", []client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.look(ctx, f, n) }},
-		{"delete beside upstream", []client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *Facts, _ *Node) {
-			f.Bound = []client.ObjectKey{{Namespace: "default", Name: "data"}}
-		}, del},
-		{"leave it to pods", []client.Object{released, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Pods = true }, del},
+		{"look",
+			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+				return c.look(ctx, f, n)
+			}},
+		{"delete beside upstream",
+			[]client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *Facts, _ *Node) {
+				f.Bound = []client.ObjectKey{{Namespace: "default", Name: "data"}}
+			}, del},
+		{"leave it to pods",
+			[]client.Object{released, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Pods = true }, del},
 		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")}, func(f *Facts, n *Node) {
 			f.Replace, n.State.Looked = true, true
 		}, del},
 		{"look before a forced detach", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, del},
-		{"hold the name", []client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, del},
+		{"hold the name",
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, del},
 		{"look before the name is freed", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, freeName},
-		{"free the name", []client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, freeName},
-		{"forget", []client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.forget(ctx, f, n) }},
-		{"mark", []client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-			return c.markDetaching(ctx, f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
-		}},
-		{"mark as lost", []client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.markLost(ctx, f, n) }},
+		{"free the name",
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, freeName},
+		{"forget",
+			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+				return c.forget(ctx, f, n)
+			}},
+		{"mark",
+			[]client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+				return c.markDetaching(ctx, f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
+			}},
+		{"mark as lost",
+			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
+				return c.markLost(ctx, f, n)
+			}},
 		{"take the lock", nil, oneNode(handshake.Claim{}), take},
 		{"move the lock", []client.Object{claimed("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
 		{"go on with a move", []client.Object{claimed("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},

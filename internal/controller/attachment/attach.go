@@ -25,7 +25,8 @@ import (
 
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
-	if taken, err := c.takeClaim(ctx, f, n); !taken {
+	taken, err := c.takeClaim(ctx, f, n)
+	if err != nil || !taken {
 		return err
 	}
 	pv := n.candidate().Volume
@@ -41,7 +42,7 @@ func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 			Source: volume.AttachmentSource(pv),
 		},
 	}
-	err := c.Client.Create(ctx, va)
+	err = c.Client.Create(ctx, va)
 	if apierrors.IsAlreadyExists(err) {
 		return c.adopt(ctx, f, n, va.Name)
 	}

@@ -35,7 +35,8 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 		t.Fatal(err, n.Wait)
 	}
 	va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a"))
-	if va == nil || va.Spec.Attacher != "d" || va.Spec.NodeName != "a" || va.Spec.Source.PersistentVolumeName == nil || *va.Spec.Source.PersistentVolumeName != "pv" {
+	if va == nil || va.Spec.Attacher != "d" || va.Spec.NodeName != "a" ||
+		va.Spec.Source.PersistentVolumeName == nil || *va.Spec.Source.PersistentVolumeName != "pv" {
 		t.Fatalf("attachment %+v", va)
 	}
 	if !isHeld(va) || va.Annotations[volumesv1alpha1.VolumeNameAnnotation] != "v" {
@@ -134,7 +135,8 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 				t.Errorf("held %t, waits %v", n.Attachments[0].Held, n.Wait)
 			}
 			va := liveAttachment(t, c, "va-1")
-			if va != nil && (isHeld(va) != test.held || (va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
+			if va != nil && (isHeld(va) != test.held ||
+				(va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
 				t.Errorf("annotations %v", va.Annotations)
 			}
 			if noted := c.answers.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
@@ -150,7 +152,8 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 	f, n := factsOf(t, c)
 	var sent string
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch,
+			_ ...client.PatchOption) error {
 			body, err := patch.Data(o)
 			sent = o.GetName() + " " + string(body)
 			return err

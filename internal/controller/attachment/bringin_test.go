@@ -30,11 +30,14 @@ func otherFSType(n *Node) { n.Entry.FSType = "earlier" }
 
 func TestWhichNodeIsToHaveAnExclusiveVolume(t *testing.T) {
 	checkDecisions(t, []decision{
-		{"the one whose intent is the oldest", Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach a"},
+		{"the one whose intent is the oldest",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach a"},
 		{"the one that holds the claim, though another's intent is older",
 			Facts{Exclusive: true, Claim: claimOn("b"), Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach b"},
 		{"the one to which it is attached, though another's intent is older",
-			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), attachedAs("2"), inUse("2"))}}, "MarkDetaching a 1"},
+			Facts{Exclusive: true, Nodes: []*Node{
+				on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), attachedAs("2"), inUse("2")),
+			}}, "MarkDetaching a 1"},
 		{"not the one that may not have it before its agent reports, though its intent is the oldest",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), declaredInUse), on("b", wanted("j"))}}, "Attach b"},
 		{"whatever the order of the nodes",
@@ -44,36 +47,57 @@ func TestWhichNodeIsToHaveAnExclusiveVolume(t *testing.T) {
 
 func TestWhatStandsInTheWayOfAnAttachment(t *testing.T) {
 	checkDecisions(t, []decision{
-		{"admission policies that are not in force", Facts{PolicyMissing: "deleted", Nodes: []*Node{on("a", wanted("i"))}}, ""},
-		{"a lock that cannot be read", Facts{Exclusive: true, LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"))}}, ""},
-		{"but only of a volume for one node", Facts{LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"))}}, "Attach a"},
+		{"admission policies that are not in force",
+			Facts{PolicyMissing: "deleted", Nodes: []*Node{on("a", wanted("i"))}}, ""},
+		{"a lock that cannot be read",
+			Facts{Exclusive: true, LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"))}}, ""},
+		{"but only of a volume for one node",
+			Facts{LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"))}}, "Attach a"},
 		{"another node that has an exclusive volume without an attachment",
-			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i")), on("b", pods, entry(handshake.Attached, "2"), attachless)}}, ""},
+			Facts{Exclusive: true, Nodes: []*Node{
+				on("a", wanted("i")), on("b", pods, entry(handshake.Attached, "2"), attachless),
+			}}, ""},
 		{"no other node of a shared volume",
 			Facts{Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"), attachedAs("2"), inUse("2"))}}, "Attach a"},
 		{"not the node's own attachment",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"))}}, "Confirm a 1"},
 		{"an earlier attachment whose detach goes on",
-			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), entry(handshake.Detaching, "1"), va("2", "held", "attached"))}}, ""},
+			Facts{Nodes: []*Node{
+				on("a", wanted("i"), va("1", "terminating"), entry(handshake.Detaching, "1"), va("2", "held", "attached")),
+			}}, ""},
 		{"not what the kubelet mounted of an attachment that upstream made",
 			Facts{Nodes: []*Node{on("a", wanted("i"), inUse(""), kubeletUses, va("1", "attached"))}}, "Hold a 1"},
 		{"also where it is the single user's",
-			Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, inUse(""), kubeletUses, va("1", "attached"))}}, "Hold a 1"},
+			Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{
+				on("a", wanted("i"), publishedByKubelet, inUse(""), kubeletUses, va("1", "attached")),
+			}}, "Hold a 1"},
 		{"but what the kubelet mounted of a volume whose single user the agent publishes for",
-			Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{on("a", wanted("i"), inUse(""), kubeletUses, va("1", "attached"))}}, ""},
+			Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{
+				on("a", wanted("i"), inUse(""), kubeletUses, va("1", "attached")),
+			}}, ""},
 	})
 }
 
 func TestWhatIsStillToDoForAnAttachedVolume(t *testing.T) {
 	checkDecisions(t, []decision{
-		{"the node is told what changed about the volume", Facts{Nodes: []*Node{on("a", wanted("i"), attachedAs("1"), otherFSType)}}, "Confirm a 1"},
-		{"the lock names the single user", Facts{SingleUser: true, Exclusive: true, Claim: claimOn("b"), Nodes: []*Node{on("a", wanted("i"), attachedAs("1"))}}, "TakeUser a"},
+		{"the node is told what changed about the volume",
+			Facts{Nodes: []*Node{on("a", wanted("i"), attachedAs("1"), otherFSType)}}, "Confirm a 1"},
+		{"the lock names the single user",
+			Facts{SingleUser: true, Exclusive: true, Claim: claimOn("b"), Nodes: []*Node{
+				on("a", wanted("i"), attachedAs("1")),
+			}}, "TakeUser a"},
 		{"in place of upstream the Node lists it for the kubelet",
 			Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, attachedAs("1"))}}, "List a"},
-		{"once", Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, attachedAs("1"), listedAttached)}}, ""},
-		{"not for the agent, which asks for no list", Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), attachedAs("1"))}}, ""},
-		{"nor without an attachment", Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, entry(handshake.Attached, "1"), attachless)}}, ""},
-		{"nor beside upstream, whose list it is", Facts{Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, attachedAs("1"))}}, ""},
+		{"once",
+			Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, attachedAs("1"), listedAttached)}}, ""},
+		{"not for the agent, which asks for no list",
+			Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), attachedAs("1"))}}, ""},
+		{"nor without an attachment",
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", wanted("i"), publishedByKubelet, entry(handshake.Attached, "1"), attachless),
+			}}, ""},
+		{"nor beside upstream, whose list it is",
+			Facts{Nodes: []*Node{on("a", wanted("i"), publishedByKubelet, attachedAs("1"))}}, ""},
 	})
 }
 
@@ -95,11 +119,16 @@ func TestWhoIsTheSingleUser(t *testing.T) {
 	}{
 		{"the oldest", on("a", wanted("i", "j")), "", []string{"default/i"}, []string{"default/j"}},
 		{"whoever was found first", on("a", wanted("j", "i")), "", []string{"default/i"}, []string{"default/j"}},
-		{"not one for which nothing can be attached", on("a", wanted("i", "j"), unresolved("i")), "", []string{"default/j"}, nil},
-		{"which keeps nobody out, and is not kept out either", on("a", wanted("i", "j"), unresolved("j")), "", []string{"default/i"}, nil},
-		{"but one that is pinned, whatever became of it since", on("a", wanted("i*", "j"), unresolved("i")), "", []string{"default/i"}, []string{"default/j"}},
-		{"the one that the lock names, though another is older", on("a", wanted("z", "i")), "uid-z", []string{"default/z"}, []string{"default/i"}},
-		{"two that an older manager pinned stay both", on("a", wanted("i*", "j*")), "", []string{"default/i", "default/j"}, nil},
+		{"not one for which nothing can be attached",
+			on("a", wanted("i", "j"), unresolved("i")), "", []string{"default/j"}, nil},
+		{"which keeps nobody out, and is not kept out either",
+			on("a", wanted("i", "j"), unresolved("j")), "", []string{"default/i"}, nil},
+		{"but one that is pinned, whatever became of it since",
+			on("a", wanted("i*", "j"), unresolved("i")), "", []string{"default/i"}, []string{"default/j"}},
+		{"the one that the lock names, though another is older",
+			on("a", wanted("z", "i")), "uid-z", []string{"default/z"}, []string{"default/i"}},
+		{"two that an older manager pinned stay both",
+			on("a", wanted("i*", "j*")), "", []string{"default/i", "default/j"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true, Nodes: []*Node{c.node}}
@@ -110,7 +139,8 @@ func TestWhoIsTheSingleUser(t *testing.T) {
 				f.Claim = handshake.Claim{Exists: true, Holder: "a", User: types.UID(c.lock)}
 			}
 			elect(&f)
-			if stay, keptOut := namesOf(c.node.Wanted), namesOf(c.node.Refused); !slices.Equal(stay, c.stay) || !slices.Equal(keptOut, c.keptOut) {
+			if stay, keptOut := namesOf(c.node.Wanted), namesOf(c.node.Refused); !slices.Equal(stay, c.stay) ||
+				!slices.Equal(keptOut, c.keptOut) {
 				t.Errorf("stay %v, want %v; kept out %v, want %v", stay, c.stay, keptOut, c.keptOut)
 			}
 		})

@@ -32,7 +32,7 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 	}
 	if claim.MovedFrom != "" {
 		var fenced bool
-		if claim, fenced, err = c.fence(ctx, f, n, claim); !fenced {
+		if claim, fenced, err = c.fence(ctx, f, n, claim); !fenced || err != nil {
 			return false, err
 		}
 	}
@@ -59,7 +59,7 @@ func (c *Controller) findClaim(ctx context.Context, f *Facts, n *Node) (exclusiv
 
 // moveClaim is the first of the three writes of a move: the claim names n and remembers its holder, if it had one. It says whether it does.
 func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (exclusive.Claim, bool, error) {
-	if free, err := c.mayLeave(ctx, f, n, claim); !free {
+	if free, err := c.mayLeave(ctx, f, n, claim); err != nil || !free {
 		return claim, false, err
 	}
 	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: n.Name, MovedFrom: claim.Holder, User: f.user(n)})
@@ -67,7 +67,7 @@ func (c *Controller) moveClaim(ctx context.Context, f *Facts, n *Node, claim exc
 
 // mayLeave says whether the claim may leave the node that holds it. It is n that waits for it.
 func (c *Controller) mayLeave(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (bool, error) {
-	if passes, err := c.mayPassOn(ctx, f, n, claim); !passes {
+	if passes, err := c.mayPassOn(ctx, f, n, claim); err != nil || !passes {
 		return false, err
 	}
 	if claim.Holder == "" {
@@ -110,7 +110,7 @@ func (c *Controller) finishMove(ctx context.Context, f *Facts) error {
 // fence does the other two: the node that the claim was moved from is fenced, and the claim forgets it. The claim was read
 // live, with MovedFrom, before anything that is read here. It is n that waits for it. It says whether both are done.
 func (c *Controller) fence(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (exclusive.Claim, bool, error) {
-	if fenced, err := c.fenceHolder(ctx, f, n); !fenced {
+	if fenced, err := c.fenceHolder(ctx, f, n); err != nil || !fenced {
 		return claim, false, err
 	}
 	return c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: claim.Holder, User: claim.User})

@@ -41,19 +41,28 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 	}{
 		{name: "nobody has it", taken: true, holder: "a"},
 		{name: "it is nobody's", lock: exclusive.Claim{User: exclusive.User{Name: "was"}}, taken: true, holder: "a"},
-		{name: "its holder has let go", lock: exclusive.Claim{Holder: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
-		{name: "its holder's driver knew no attach", lock: exclusive.Claim{Holder: "b"}, b: attachlessIn(entryIn(reported("b"), leavesIt, "2", byAgent)),
+		{name: "its holder has let go",
+			lock: exclusive.Claim{Holder: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
+		{name: "its holder's driver knew no attach",
+			lock: exclusive.Claim{Holder: "b"}, b: attachlessIn(entryIn(reported("b"), leavesIt, "2", byAgent)),
 			taken: true, holder: "a", fenced: true},
-		{name: "its holder's entry is Attached", lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), isThere, "2", ""), holder: "b", told: true},
+		{name: "its holder's entry is Attached",
+			lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), isThere, "2", ""), holder: "b", told: true},
 		{name: "an attachment under the shared name is left", lock: exclusive.Claim{Holder: "b"}, b: reported("b"),
 			attached: []client.Object{attachedTo(volume.AttachmentName("d", "h", "b"), "2")}, holder: "b", told: true},
-		{name: "the attachment of its holder's entry is left", lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), leavesIt, "2", byAgent),
+		{name: "the attachment of its holder's entry is left",
+			lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), leavesIt, "2", byAgent),
 			attached: []client.Object{attachedTo("va-2", "2")}, holder: "b", told: true},
 		{name: "an attachment of any other name is left", lock: exclusive.Claim{Holder: "b"}, b: reported("b"),
-			attached: []client.Object{attachedTo(other, "2")}, facts: on("b", va("2"), func(n *Node) { n.Attachments[0].Name = other }), holder: "b", told: true},
-		{name: "its holder uses it without an entry", lock: exclusive.Claim{Holder: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
-		{name: "a move to this node is under way and its last holder has let go", lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
-		{name: "a move to this node is under way and its last holder uses it", lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
+			attached: []client.Object{attachedTo(other, "2")}, facts: on("b", va("2"),
+				func(n *Node) { n.Attachments[0].Name = other }), holder: "b", told: true},
+		{name: "its holder uses it without an entry",
+			lock: exclusive.Claim{Holder: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
+		{name: "a move to this node is under way and its last holder has let go",
+			lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
+		{name: "a move to this node is under way and its last holder uses it",
+			lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b",
+			told: true},
 		{name: "the node has it already", lock: exclusive.Claim{Holder: "a"}, taken: true, holder: "a"},
 		{name: "it went meanwhile", cached: &exclusive.Claim{Holder: "b"}, b: reported("b")},
 	} {
@@ -102,7 +111,8 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, n.Wanted[0].Object.UID = true, true, "uid-i"
 	taken, err := c.takeClaim(t.Context(), f, n)
-	if claim, _ := c.Claims.Read(t.Context(), "v"); !taken || err != nil || claim.User.UID != "uid-i" || claim.User.Name != "i" {
+	if claim, _ := c.Claims.Read(t.Context(), "v"); !taken || err != nil || claim.User.UID != "uid-i" ||
+		claim.User.Name != "i" {
 		t.Errorf("taken %t: %+v, %v", taken, claim, err)
 	}
 }
@@ -148,7 +158,8 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 	}{
 		{"nobody waits", moving.Handshake(), moving, func(*Facts, *Node) {}, true},
 		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *Facts, n *Node) { wanted("i")(n) }, false},
-		{"the lock cannot be read", moving.Handshake(), moving, func(f *Facts, _ *Node) { f.LockUnreadable = unreadable }, false},
+		{"the lock cannot be read",
+			moving.Handshake(), moving, func(f *Facts, _ *Node) { f.LockUnreadable = unreadable }, false},
 		{"none is known to be under way", claimOn("a"), moving, func(*Facts, *Node) {}, false},
 		{"another leader has finished it", moving.Handshake(), exclusive.Claim{Holder: "a"}, func(*Facts, *Node) {}, false},
 		{"it is given up to nobody", moving.Handshake(), exclusive.Claim{MovedFrom: "b"}, func(*Facts, *Node) {}, false},
@@ -166,7 +177,8 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 				want.MovedFrom = ""
 			}
 			claim, err := c.Claims.Read(t.Context(), "v")
-			if err != nil || claim.Holder != want.Holder || claim.MovedFrom != want.MovedFrom || !test.finished && claim.Write != 1 {
+			if err != nil || claim.Holder != want.Holder || claim.MovedFrom != want.MovedFrom || !test.finished &&
+				claim.Write != 1 {
 				t.Errorf("lock %+v, %v", claim, err)
 			}
 			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {

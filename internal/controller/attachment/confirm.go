@@ -26,7 +26,8 @@ import (
 // confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
 // protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state.
 func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	if taken, err := c.takeClaim(ctx, f, n); !taken {
+	taken, err := c.takeClaim(ctx, f, n)
+	if err != nil || !taken {
 		return err
 	}
 	entry := entryOf(f, n.candidate())

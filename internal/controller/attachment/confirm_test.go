@@ -42,19 +42,28 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 		want    bool
 	}{
 		{"a shared volume that is attached", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, true},
-		{"one whose PersistentVolume is gone, which nobody can change any more", []client.Object{reported("a"), attachedTo("va-1", "1")}, nil, true},
+		{"one whose PersistentVolume is gone, which nobody can change any more",
+			[]client.Object{reported("a"), attachedTo("va-1", "1")}, nil, true},
 		{"one in the pod itself", []client.Object{reported("a"), attachedTo("va-1", "1")}, inThePod, true},
 		{"one that is another node's now", []client.Object{reported("a"), oneNode, attachedTo("va-1", "1")}, nil, false},
 		{"not while it is on its way", []client.Object{reported("a"), shared, pending}, nil, false},
 		{"nor once it is gone", []client.Object{reported("a"), shared}, nil, false},
 		{"nor without a hold", []client.Object{reported("a"), shared, foreign}, nil, false},
-		{"nor before the agent has reported", []client.Object{&volumesv1alpha1.NodeVolumeState{ObjectMeta: reported("a").ObjectMeta}, shared, attachedTo("va-1", "1")}, nil, false},
+		{"nor before the agent has reported",
+			[]client.Object{&volumesv1alpha1.NodeVolumeState{ObjectMeta: reported("a").ObjectMeta}, shared,
+				attachedTo("va-1", "1")}, nil, false},
 		{"nor on a node without a state", []client.Object{shared, attachedTo("va-1", "1")}, nil, false},
-		{"one for one node", []client.Object{reported("a"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, exclusively, true},
-		{"not without its lock, whatever its access modes say by now", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, exclusively, false},
+		{"one for one node",
+			[]client.Object{reported("a"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})},
+			exclusively, true},
+		{"not without its lock, whatever its access modes say by now",
+			[]client.Object{reported("a"), shared, attachedTo("va-1", "1")}, exclusively, false},
 		{"not while another node uses it, as after a restore",
-			[]client.Object{reported("a"), usedIn(reported("b"), "2"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}, exclusively, false},
-		{"not while another node has the lock", []client.Object{reported("a"), entryIn(reported("b"), isThere, "2", ""), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "b"})},
+			[]client.Object{reported("a"), usedIn(reported("b"), "2"), oneNode, attachedTo("va-1", "1"), claimed("v",
+				exclusive.Claim{Holder: "a"})}, exclusively, false},
+		{"not while another node has the lock",
+			[]client.Object{reported("a"), entryIn(reported("b"), isThere, "2", ""), oneNode, attachedTo("va-1", "1"),
+				claimed("v", exclusive.Claim{Holder: "b"})},
 			func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, claimOn("b") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -83,13 +92,15 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
 	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n, &n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
+	if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n,
+		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
 		t.Errorf("entry %+v, %v", n.State.Entry, err)
 	}
 }
 
 func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
-	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "b"}))
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v",
+		exclusive.Claim{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
 	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n}}
 	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Claim.Holder != "b" {
@@ -122,7 +133,8 @@ func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) 
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
 	f, n := factsOf(t, c)
 	n.Attachments[0].PublishContext = map[string]string{"device": "as it was"}
-	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil || n.Entry.PublishContext["device"] != "as it is" {
+	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
+		n.Entry.PublishContext["device"] != "as it is" {
 		t.Errorf("waits %v, entry %+v, %v", n.Wait, n.Entry, err)
 	}
 }
@@ -133,7 +145,8 @@ func TestANodeWhoseStateIsFullIsToldSo(t *testing.T) {
 	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	f, n := factsOf(t, c)
 	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
-	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge || !strings.Contains(n.Wait.Message, "node a") {
+	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge ||
+		!strings.Contains(n.Wait.Message, "node a") {
 		t.Errorf("waits %+v, %v", n.Wait, err)
 	}
 }
@@ -167,7 +180,8 @@ func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
 		{"for the first time", reported("a"), "", true},
 		{"once more", madeUp(entryIn(reported("a"), isThere, "1", "")), "1", true},
 		{"not while the last stay ends", madeUp(entryIn(reported("a"), leavesIt, "1", byAgent)), "1", false},
-		{"not over an attachment of the time when the driver had attach", entryIn(reported("a"), isThere, "1", ""), "1", false},
+		{"not over an attachment of the time when the driver had attach",
+			entryIn(reported("a"), isThere, "1", ""), "1", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.state, usableBy(corev1.ReadWriteMany))
@@ -210,7 +224,8 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 		}(), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			objects := []client.Object{reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})}
+			objects := []client.Object{reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v",
+				exclusive.Claim{Holder: "a"})}
 			if test.elsewhere != nil {
 				objects = append(objects, test.elsewhere)
 			}
@@ -221,7 +236,8 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				}
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n, on("b", va("2", "terminating"))}}
+			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n, on("b",
+				va("2", "terminating"))}}
 			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}

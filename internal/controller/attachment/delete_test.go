@@ -48,18 +48,22 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 		// deleted, unheld, held by name: what becomes of it.
 		deleted, unheld, nameHeld, waits bool
 	}{
-		{name: "beside upstream it goes at once, though the node's state was not read live", state: released(), node: nodeNamed("a"), deleted: true, waits: true},
+		{name: "beside upstream it goes at once, though the node's state was not read live",
+			state: released(), node: nodeNamed("a"), deleted: true, waits: true},
 		{name: "while the kubelet lists the volume it is left to upstream", state: released(), node: listing, unheld: true},
 		{name: "and stays there", state: released(), node: listing, given: notHeld, waits: true},
-		{name: "not before Detaching stands for it", state: entryIn(reported("a"), isThere, "1", ""), node: nodeNamed("a"), waits: true},
+		{name: "not before Detaching stands for it",
+			state: entryIn(reported("a"), isThere, "1", ""), node: nodeNamed("a"), waits: true},
 		{name: "not while the volume is in use", state: usedIn(released(), "1"), node: nodeNamed("a"), waits: true},
-		{name: "in place of upstream not before the agent has looked", state: released(), node: nodeNamed("a"), given: inPlace, waits: true},
+		{name: "in place of upstream not before the agent has looked",
+			state: released(), node: nodeNamed("a"), given: inPlace, waits: true},
 		{name: "and then at once", state: released(), node: listing, given: func(f *Facts, n *Node) {
 			inPlace(f, n)
 			n.State.Looked = true
 		}, deleted: true, waits: true},
 		{name: "a forced detach rests on the node's state as it is", state: forcedAway(), node: nodeNamed("a")},
-		{name: "and holds the name first", state: forcedAway(), node: nodeNamed("a"), given: func(_ *Facts, n *Node) { n.Live = true }, nameHeld: true},
+		{name: "and holds the name first",
+			state: forcedAway(), node: nodeNamed("a"), given: func(_ *Facts, n *Node) { n.Live = true }, nameHeld: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
@@ -79,7 +83,8 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			if unheld := !isHeld(va); unheld != test.unheld {
 				t.Errorf("hold taken off %t, want %t", unheld, test.unheld)
 			}
-			if held := slices.Contains(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); held != test.nameHeld || !slices.Contains(va.Finalizers, "driver") {
+			if held := slices.Contains(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); held != test.nameHeld ||
+				!slices.Contains(va.Finalizers, "driver") {
 				t.Errorf("finalizers %v, name held %t, want %t", va.Finalizers, held, test.nameHeld)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
@@ -95,7 +100,8 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 func TestADeleteCarriesWhatItWasDecidedOn(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 	for name, answer := range map[string]error{
-		"it is deleted": nil, "it changed meanwhile": apierrors.NewConflict(resource, "va-1", nil), "it is gone": apierrors.NewNotFound(resource, "va-1"),
+		"it is deleted": nil, "it changed meanwhile": apierrors.NewConflict(resource, "va-1", nil),
+		"it is gone": apierrors.NewNotFound(resource, "va-1"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
@@ -112,7 +118,8 @@ func TestADeleteCarriesWhatItWasDecidedOn(t *testing.T) {
 			if err := c.sendDelete(t.Context(), n, &a); err != nil {
 				t.Error(err)
 			}
-			if p := sent.Preconditions; p == nil || ptr.Deref(p.UID, "") != a.UID || ptr.Deref(p.ResourceVersion, "") != a.ResourceVersion {
+			if p := sent.Preconditions; p == nil || ptr.Deref(p.UID, "") != a.UID || ptr.Deref(p.ResourceVersion,
+				"") != a.ResourceVersion {
 				t.Errorf("preconditions %+v", p)
 			}
 			if n.Wait == nil {
@@ -139,7 +146,8 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	later := &Node{}
 	later.addAttachment(known)
 	a := later.Attachments[0]
-	if a.Name != want.Name || a.ResourceVersion != want.ResourceVersion || a.UID != "1" || !a.Terminating || a.Unpublished || !a.Attached ||
+	if a.Name != want.Name || a.ResourceVersion != want.ResourceVersion || a.UID != "1" || !a.Terminating ||
+		a.Unpublished || !a.Attached ||
 		!slices.Equal(a.Finalizers, want.Finalizers) || a.DetachError == nil || !a.Deleted.Equal(now.Now()) {
 		t.Errorf("the next pass sees %+v", a)
 	}
@@ -177,11 +185,16 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 		stays, detached, unchanged, waits bool
 	}{
 		{name: "it goes with the attachment", state: entryIn(reported("a"), leavesIt, "1", byAgent)},
-		{name: "not while that is there", state: entryIn(reported("a"), leavesIt, "1", byAgent), attachment: attachedTo("va-1", "1"), stays: true, unchanged: true, waits: true},
-		{name: "another one of its name says nothing", state: entryIn(reported("a"), leavesIt, "1", byAgent), attachment: attachedTo("va-1", "2")},
-		{name: "after a forced detach it stays until the agent has answered", state: unanswered(), stays: true, detached: true},
+		{name: "not while that is there",
+			state: entryIn(reported("a"), leavesIt, "1", byAgent), attachment: attachedTo("va-1", "1"), stays: true,
+			unchanged: true, waits: true},
+		{name: "another one of its name says nothing",
+			state: entryIn(reported("a"), leavesIt, "1", byAgent), attachment: attachedTo("va-1", "2")},
+		{name: "after a forced detach it stays until the agent has answered",
+			state: unanswered(), stays: true, detached: true},
 		{name: "and says since when", state: detachedBefore(unanswered()), stays: true, detached: true, unchanged: true},
-		{name: "an entry that was written anew stays", state: entryIn(reported("a"), isThere, "2", ""), stays: true, unchanged: true, waits: true},
+		{name: "an entry that was written anew stays",
+			state: entryIn(reported("a"), isThere, "2", ""), stays: true, unchanged: true, waits: true},
 		{name: "where there is none nothing is to do", state: reported("a"), unchanged: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -190,7 +203,8 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 			if !test.stays && len(state.Spec.Attachments) > 0 {
 				state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "scrapped"
 			}
-			state.Spec.Attachments = append(state.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: "other", AttachmentUID: "7", State: isThere})
+			state.Spec.Attachments = append(state.Spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: "other",
+				AttachmentUID: "7", State: isThere})
 			objects := []client.Object{state}
 			if test.attachment != nil {
 				objects = append(objects, test.attachment)
@@ -213,7 +227,8 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 			if handshake.AttachmentOf(after, "other") == nil {
 				t.Error("another volume's entry is gone")
 			}
-			if _, declared := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; declared || len(after.Annotations) != 1 {
+			if _, declared := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; declared ||
+				len(after.Annotations) != 1 {
 				t.Errorf("declared: %v", after.Annotations)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
@@ -229,7 +244,8 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 func TestTheEntryOfANodeWhoseStateIsGoneIsGoneToo(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.forget(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil || n.State.Exists || n.Wait != nil {
+	if err := c.forget(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil || n.State.Exists ||
+		n.Wait != nil {
 		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
 	}
 }

@@ -55,20 +55,28 @@ func TestWhatADetachRestsOn(t *testing.T) {
 	}{
 		{name: "the agent's word", state: attached(), want: byAgent, message: "node a reports the volume not in use"},
 		{name: "the agent's word, also where there is evidence", state: attached(), evidence: true, want: byAgent},
-		{name: "the evidence, while the volume is in use", state: usedIn(attached(), "1"), evidence: true, want: byTaint, message: "taint"},
-		{name: "and nothing but that, though the agent had only its mount table", state: tableOnly, evidence: true, want: byTaint, message: "taint"},
+		{name: "the evidence, while the volume is in use",
+			state: usedIn(attached(), "1"), evidence: true, want: byTaint, message: "taint"},
+		{name: "and nothing but that, though the agent had only its mount table",
+			state: tableOnly, evidence: true, want: byTaint, message: "taint"},
 		{name: "no evidence that was not asked for", state: usedIn(attached(), "1")},
-		{name: "an administrator's word", state: declaring(usedIn(attached(), "1"), "1"), evidence: true, want: volumesv1alpha1.EvidenceDeclaredByAdministrator, message: "scrapped"},
+		{name: "an administrator's word",
+			state: declaring(usedIn(attached(), "1"), "1"), evidence: true,
+			want: volumesv1alpha1.EvidenceDeclaredByAdministrator, message: "scrapped"},
 		{name: "not one that came meanwhile, where the agent's is enough", state: declaring(attached(), "1"), want: byAgent},
 		{name: "evidence about another attachment's use says nothing", state: usedIn(reported("a"), "2"), evidence: true},
-		{name: "an entry of another attachment is not replaced", state: entryIn(reported("a"), isThere, "2", ""), evidence: true},
+		{name: "an entry of another attachment is not replaced",
+			state: entryIn(reported("a"), isThere, "2", ""), evidence: true},
 		{name: "unless that one is over", state: ended(byAgent), want: byAgent},
 		{name: "also where it was forced away", state: ended(byTaint), want: byAgent},
 		{name: "a node that has no state says nothing", evidence: true},
-		{name: "what was forced stays as it was decided", state: entryIn(reported("a"), leavesIt, "1", volumesv1alpha1.EvidenceNodeGone), evidence: true,
+		{name: "what was forced stays as it was decided",
+			state: entryIn(reported("a"), leavesIt, "1", volumesv1alpha1.EvidenceNodeGone), evidence: true,
 			want: volumesv1alpha1.EvidenceNodeGone, message: "as it was first found", kept: true},
-		{name: "what the agent released stays so", state: entryIn(reported("a"), leavesIt, "1", byAgent), want: byAgent, message: "as it was first found", kept: true},
-		{name: "unless evidence is to stand in for it", state: entryIn(reported("a"), leavesIt, "1", byAgent), evidence: true, want: byTaint, message: "taint"},
+		{name: "what the agent released stays so",
+			state: entryIn(reported("a"), leavesIt, "1", byAgent), want: byAgent, message: "as it was first found", kept: true},
+		{name: "unless evidence is to stand in for it",
+			state: entryIn(reported("a"), leavesIt, "1", byAgent), evidence: true, want: byTaint, message: "taint"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, outOfService("a"), attachedTo("va-1", "1"))
@@ -82,7 +90,8 @@ func TestWhatADetachRestsOn(t *testing.T) {
 			c.Events = recorder
 			f, n := factsOf(t, c)
 			n.State.Entry = handshake.Entry{State: handshake.Attached, UID: "1"} // as the cache has it
-			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: test.evidence}); err != nil {
+			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+				Evidence: test.evidence}); err != nil {
 				t.Fatal(err)
 			}
 			marked := stands(n.State, "1")
@@ -96,7 +105,8 @@ func TestWhatADetachRestsOn(t *testing.T) {
 				return
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
-			if e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message) || e.AttachmentName != "va-1" || e.Evidence.MountTableOnly {
+			if e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message) ||
+				e.AttachmentName != "va-1" || e.Evidence.MountTableOnly {
 				t.Errorf("entry of %s, evidence %+v", e.AttachmentName, e.Evidence)
 			}
 			if !test.kept && (e.Evidence.BootID != "boot" || e.Evidence.Time.Unix() != now.Now().Unix()) {
@@ -124,7 +134,8 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			f.CutsAccess = test.cuts
-			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}); err != nil {
+			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+				Evidence: true}); err != nil {
 				t.Fatal(err)
 			}
 			if e := handshake.AttachmentOf(liveState(t, c, "a"), "v").Evidence; e.Unprotected != test.want {
@@ -150,7 +161,8 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n}); err != nil {
 				t.Fatal(err)
 			}
-			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" && uid != test.want {
+			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" &&
+				uid != test.want {
 				t.Errorf("entry %+v", n.State.Entry)
 			}
 		})
@@ -166,7 +178,8 @@ func TestADetachThatAnotherLeaderWroteIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	c.Events = recorder
 	f, n := factsOf(t, c)
-	if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+	if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n,
+		Attachment: &n.Attachments[0]}); err != nil {
 		t.Fatal(err)
 	}
 	if len(recorder.Events) != 0 || n.Wait != nil || !n.State.Entry.Forced {
@@ -184,7 +197,8 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 		{name: "the API server is down", evidence: true, down: true, doubted: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, now := over(t, unreadyNode("a", noon), usedIn(entryIn(reported("a"), isThere, "1", ""), "1"), attachedTo("va-1", "1"))
+			c, now := over(t, unreadyNode("a", noon), usedIn(entryIn(reported("a"), isThere, "1", ""), "1"),
+				attachedTo("va-1", "1"))
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			c.Tracker.Silence("a")
@@ -193,7 +207,8 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				r := &requests{fails: 1}
 				r.through(c)
 			}
-			err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: test.evidence})
+			err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+				Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
 				t.Fatal(err)
 			}
@@ -216,8 +231,10 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 		message    string
 	}{
 		{"it is gone under a use", usedIn(attached(), "1"), nil, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
-		{"it is going under a use", usedIn(attached(), "1"), terminating, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
-		{"another one has its name", usedIn(attached(), "1"), attachedTo("va-1", "2"), volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"it is going under a use",
+			usedIn(attached(), "1"), terminating, volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
+		{"another one has its name",
+			usedIn(attached(), "1"), attachedTo("va-1", "2"), volumesv1alpha1.EvidenceAttachmentLost, "va-1 was deleted"},
 		{"nobody used it", attached(), nil, byAgent, ""},
 		{"it is there after all", usedIn(attached(), "1"), attachedTo("va-1", "1"), "", ""},
 		{"it was marked meanwhile", entryIn(reported("a"), leavesIt, "1", byTaint), nil, byTaint, "as it was first found"},
@@ -234,7 +251,8 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
-			if lost := e.State == leavesIt; lost != (test.want != "") || lost && (e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message)) {
+			if lost := e.State == leavesIt; lost != (test.want != "") || lost && (e.Evidence.Type != test.want ||
+				!strings.Contains(e.Evidence.Message, test.message)) {
 				t.Errorf("entry %s, evidence %+v", e.State, e.Evidence)
 			}
 			if (n.Wait == nil) != (test.want != "") {

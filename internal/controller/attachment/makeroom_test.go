@@ -106,7 +106,9 @@ func TestWhatStaysOnANode(t *testing.T) {
 		{"what an exclusive volume's node wants but does not use gives way to a node that uses it, as after a restore",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), attachedAs("1")), usesIt}}, "MarkDetaching a 1"},
 		{"but not to one from which it was forced away",
-			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), attachedAs("1")), on("b", inUse("2"), entry(handshake.Detaching, "2"), forced, detached)}}, ""},
+			Facts{Exclusive: true, Nodes: []*Node{
+				on("a", wanted("i"), attachedAs("1")), on("b", inUse("2"), entry(handshake.Detaching, "2"), forced, detached),
+			}}, ""},
 		{"nor to one whose agent has not said so under this state",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i"), attachedAs("1")), on("b", inUse("2"), unreported)}}, ""},
 		{"where both use it neither is detached, whatever the evidence",
@@ -121,9 +123,13 @@ func TestWhatStaysOnANode(t *testing.T) {
 		{"one of a shared volume stays on every node",
 			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), va("2", "held"))}}, ""},
 		{"one to the wrong node stays while nobody can read which node that is",
-			Facts{Exclusive: true, LockUnreadable: unreadable, Nodes: []*Node{on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), va("2", "held"))}}, ""},
+			Facts{Exclusive: true, LockUnreadable: unreadable, Nodes: []*Node{
+				on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), va("2", "held")),
+			}}, ""},
 		{"of two nodes that both have it, as after a restore, neither is detached that may come to use it",
-			Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{on("a", wanted("i"), attachedAs("1")), on("b", wanted("j"), attachedAs("2"))}}, ""},
+			Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+				on("a", wanted("i"), attachedAs("1")), on("b", wanted("j"), attachedAs("2")),
+			}}, ""},
 
 		{"what a driver without attach confirmed is not lost for want of an attachment",
 			Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Attached, "1"), attachless)}}, ""},
@@ -136,11 +142,15 @@ func TestADetachGoesOnStepByStep(t *testing.T) {
 		{"the name is not freed before the driver is done",
 			Facts{Nodes: []*Node{on("a", va("1", "terminating", "name"), detaching, forced)}}, ""},
 		{"an attachment of which nothing but its name is left is gone",
-			Facts{Nodes: []*Node{on("a", va("1", "terminating", "name", "unpublished"), detaching, forced, inUse("1"))}}, "Forget a 1"},
+			Facts{Nodes: []*Node{
+				on("a", va("1", "terminating", "name", "unpublished"), detaching, forced, inUse("1")),
+			}}, "Forget a 1"},
 		{"one that holds no name of ours is forgotten and not touched",
 			Facts{Nodes: []*Node{on("a", va("1", "terminating", "unpublished"), detaching)}}, "Forget a 1"},
 		{"the agent of a node that rebooted is asked while the name is held",
-			Facts{Replace: true, Nodes: []*Node{on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), detaching, afterAReboot, unlistedBefore)}}, "Ask a 1"},
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), detaching, afterAReboot, unlistedBefore),
+			}}, "Ask a 1"},
 
 		{"in place of upstream the Node stops listing the volume first",
 			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "held", "attached"), detaching)}}, "Unlist a"},
@@ -149,9 +159,13 @@ func TestADetachGoesOnStepByStep(t *testing.T) {
 		{"then the agent looks",
 			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "held", "attached"), detaching, unlistedBefore)}}, ""},
 		{"and then the attachment is deleted",
-			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "held", "attached"), detaching, unlistedBefore, lookedSince)}}, "Delete a 1"},
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", va("1", "held", "attached"), detaching, unlistedBefore, lookedSince),
+			}}, "Delete a 1"},
 		{"unless the look finds the volume in use",
-			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "held", "attached"), detaching, unlistedBefore, lookedSince, inUse("1"))}}, ""},
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", va("1", "held", "attached"), detaching, unlistedBefore, lookedSince, inUse("1")),
+			}}, ""},
 	})
 }
 
@@ -165,11 +179,13 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		{"what the kubelet does not list in use is detached", false, on("a", attachedAs("1")), "MarkDetaching a 1"},
 		{"what it lists in use is not", false, on("a", attachedAs("1"), listedInUse), ""},
 		{"nor what a Node that is gone may have listed", false, on("a", attachedAs("1"), nodeGone), ""},
-		{"evidence stands in for the kubelet too", false, on("a", attachedAs("1"), listedInUse, unreported, tainted), "MarkDetaching a 1 on evidence"},
+		{"evidence stands in for the kubelet too",
+			false, on("a", attachedAs("1"), listedInUse, unreported, tainted), "MarkDetaching a 1 on evidence"},
 		{"beside upstream the agent's word is enough", true, on("a", attachedAs("1"), listedInUse), "MarkDetaching a 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if have := decided(Facts{Replace: !c.upstream, Nodes: []*Node{c.node}}, handshake.Protocol{Kubelet: !c.upstream}); have != c.want {
+			if have := decided(Facts{Replace: !c.upstream, Nodes: []*Node{c.node}},
+				handshake.Protocol{Kubelet: !c.upstream}); have != c.want {
 				t.Errorf("decided %q, want %q", have, c.want)
 			}
 		})
@@ -181,7 +197,9 @@ func TestWhatNobodyWantsAndNoEntrySpeaksOfIsClearedAway(t *testing.T) {
 		{"in place of upstream what has the shared name is detached",
 			Facts{Replace: true, Nodes: []*Node{on("a", sharedName("1", "attached"), byController)}}, "MarkDetaching a 1"},
 		{"also from a Node that is nodeGone, on evidence",
-			Facts{Replace: true, Nodes: []*Node{on("a", sharedName("1", "attached"), nodeGone, unreported, tainted)}}, "MarkDetaching a 1 on evidence"},
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", sharedName("1", "attached"), nodeGone, unreported, tainted),
+			}}, "MarkDetaching a 1 on evidence"},
 		{"but not from a kubelet that attaches by itself",
 			Facts{Replace: true, Nodes: []*Node{on("a", sharedName("1", "attached"))}}, ""},
 		{"nor beside upstream",
@@ -189,7 +207,9 @@ func TestWhatNobodyWantsAndNoEntrySpeaksOfIsClearedAway(t *testing.T) {
 		{"nor what another controller made under a name of its own",
 			Facts{Replace: true, Nodes: []*Node{on("a", va("1", "attached"), byController)}}, ""},
 		{"what an intent counted on goes before that",
-			Facts{Replace: true, Nodes: []*Node{on("a", sharedName("1", "attached"), va("2", "held"), byController)}}, "MarkDetaching a 2"},
+			Facts{Replace: true, Nodes: []*Node{
+				on("a", sharedName("1", "attached"), va("2", "held"), byController),
+			}}, "MarkDetaching a 2"},
 		{"what the Node lists though nothing is attached is unlisted",
 			Facts{Replace: true, Nodes: []*Node{on("a", listedAttached)}}, "MarkDetaching a"},
 		{"but not while an attachment is on its way out",
@@ -206,11 +226,15 @@ func TestWhenALeavingIntentIsReleased(t *testing.T) {
 	checkDecisions(t, []decision{
 		{"on a node that never was", Facts{Nodes: []*Node{on("a", leaving("i*"), stateless, nodeGone, live)}}, "Release a i"},
 		{"not on one whose agent has yet to come", Facts{Nodes: []*Node{on("a", leaving("i*"), stateless, live)}}, ""},
-		{"nor on a Node that is gone while its agent's word stands out", Facts{Nodes: []*Node{on("a", leaving("i*"), unreported, nodeGone, live)}}, ""},
+		{"nor on a Node that is gone while its agent's word stands out",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), unreported, nodeGone, live)}}, ""},
 		{"not before Detaching stands for an attachment that was made for it",
 			Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), live)}}, "MarkDetaching a 1"},
-		{"once the agent has answered, though the volume stays in use", Facts{Nodes: []*Node{on("a", stays, acknowledges, inUse("1"))}}, "Release a i"},
-		{"where it is the kubelet that uses what stays", Facts{Nodes: []*Node{on("a", stays, inUse("1"), kubeletUses, live)}}, "Release a i"},
-		{"not while the agent of a volume that stays has not reported", Facts{Nodes: []*Node{on("a", stays, unreported, live)}}, ""},
+		{"once the agent has answered, though the volume stays in use",
+			Facts{Nodes: []*Node{on("a", stays, acknowledges, inUse("1"))}}, "Release a i"},
+		{"where it is the kubelet that uses what stays",
+			Facts{Nodes: []*Node{on("a", stays, inUse("1"), kubeletUses, live)}}, "Release a i"},
+		{"not while the agent of a volume that stays has not reported",
+			Facts{Nodes: []*Node{on("a", stays, unreported, live)}}, ""},
 	})
 }

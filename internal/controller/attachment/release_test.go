@@ -35,10 +35,13 @@ func TestWhenAnIntentNeedsNoMoreWordOfTheAgent(t *testing.T) {
 		{name: "the agent has said nothing"},
 		{name: "the agent publishes it", conditions: published(metav1.ConditionTrue, "Published")},
 		{name: "the agent fails to", conditions: published(metav1.ConditionFalse, "Failed")},
-		{name: "the agent says released, but also that it is published", conditions: published(metav1.ConditionTrue, volumesv1alpha1.ReasonReleased)},
-		{name: "the agent has released it", conditions: published(metav1.ConditionFalse, volumesv1alpha1.ReasonReleased), want: true},
+		{name: "the agent says released, but also that it is published",
+			conditions: published(metav1.ConditionTrue, volumesv1alpha1.ReasonReleased)},
+		{name: "the agent has released it",
+			conditions: published(metav1.ConditionFalse, volumesv1alpha1.ReasonReleased), want: true},
 		{name: "the kubelet publishes it", publisher: volumesv1alpha1.PublisherKubelet, want: true},
-		{name: "the kubelet publishes it, and its policy may be needed", publisher: volumesv1alpha1.PublisherKubelet, policy: policy},
+		{name: "the kubelet publishes it, and its policy may be needed",
+			publisher: volumesv1alpha1.PublisherKubelet, policy: policy},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			i := intentNamed("i").Object
@@ -84,7 +87,8 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 			if !slices.Equal(n.Leaving, []*Intent{stays}) {
 				t.Errorf("leaving are %v", namesOf(n.Leaving))
 			}
-			if version, remembered := c.released.Load(i.Object.UID); remembered != test.remembered || remembered && version != i.Object.ResourceVersion {
+			if version, remembered := c.released.Load(i.Object.UID); remembered != test.remembered || remembered &&
+				version != i.Object.ResourceVersion {
 				t.Errorf("remembered at %v", version)
 			}
 			live := &volumesv1alpha1.VolumeAttachmentIntent{}
