@@ -247,3 +247,17 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 		})
 	}
 }
+
+func TestANodeIsNotGivenAVolumeWhoseSingleUserIsStillAnother(t *testing.T) {
+	other := intentNamed("other").Object
+	other.UID = "uid-other"
+	lock := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "other", UID: "uid-other"}}
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOncePod), attachedTo("va-1", "1"), lockOf("v", lock), other)
+	f, n := factsOf(t, c)
+	f.Exclusive, f.SingleUser, f.Claim = true, true, lock.Handshake()
+	n.Wanted[0].Object.UID = "uid-i"
+	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
+	if err != nil || n.State.Entry.State != handshake.Absent || n.Wait == nil {
+		t.Errorf("entry %+v, waits %v, %v", n.State.Entry, n.Wait, err)
+	}
+}
