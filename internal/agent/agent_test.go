@@ -42,7 +42,7 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	})
 	// What only informs waits a second for company; where the machine is so slow that it comes over several
 	// seconds, each further one may cost a write.
-	allowed := 3 + max(int(time.Since(begin).Seconds())-1, 0)
+	allowed := 3 + int(time.Since(begin).Seconds())
 	if w := a.writes.list(); len(w) > allowed {
 		t.Errorf("more than %d writes for one intent: %v", allowed, w)
 	}

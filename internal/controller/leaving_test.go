@@ -34,9 +34,7 @@ func TestAPodsIntentThatIsBeingDeletedSaysWhatItWaitsFor(t *testing.T) {
 	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing); !strings.Contains(message, "kubelet of node slow") || !strings.Contains(message, "6m0s") {
 		t.Errorf("message: %s", message)
 	}
-	a.stop()
-	c.advance(time.Hour)
-	w.lookAgain(t, "slow")
+	w.fallsSilent(t, c, a)
 	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown, volumesv1alpha1.ReasonAgentUnreachable); !strings.Contains(message, "6m0s") {
 		t.Errorf("message: %s", message)
 	}

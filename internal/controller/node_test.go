@@ -62,6 +62,21 @@ func (w *world) renew(t *testing.T, node string, seconds int32) {
 	w.change(t, lease, set)
 }
 
+// fallsSilent stops the agent and lets hours pass until the manager counts it as unreachable. It takes more than one where the agent's last
+// renewal reached the manager after the first.
+func (w *world) fallsSilent(t *testing.T, c *stepClock, a *agent) {
+	t.Helper()
+	a.stop()
+	for since := time.Now(); time.Since(since) < patience; {
+		c.advance(time.Hour)
+		w.lookAgain(t, a.node)
+		if unreachable(w.state(t, a.node)) {
+			return
+		}
+	}
+	t.Fatalf("the agent of node %s never counted as unreachable: %s", a.node, dump(w.state(t, a.node)))
+}
+
 func anAgentThatFallsSilentIsToldOnItsNodeAndItsIntents(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	a := w.node(t, "silent")

@@ -308,17 +308,12 @@ func whatALeaseSaysOfTheTimeMakesNoAgentSilentAndNoneAlive(t *testing.T, w *worl
 		node := "clock-" + name
 		machine := w.node(t, node)
 		w.renewAs(t, node, time.Now().Add(by))
-		// An attachment that comes or goes makes the manager look at its node.
 		w.volume(t, node, volumeOptions{})
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)
 		if unreachable(until(t, w, stateOf(node), "the state is there", exists)) {
 			t.Errorf("an agent whose clock is %s counts as silent", name)
 		}
-		machine.stop()
-		c.advance(2 * time.Hour)
-		w.volume(t, node+"-2", volumeOptions{})
-		w.intent(t, node+"-2", node, node+"-2")
-		until(t, w, stateOf(node), "the agent, which is silent, counts as silent", unreachable)
+		w.fallsSilent(t, c, machine)
 	}
 }
