@@ -53,20 +53,21 @@ var (
 )
 
 type options struct {
-	only, tests *regexp.Regexp
-	sample      uint
-	workers     int
-	most        time.Duration
-	again       string
-	survivors   []byte
-	list        bool
-	work        string
+	only, packages, tests *regexp.Regexp
+	sample                uint
+	workers               int
+	most                  time.Duration
+	again                 string
+	survivors             []byte
+	list                  bool
+	work                  string
 }
 
 func main() {
 	o := options{}
 	only := flag.String("only", ".", "mutants whose name matches")
-	tests := flag.String("tests", ".", "tests of packages whose name matches")
+	packages := flag.String("packages", ".", "tests of packages whose name matches")
+	tests := flag.String("tests", ".", "tests whose name matches")
 	flag.UintVar(&o.sample, "sample", 1, "one of so many mutants, always the same ones")
 	flag.IntVar(&o.workers, "workers", 2, "so many at once")
 	flag.DurationVar(&o.most, "most", time.Hour, "only tests that take no longer, to find quickly what the quick ones miss")
@@ -74,16 +75,19 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants")
 	flag.StringVar(&o.work, "work", ".cache/mutants", "where to put what is built")
 	flag.Parse()
-	var err error
-	if o.only, err = regexp.Compile(*only); err == nil {
-		if o.tests, err = regexp.Compile(*tests); err == nil {
-			err = start(o)
-		}
+	err := errors.Join(compile(&o.only, *only), compile(&o.packages, *packages), compile(&o.tests, *tests))
+	if err == nil {
+		err = start(o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
+}
+
+func compile(to **regexp.Regexp, expression string) (err error) {
+	*to, err = regexp.Compile(expression)
+	return err
 }
 
 func start(o options) error {
@@ -169,7 +173,7 @@ func sources(top string) ([]string, error) {
 func (t *tree) prepare(ctx context.Context, o options) ([]*unit, error) {
 	var all []*unit
 	for _, pkg := range tested {
-		if !o.tests.MatchString(pkg) {
+		if !o.packages.MatchString(pkg) {
 			continue
 		}
 		fmt.Println("mutants: building the tests of", pkg)
@@ -181,7 +185,7 @@ func (t *tree) prepare(ctx context.Context, o options) ([]*unit, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, of...)
+		all = append(all, slices.DeleteFunc(of, func(u *unit) bool { return !o.tests.MatchString(u.String()) })...)
 	}
 	known, err := t.readKnown()
 	if err != nil {
