@@ -67,7 +67,7 @@ explain() { # LOG
 	awk 'NR == FNR { if ($1 == "---" && $2 == "FAIL:") failed[$3]; next }
 		$1 == "===" { test = $3; next }
 		$1 == "---" { test = $3 }
-		/^(panic:|WARNING: DATA RACE|fatal error:)/ { loud = 200 }
+		/^(panic:|SIGQUIT:|WARNING: DATA RACE|fatal error:)/ { loud = 200 }
 		test in failed || loud-- > 0' "$1" "$1"
 }
 if [[ $failed -ne 0 ]]; then

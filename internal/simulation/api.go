@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,8 +108,11 @@ func (a *api) create(o client.Object) (client.Object, error) {
 	return o, nil
 }
 
-// defaults are the CRDs'.
+// defaults are the CRDs'. A new object has no status but that.
 func defaults(o client.Object) {
+	if s, ok := o.(*volumesv1alpha1.NodeVolumeState); ok {
+		s.Status = volumesv1alpha1.NodeVolumeStateStatus{}
+	}
 	i, ok := o.(*volumesv1alpha1.VolumeAttachmentIntent)
 	if !ok {
 		return
@@ -131,7 +136,13 @@ func (a *api) update(o client.Object, status bool) (client.Object, error) {
 		o.GetUID() != "" && o.GetUID() != before.GetUID() {
 		return nil, apierrors.NewConflict(resource(o), o.GetName(), fmt.Errorf("the object has been modified"))
 	}
+	if o.GetResourceVersion() == "" {
+		return nil, invalid(o, "metadata.resourceVersion")
+	}
 	after := merged(before, o.DeepCopyObject().(client.Object), status)
+	if before.GetDeletionTimestamp() != nil && !sets.New(before.GetFinalizers()...).HasAll(after.GetFinalizers()...) {
+		return nil, invalid(o, "metadata.finalizers")
+	}
 	if equality.Semantic.DeepEqual(before, after) {
 		return before, nil
 	}
@@ -146,17 +157,20 @@ func (a *api) update(o client.Object, status bool) (client.Object, error) {
 	return after, nil
 }
 
+func invalid(o client.Object, path string) error {
+	kind := schema.GroupKind{Kind: reflect.TypeOf(o).Elem().Name()}
+	return apierrors.NewInvalid(kind, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath(path), "")})
+}
+
 // merged is what an update makes of an object: the status comes from one side, everything else from the other.
 func merged(before, wanted client.Object, status bool) client.Object {
 	after := wanted
-	if field := reflect.ValueOf(before).Elem().FieldByName("Status"); field.IsValid() {
+	if hasStatus(before) {
 		from := before
 		if status {
 			after, from = before.DeepCopyObject().(client.Object), wanted
 		}
-		if hasStatus(before) {
-			reflect.ValueOf(after).Elem().FieldByName("Status").Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
-		}
+		reflect.ValueOf(after).Elem().FieldByName("Status").Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
 	}
 	after.SetUID(before.GetUID())
 	after.SetResourceVersion(before.GetResourceVersion())
@@ -171,11 +185,11 @@ func hasStatus(o client.Object) bool {
 }
 
 func part(o client.Object, name string) any {
-	field := reflect.ValueOf(o).Elem().FieldByName(name)
-	if !field.IsValid() {
+	f := reflect.ValueOf(o).Elem().FieldByName(name)
+	if !f.IsValid() {
 		return nil
 	}
-	return field.Interface()
+	return f.Interface()
 }
 
 // patch applies a merge patch.
@@ -197,6 +211,9 @@ func (a *api) patch(o client.Object, data []byte, status bool) (client.Object, e
 		return nil, err
 	}
 	after.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if after.GetUID() != before.GetUID() {
+		return nil, invalid(o, "metadata.uid")
+	}
 	return a.update(after, status)
 }
 

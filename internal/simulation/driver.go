@@ -50,7 +50,10 @@ func (d *driverOf) Stage(ctx context.Context, req driver.StageRequest) error {
 
 func (d *driverOf) Publish(ctx context.Context, req driver.PublishRequest) error {
 	return d.call(ctx, "publish", req.Handle, req.TargetPath, func() error {
-		return d.m.publish(req.StagingPath, req.TargetPath)
+		if !known(req.Handle) {
+			return failed(driver.NotFound, "NotFound", "there is no such volume")
+		}
+		return d.m.publish(req.StagingPath, req.TargetPath, req.ReadOnly)
 	})
 }
 
@@ -72,7 +75,7 @@ func failed(outcome driver.Outcome, code, message string) error {
 // call answers as the seed has it.
 func (d *driverOf) call(ctx context.Context, operation, handle, path string, effect func() error) error {
 	if err := d.p.pass(ctx, operation); err != nil {
-		return err
+		return failed(driver.Uncertain, "Canceled", err.Error())
 	}
 	w := d.m.world
 	deadline, ok := ctx.Deadline()
@@ -168,6 +171,9 @@ func (m *machine) end(handle string, c *call, effect func() error) error {
 
 func (m *machine) stage(handle, path string) error {
 	d, attached := m.devices[handle]
+	if !known(handle) {
+		return failed(driver.NotFound, "NotFound", "there is no such volume")
+	}
 	if !attached {
 		return failed(driver.Transient, "Internal", "the device is not there")
 	}
@@ -187,7 +193,7 @@ func (m *machine) stage(handle, path string) error {
 
 // publish binds whatever is at the staging path, as most drivers do: where nothing is mounted that is a directory of
 // the node's disk.
-func (m *machine) publish(staging, target string) error {
+func (m *machine) publish(staging, target string, readOnly bool) error {
 	if _, ok := m.at(target); ok {
 		return nil
 	}
@@ -202,8 +208,13 @@ func (m *machine) publish(staging, target string) error {
 	}
 	m.world.chance.reach(published)
 	m.mount(e)
+	if readOnly {
+		m.makeReadOnly(target)
+	}
 	return nil
 }
+
+func known(handle string) bool { return volumeModes[strings.TrimPrefix(handle, "vol-")] != "" }
 
 func (m *machine) unpublish(target string) error {
 	m.umount(target)

@@ -18,37 +18,61 @@ import (
 
 var earlier = flag.Bool("earlier", false, "take the mends of earlier faults out again, one at a time")
 
-// mend is one that can be taken out: in file, with stands in place of without.
+// mend is what was done about a fault. It can be taken out.
 type mend struct {
-	file, with, without string
+	edits []edit
 	// found is in what the simulation says then.
 	found string
 }
 
+// edit puts without in place of with, which stands once in file.
+type edit struct{ file, with, without string }
+
 var mends = map[string]mend{
-	"a directory of the node's disk is published": {
+	"a directory of the node's disk is published": {edits: []edit{{
 		file: "internal/agent/identity.go",
 		with: "	wrong := a.notVolume(ctx, v.record, table, path, e)\n", without: "	wrong := error(nil)\n",
-		found: "published is the volume",
-	},
-	"the recorded deadline is too early": {
+	}}, found: "published is the volume"},
+	"the recorded deadline is too early": {edits: []edit{{
 		file: "internal/agent/call.go",
 		with: "within := a.now(), a.DriverTimeout+callGrace", without: "within := a.now(), a.DriverTimeout/8",
-		found: "BROKEN",
-	},
-	"a stage of an earlier boot is believed": {
+	}}, found: "BROKEN"},
+	"a stage of an earlier boot is believed": {edits: []edit{{
 		file:    "internal/agent/plan.go",
 		with:    "s.Phase == PhaseDone && s.BootID == f.now.bootID && (s.Source ==",
 		without: "s.Phase == PhaseDone && (s.Source ==",
-		found:   "BROKEN",
-	},
-	"an attachment in use is marked as detaching": {
+	}}, found: "BROKEN"},
+	"an attachment in use is marked as detaching": {edits: []edit{{
 		file: "internal/handshake/protocol.go",
 		with: "p.refuse(GuardNotInUse, !n.InUse() || evidence && (n.Use.UID == uid || n.Use.UID == \"\"" +
 			" || n.Entry.Forced)),",
 		without: "",
-		found:   "BROKEN",
-	},
+	}}, found: "BROKEN"},
+	"a declaration gives the node itself another attachment": {edits: []edit{{
+		file:    "internal/handshake/protocol.go",
+		with:    "return !n.Entry.Forced && !declared || p.answered(n) && !n.Use.InUse || p.rebooted(n)",
+		without: "return !n.Entry.Forced || (declared || p.answered(n)) && !n.InUse() || p.rebooted(n)",
+	}, {
+		file:    "internal/handshake/protocol.go",
+		with:    "		p.refuse(GuardEarlierEnded, !n.UsesEarlier(a.UID)),\n",
+		without: "",
+	}, {
+		file: "internal/controller/attachment/decide.go",
+		with: "(!n.State.Use.InUse || inherited)", without: "(!n.State.InUse() || inherited)",
+	}}, found: "I8 a later life is not harmed"},
+	"two intents are the single user of a volume": {edits: []edit{{
+		file:    "internal/controller/attachment/decide.go",
+		with:    "(first == nil || f.uses(i) || !f.uses(first) && i.older(first))",
+		without: "(first == nil || i.older(first))",
+	}, {
+		file: "internal/controller/attachment/user.go",
+		with: "return f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == \"\" &&" +
+			" (user == \"\" || f.Claim.User == user)",
+		without: "return f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == \"\" && user == user",
+	}, {
+		file: "internal/handshake/user.go",
+		with: "return p.refuse(GuardUserLocked, c.Exists && c.User == user)", without: "return GuardNone",
+	}}, found: "single user"},
 }
 
 // TestTheSimulationFindsEarlierFaults takes minutes for each: everything is built anew.
@@ -75,22 +99,29 @@ func TestTheSimulationFindsEarlierFaults(t *testing.T) {
 
 // runWithout runs the simulation over a source tree in which the mend is taken out, and returns what it says.
 func (m mend) runWithout(t *testing.T, top string) string {
-	file, dir := filepath.Join(top, m.file), t.TempDir()
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	dir, sources, paths := t.TempDir(), map[string]string{}, map[string]string{}
+	for _, e := range m.edits {
+		file := filepath.Join(top, e.file)
+		if sources[file] == "" {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[file], paths[file] = string(source), filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
+		}
+		if strings.Count(sources[file], e.with) != 1 {
+			t.Fatalf("%q does not stand once in %s", e.with, e.file)
+		}
+		sources[file] = strings.Replace(sources[file], e.with, e.without, 1)
+		write(t, paths[file], []byte(sources[file]))
 	}
-	if strings.Count(string(source), m.with) != 1 {
-		t.Fatalf("%q does not stand once in %s", m.with, m.file)
-	}
-	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	write(t, changed, []byte(strings.Replace(string(source), m.with, m.without, 1)))
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
+	overlay := filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": paths})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, overlay, replace)
-	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay="+overlay, "-run=TestSimulation",
+	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay="+overlay, "-run=TestSimulation|TestTwoIntents",
 		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 300)))
 	run.Dir = top
 	out, err := run.CombinedOutput()

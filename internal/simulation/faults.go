@@ -40,6 +40,7 @@ const (
 	attachFails   fault = "the attacher fails"
 	unmounted     fault = "somebody unmounts a stage by hand"
 	outOfService  fault = "a node falls silent and is put out of service, and its attachments are forced away"
+	declared      fault = "an administrator declares released what a machine still has mounted"
 	remade        fault = "an intent is deleted and made anew under its name"
 )
 
@@ -142,5 +143,5 @@ func (c *chance) seen() map[fault]int {
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService)
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared)
 }

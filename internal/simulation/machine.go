@@ -224,6 +224,16 @@ func (m *machine) umount(path string) (mounted, bool) {
 	return mounted{}, false
 }
 
+// makeReadOnly what is mounted last at path.
+func (m *machine) makeReadOnly(path string) {
+	for i, e := range slices.Backward(m.mounts) {
+		if e.Path == path {
+			m.mounts[i].Options = []string{"ro"}
+			return
+		}
+	}
+}
+
 // of are the mounts of a volume.
 func (m *machine) of(handle string) []mounted {
 	var found []mounted

@@ -65,6 +65,8 @@ func (w *World) manage() {
 	})
 	w.mu.Lock()
 	w.leader = p
+	p.tired.Store(w.heir)
+	w.heir = nil
 	w.mu.Unlock()
 	c := live{p}
 	mgr, err := manager.New(nowhere, manager.Options{

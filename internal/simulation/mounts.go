@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -67,22 +68,26 @@ func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, 
 	defer k.leave()
 	e, ok := k.m.at(source)
 	if !ok {
-		return fmt.Errorf("nothing is mounted at %s", source)
-	}
-	if there, ok := k.m.at(target); ok {
-		if there.SameSource(e.Entry) {
-			return nil
+		if _, err := os.Lstat(source); err != nil {
+			return err
 		}
-		return mount.ErrOccupied
+		e = mounted{Entry: ownDisk}
+		e.Root = source
 	}
 	if _, err := os.Lstat(target); err != nil {
 		return err
 	}
-	e.Path = target
-	if readOnly {
-		e.Options = []string{"ro"}
+	there, ok := k.m.at(target)
+	switch {
+	case !ok:
+		e.Path = target
+		k.m.mount(e)
+	case !there.SameSource(e.Entry):
+		return mount.ErrOccupied
 	}
-	k.m.mount(e)
+	if readOnly {
+		k.m.makeReadOnly(target)
+	}
 	return nil
 }
 
@@ -102,6 +107,9 @@ func (k kernel) Unmount(ctx context.Context, path string) error {
 	if e, ok := k.m.umount(path); ok {
 		k.m.world.logLocked("%s unmounts %s", k.p.name, e.describe())
 	}
+	if _, still := k.m.at(path); still {
+		return mount.ErrStillMounted
+	}
 	return nil
 }
 
@@ -119,8 +127,18 @@ func (k kernel) EnsureDir(ctx context.Context, path string, perm fs.FileMode) er
 	return os.MkdirAll(path, perm)
 }
 
-func (k kernel) EnsureFile(context.Context, string, fs.FileMode) error {
-	return errors.New("not known here")
+func (k kernel) EnsureFile(ctx context.Context, path string, perm fs.FileMode) error {
+	if err := k.enter(ctx, "making a file"); err != nil {
+		return err
+	}
+	defer k.leave()
+	if info, err := os.Lstat(path); err == nil && (!info.Mode().IsRegular() || info.Size() > 0) {
+		return mount.ErrOccupied
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, nil, perm)
 }
 
 func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
@@ -130,6 +148,9 @@ func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
 	defer k.leave()
 	if _, ok := k.m.at(path); ok {
 		return mount.ErrStillMounted
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		return mount.ErrOccupied
 	}
 	err := os.Remove(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -6,8 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,11 +32,19 @@ type process struct {
 	once sync.Once
 	dead chan struct{}
 
-	// tired: it falls asleep before its next request.
-	tired atomic.Bool
+	// tired: it is to fall asleep.
+	tired atomic.Pointer[nap]
 
 	mu     sync.Mutex
 	asleep time.Time
+}
+
+// nap is for when a process falls asleep: before a request with this in its name. Then something happens.
+type nap struct {
+	before string
+	then   func()
+	// sleep so long; the seed has it where it is zero.
+	sleep time.Duration
 }
 
 func (w *World) process(name string, mortal fault, died func()) *process {
@@ -112,10 +122,12 @@ func (p *process) request(ctx context.Context, what string) error {
 // takes its place meanwhile, and it ends after that request.
 func (p *process) doze(what string) error {
 	p.mu.Lock()
-	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() && p.falls() {
-		p.asleep = time.Now().Add(p.between(10*time.Second, 3*time.Minute))
-		p.world.log("%s falls asleep before: %s", p.name, what)
-		p.died()
+	if p.asleep.IsZero() && p.mortal == managerKilled && p.hasBegun() {
+		if d, asleep := p.falls(what); asleep {
+			p.asleep = time.Now().Add(d)
+			p.world.log("%s falls asleep before: %s", p.name, what)
+			p.died()
+		}
 	}
 	until := p.asleep
 	p.mu.Unlock()
@@ -133,13 +145,15 @@ func (p *process) doze(what string) error {
 	return nil // this one still goes out
 }
 
-// falls asleep now, or not.
-func (p *process) falls() bool {
-	if p.tired.Swap(false) && !p.world.chance.ceased() {
-		p.world.chance.reach(managerAsleep)
-		return true
+// falls says whether it falls asleep now, and for how long.
+func (p *process) falls(before string) (time.Duration, bool) {
+	n := p.tired.Load()
+	if n == nil || !strings.Contains(before, n.before) || !p.tired.CompareAndSwap(n, nil) {
+		return p.between(10*time.Second, 3*time.Minute), p.happens(managerAsleep)
 	}
-	return p.happens(managerAsleep)
+	p.world.chance.reach(managerAsleep)
+	n.then()
+	return cmp.Or(n.sleep, p.between(10*time.Second, 3*time.Minute)), true
 }
 
 // answer passes the gate on the way back.
@@ -147,6 +161,9 @@ func (p *process) answer(ctx context.Context) error { return p.pass(ctx, "taking
 
 // sleep until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -33,6 +33,9 @@ func (w *World) live(nodes, volumes []string) {
 		w.act(nodes, volumes)
 	}
 	w.chance.cease()
+	w.mu.Lock()
+	w.leader.tired.Store(nil)
+	w.mu.Unlock()
 	w.log("all trouble ceases")
 	w.withdraw(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return !w.compatible(i) })
 	w.await("what is wanted is not there", w.missing)
@@ -71,7 +74,7 @@ func (w *World) act(nodes, volumes []string) {
 	case n < 16:
 		if w.unwant(name) {
 			w.chance.reach(remade)
-			w.later(w.chance.between("wish", 0, 30*time.Second), func() { w.want(name, node, volume) })
+			w.wantLater(w.chance.between("wish", 0, 30*time.Second), name, node, volume)
 		}
 	case n == 16:
 		w.nodes[node].reboot()
@@ -91,7 +94,7 @@ func (w *World) act(nodes, volumes []string) {
 func (w *World) want(name, node, volume string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.broken != "" || w.chance.ceased() || w.intent(name) != nil {
+	if w.broken != "" || w.intent(name) != nil {
 		return
 	}
 	w.by = "somebody"
@@ -107,15 +110,27 @@ func (w *World) want(name, node, volume string) {
 	})
 }
 
-// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it
-// knows of the second one, which the next manager takes for the older.
+// wantLater wants it unless all trouble has ceased by then.
+func (w *World) wantLater(d time.Duration, name, node, volume string) {
+	w.later(d, func() {
+		if !w.chance.ceased() {
+			w.want(name, node, volume)
+		}
+	})
+}
+
+// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it knows of the second
+// one, which the next manager takes for the older.
 func (w *World) wantTwice(node string) {
-	w.want("pod-"+node+"-1", node, "pod")
+	first, second := "pod-"+node+"-1", "pod-"+node+"-0"
+	before := first
+	if w.chance.draw("wish", "sleep").IntN(2) == 0 {
+		before = ""
+	}
+	w.want(first, node, "pod")
 	w.mu.Lock()
-	leader := w.leader
-	w.mu.Unlock()
-	w.later(w.chance.between("wish", 0, 20*time.Millisecond), func() { leader.tired.Store(true) })
-	w.later(300*time.Millisecond, func() { w.want("pod-"+node+"-0", node, "pod") })
+	defer w.mu.Unlock()
+	w.leader.tired.Store(&nap{before: before, then: func() { w.wantLater(0, second, node, "pod") }})
 }
 
 func (w *World) unwant(name string) bool {
@@ -223,6 +238,9 @@ func (m *machine) fallSilent() {
 	m.life++ // no other agent comes
 	m.agent.kill()
 	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	if w.chance.draw("wish", "word").IntN(3) > 0 {
+		w.later(w.chance.between(m.name, 10*time.Second, 2*time.Minute), m.declare)
+	}
 	w.later(w.chance.between(m.name, 20*time.Second, 3*time.Minute), func() {
 		w.mu.Lock()
 		m.silent = false
@@ -230,6 +248,28 @@ func (m *machine) fallSilent() {
 		w.mu.Unlock()
 		m.launchAfter(w.chance.between(m.name, time.Second, time.Minute))
 	})
+}
+
+// declare has an administrator give the word that the machine has let go of everything that was forced away from it. It has not:
+// what was mounted is mounted still.
+func (m *machine) declare() {
+	w := m.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != "" || w.chance.ceased() {
+		return
+	}
+	state := w.state(m.name).DeepCopy()
+	for _, e := range state.Spec.Attachments {
+		if w.forced[e.AttachmentUID] {
+			w.chance.reach(declared)
+			w.logLocked("somebody declares %s released on %s", e.AttachmentUID, m.name)
+			metav1.SetMetaDataAnnotation(&state.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID), "dead")
+		}
+	}
+	w.by = "somebody"
+	_, err := w.api.update(state, false)
+	w.must(err)
 }
 
 // taint the Node with these alone.

@@ -58,9 +58,11 @@ type World struct {
 	forced   map[types.UID]bool
 	managers int
 	leader   *process
-	begun    time.Time
-	trace    []string
-	broken   string
+	// heir is when the next manager falls asleep.
+	heir   *nap
+	begun  time.Time
+	trace  []string
+	broken string
 }
 
 // volumeModes are the access modes of the world's volumes, by name.

@@ -72,15 +72,20 @@ type request struct {
 	nvs    *volumesv1alpha1.NodeVolumeState
 	err    error
 
-	// running is held while what the caller gave runs, which may look at what the caller has. It does not run any more once the caller has left.
-	running sync.Mutex
+	// running holds one token while what the caller gave runs, which may look at what the caller has and read from the API server. It does
+	// not run any more once the caller has left. No mutex: under virtual time nothing goes on while somebody waits for one.
+	running chan struct{}
 	left    bool
+}
+
+func newRequest(ctx context.Context, mutate Mutation) *request {
+	return &request{ctx: ctx, mutate: mutate, done: make(chan struct{}), running: make(chan struct{}, 1)}
 }
 
 // decide runs the mutation.
 func (r *request) decide(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (err error) {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer func() { <-r.running }()
 	if r.left {
 		return r.ctx.Err()
 	}
@@ -90,8 +95,8 @@ func (r *request) decide(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSta
 
 // alter makes the change that was decided on.
 func (r *request) alter(nvs *volumesv1alpha1.NodeVolumeState) {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer func() { <-r.running }()
 	if !r.left {
 		r.change(nvs)
 	}
@@ -99,20 +104,20 @@ func (r *request) alter(nvs *volumesv1alpha1.NodeVolumeState) {
 
 // leave without waiting for the commit.
 func (r *request) leave() {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer func() { <-r.running }()
 	r.left = true
 }
 
 // Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where nothing was to be
 // changed. The caller must not change it; while it waits, its slot is lent.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
-	return w.do(ctx, node, &request{ctx: ctx, mutate: mutate, done: make(chan struct{})})
+	return w.do(ctx, node, newRequest(ctx, mutate))
 }
 
 // Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.
 func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
-	return w.do(ctx, node, &request{ctx: ctx, done: make(chan struct{})})
+	return w.do(ctx, node, newRequest(ctx, nil))
 }
 
 func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alpha1.NodeVolumeState, error) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,6 +49,10 @@ type Config struct {
 	Modes []corev1.PersistentVolumeMode
 	// WithoutStaging: Publish needs no Stage.
 	WithoutStaging bool
+	// BindsAnything: Publish shows whatever is at the staging path, also where nothing is staged.
+	BindsAnything bool
+	// Around runs each test; as it is unless told.
+	Around func(t *testing.T, test func(*testing.T))
 }
 
 // Run runs the suite.
@@ -57,6 +62,9 @@ func Run(t *testing.T, c Config) {
 	}
 	if c.Look == nil {
 		c.Look = lookAtTheMountTable
+	}
+	if c.Around == nil {
+		c.Around = func(t *testing.T, test func(*testing.T)) { test(t) }
 	}
 	for _, mode := range c.Modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -78,7 +86,9 @@ func (c Config) run(t *testing.T, mode corev1.PersistentVolumeMode) {
 		"a volume can be staged again after its release": stageAgain,
 		"volumes do not hold each other up":              severalAtOnce,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, c.begin(t, mode)) })
+		t.Run(name, func(t *testing.T) {
+			c.Around(t, func(t *testing.T) { test(t, c.begin(t, mode)) })
+		})
 	}
 }
 
@@ -139,6 +149,14 @@ func (s *suite) expect(t *testing.T, name string, want View) {
 	}
 }
 
+// deadline is the context of a call: none is made without a deadline.
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -147,7 +165,7 @@ func must(t *testing.T, errs ...error) {
 }
 
 func everyCallMayComeTwice(t *testing.T, s *suite) {
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.stage(ctx), s.stage(ctx))
 	must(t, s.publish(ctx, "a", false), s.publish(ctx, "a", false))
 	s.expect(t, "a", View{Mode: s.volume.Mode})
@@ -157,7 +175,7 @@ func everyCallMayComeTwice(t *testing.T, s *suite) {
 }
 
 func oneStageServesSeveral(t *testing.T, s *suite) {
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", false), s.publish(ctx, "b", false))
 	s.expect(t, "a", View{Mode: s.volume.Mode})
 	s.expect(t, "b", View{Mode: s.volume.Mode})
@@ -169,7 +187,7 @@ func oneStageServesSeveral(t *testing.T, s *suite) {
 }
 
 func readOnly(t *testing.T, s *suite) {
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", true), s.publish(ctx, "b", false))
 	s.expect(t, "a", View{Mode: s.volume.Mode, ReadOnly: s.volume.Mode == corev1.PersistentVolumeFilesystem})
 	s.expect(t, "b", View{Mode: s.volume.Mode})
@@ -177,17 +195,17 @@ func readOnly(t *testing.T, s *suite) {
 }
 
 func releasingNothing(t *testing.T, s *suite) {
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
 	must(t, s.stage(ctx), s.unpublish(ctx, "a"), s.unstage(ctx), s.unstage(ctx))
 }
 
 func unknownVolume(t *testing.T, s *suite) {
 	s.volume.Handle += "-unknown"
-	if err := s.stage(t.Context()); !driver.IsNotFound(err) && !s.WithoutStaging {
+	if err := s.stage(deadline(t)); !driver.IsNotFound(err) && !s.WithoutStaging {
 		t.Errorf("stage: %s: %v", driver.OutcomeOf(err), err)
 	}
-	err := s.publish(t.Context(), "a", false)
+	err := s.publish(deadline(t), "a", false)
 	if err == nil || driver.IsUncertain(err) {
 		t.Errorf("publish: %v", err)
 	}
@@ -195,10 +213,10 @@ func unknownVolume(t *testing.T, s *suite) {
 }
 
 func publishBeforeStage(t *testing.T, s *suite) {
-	if s.WithoutStaging {
+	if s.WithoutStaging || s.BindsAnything {
 		t.Skip("the driver needs no staging")
 	}
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, makeDir(s.stagingPath()))
 	if err := s.publish(ctx, "a", false); err == nil || driver.IsUncertain(err) {
 		t.Errorf("publish: %v", err)
@@ -210,9 +228,9 @@ func publishBeforeStage(t *testing.T, s *suite) {
 }
 
 func endedContext(t *testing.T, s *suite) {
-	ended, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(deadline(t))
 	cancel()
-	ctx := t.Context()
+	ctx := deadline(t)
 	steps := []struct {
 		name string
 		call func(context.Context) error
@@ -234,7 +252,7 @@ func endedContext(t *testing.T, s *suite) {
 }
 
 func stageAgain(t *testing.T, s *suite) {
-	ctx := t.Context()
+	ctx := deadline(t)
 	for range 2 {
 		must(t, s.stage(ctx), s.publish(ctx, "a", false))
 		s.expect(t, "a", View{Mode: s.volume.Mode})
@@ -244,7 +262,7 @@ func stageAgain(t *testing.T, s *suite) {
 }
 
 func severalAtOnce(t *testing.T, s *suite) {
-	const volumes = 4
+	const volumes = 3
 	all := []*suite{s}
 	for len(all) < volumes {
 		all = append(all, s.another(t))
@@ -253,7 +271,7 @@ func severalAtOnce(t *testing.T, s *suite) {
 	var group sync.WaitGroup
 	for i, one := range all {
 		group.Go(func() {
-			ctx := t.Context()
+			ctx := deadline(t)
 			errs[i] = errors.Join(one.stage(ctx), one.publish(ctx, "a", false))
 		})
 	}
@@ -261,7 +279,7 @@ func severalAtOnce(t *testing.T, s *suite) {
 	must(t, errs...)
 	for i, one := range all {
 		one.expect(t, "a", View{Mode: one.volume.Mode})
-		if err := errors.Join(one.unpublish(t.Context(), "a"), one.unstage(t.Context())); err != nil {
+		if err := errors.Join(one.unpublish(deadline(t), "a"), one.unstage(deadline(t))); err != nil {
 			t.Error(fmt.Errorf("releasing volume %d: %w", i, err))
 		}
 	}

@@ -17,18 +17,20 @@ import (
 // optional tests the capabilities that the driver has.
 func (c Config) optional(t *testing.T) {
 	t.Run("the driver describes itself under its name", func(t *testing.T) {
-		d := c.New(t)
-		describer, ok := d.(driver.Describer)
-		if !ok {
-			t.Skip("the driver has no description")
-		}
-		if line, err := describer.Describe(t.Context()); err != nil || line.Name != d.Name() {
-			t.Errorf("%+v, %v", line, err)
-		}
+		c.Around(t, func(t *testing.T) {
+			d := c.New(t)
+			describer, ok := d.(driver.Describer)
+			if !ok {
+				t.Skip("the driver has no description")
+			}
+			if line, err := describer.Describe(deadline(t)); err != nil || line.Name != d.Name() {
+				t.Errorf("%+v, %v", line, err)
+			}
+		})
 	})
 	for _, mode := range c.Modes {
-		t.Run("expand "+string(mode), func(t *testing.T) { c.expand(t, mode) })
-		t.Run("stats "+string(mode), func(t *testing.T) { c.stats(t, mode) })
+		t.Run("expand "+string(mode), func(t *testing.T) { c.Around(t, func(t *testing.T) { c.expand(t, mode) }) })
+		t.Run("stats "+string(mode), func(t *testing.T) { c.Around(t, func(t *testing.T) { c.stats(t, mode) }) })
 	}
 }
 
@@ -41,7 +43,7 @@ func (c Config) expand(t *testing.T, mode corev1.PersistentVolumeMode) {
 	if !ok {
 		t.Fatal("the driver is no Expander")
 	}
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", false))
 	larger := c.Capacity.DeepCopy()
 	larger.Add(c.Capacity)
@@ -71,7 +73,7 @@ func (c Config) stats(t *testing.T, mode corev1.PersistentVolumeMode) {
 	if !ok {
 		t.Skip("the driver has no stats")
 	}
-	ctx := t.Context()
+	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", false))
 	if got := s.capacity(t); got == nil || got.Sign() <= 0 || got.Cmp(c.Capacity) > 0 {
 		t.Errorf("capacity: %v", got)
@@ -95,7 +97,7 @@ func (s *suite) capacity(t *testing.T) *resource.Quantity {
 	if !ok {
 		return nil
 	}
-	stats, err := reader.Stats(t.Context(), driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")})
+	stats, err := reader.Stats(deadline(t), driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package simulation
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// Stories that chance does not tell often enough.
+
+// TestTwoIntentsAreNotBothTheSingleUserOfAVolume: one manager, which knows of the first intent only, sleeps before it writes to it. The
+// clock of the API server is set back, so that the next manager takes a second intent for the older. It sleeps before it writes to the
+// first one, too, and a third one comes.
+func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(seed, scratch())
+			defer w.remove()
+			w.chance.cease()
+			w.populate([]string{"a"}, []string{"pod"})
+			time.Sleep(2 * time.Minute)
+			w.mu.Lock()
+			w.leader.tired.Store(&nap{before: "pod-a-1", sleep: 25 * time.Second, then: func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.api.now = func() metav1.Time { return metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)) }
+				w.later(0, func() { w.want("pod-a-0", "a", "pod") })
+				w.heir = &nap{before: "pod-a-1", sleep: time.Minute, then: func() {}}
+			}})
+			w.mu.Unlock()
+			w.want("pod-a-1", "a", "pod")
+			time.Sleep(5 * time.Minute)
+			w.withdraw(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return !w.compatible(i) })
+			w.await("what is wanted is not there", w.missing)
+			w.withdraw(func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true })
+			w.await("something is left over", w.leftovers)
+			w.end()
+			if f := w.failure(); f != "" {
+				t.Errorf("seed %d: %s", seed, f)
+			}
+		})
+	}
+}
