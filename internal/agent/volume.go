@@ -321,7 +321,7 @@ func (a *Agent) carryOut(ctx context.Context, v *volume, f facts, next act) erro
 	case doTake:
 		return a.take(ctx, v, f)
 	case doJoin:
-		return a.join(v, f)
+		return a.join(ctx, v, f)
 	case doStage:
 		return a.stage(ctx, v, f)
 	case doRefer:

@@ -54,7 +54,9 @@ func scratch() string {
 
 // mended are seeds that failed once, and why. Every run begins with them.
 var mended = map[uint64]string{
+	360:  "a volume stayed in use for an intent that was gone before it was staged for it",
 	1307: "a volume stayed in use for an intent that was gone before anything was published for it",
+	1411: "what a manager attached after it was asleep stayed attached, because the node's agent was heard of only then",
 	2015: "an agent did not go on when its session was confirmed before its first report was acknowledged",
 }
 

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -113,6 +114,31 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
 	if got := woken(t, c.nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
 		t.Errorf("woken: %v", got)
+	}
+}
+
+func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testing.T) {
+	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
+		pv := intentNamed("i").Volume.DeepCopy()
+		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
+		return pv, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+			},
+		}
+	}
+	ours, held := bound("ours", map[string]string{volumesv1alpha1.HoldAnnotation: "true"})
+	upstreams, foreign := bound("upstreams", nil)
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	c, _ := over(t, ours, held, upstreams, foreign, state)
+	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.heard(ctx, "a", q) }
+	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours)}) {
+		t.Errorf("woken: %v", got)
+	}
+	c.Replace = true
+	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
+		t.Errorf("woken in place of upstream: %v", got)
 	}
 }
 

@@ -120,7 +120,7 @@ func uses(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 	return m
 }
 
-// addNode adds every volume that the node lists or is wanted on.
+// addNode adds every volume that the node lists, is wanted on or is attached to.
 func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
 	for name := range entries(nvs) {
 		c.add(q, nvs.Name, name)
@@ -128,23 +128,32 @@ func (c *Controller) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	for name := range uses(nvs) {
 		c.add(q, nvs.Name, name)
 	}
-	if nvs.Name != "" {
-		c.addIntents(ctx, index.Node, nvs.Name, q)
+	if nvs.Name == "" {
+		return
 	}
-	if nvs.Name != "" && c.Replace {
-		c.addForeign(ctx, nvs.Name, q)
+	c.addIntents(ctx, index.Node, nvs.Name, q)
+	c.addAttached(ctx, nvs.Name, q)
+	if c.Replace {
+		c.addOfKubelet(ctx, nvs.Name, q)
 	}
 }
 
-// addForeign adds what somebody else attached to the node, or lists there: in Replace it is ours to detach.
-func (c *Controller) addForeign(ctx context.Context, name string, q queue) {
+// addAttached adds what is attached to the node and ours to detach, although no state lists it: a manager may attach after another one
+// has taken over from it. In Replace everything is ours.
+func (c *Controller) addAttached(ctx context.Context, name string, q queue) {
 	attachments := &storagev1.VolumeAttachmentList{}
 	if err := c.Client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the attachments of a node", "node", name)
 	}
 	for i := range attachments.Items {
-		c.addAttachmentVolume(ctx, &attachments.Items[i], q)
+		if c.Replace || isHeld(&attachments.Items[i]) {
+			c.addAttachmentVolume(ctx, &attachments.Items[i], q)
+		}
 	}
+}
+
+// addOfKubelet adds what the kubelet lists.
+func (c *Controller) addOfKubelet(ctx context.Context, name string, q queue) {
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)

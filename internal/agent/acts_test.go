@@ -1,0 +1,316 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// scenario is an act in a situation.
+type scenario struct {
+	volume testVolume
+	// before the act these are done, with the changes.
+	before []verb
+	wanted func(*volumesv1alpha1.VolumeAttachmentIntent)
+	change func(*bench)
+	act    verb
+	// informs are the operations that may fail without anybody being told: they only inform or tidy up.
+	informs []string
+	// ends checks what there is in the end.
+	ends func(*bench)
+}
+
+var (
+	filesystem = testVolume{handle: "vol"}
+	block      = testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
+)
+
+func readOnlyUse(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true }
+
+func subPath(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner", FSGroup: ptr.To(int64(7))}
+}
+
+func deletedIntents(b *bench) {
+	for _, i := range b.intents {
+		i.DeletionTimestamp = ptr.To(metav1.Now())
+	}
+}
+
+var scenarios = map[string]scenario{
+	"a volume is taken into use": {act: doTake, ends: func(b *bench) {
+		r, line := b.disk(), b.api()
+		if r == nil || r.AttachmentUID != "uid-1" || len(r.Uses) != 1 || !b.volume.record.InUse {
+			b.t.Errorf("record: %+v", r)
+		}
+		if line == nil || !line.InUse || line.AttachmentUID != "uid-1" {
+			b.t.Errorf("reported: %+v", line)
+		}
+	}},
+	"a filesystem is staged": {before: []verb{doTake}, act: doStage, informs: []string{"DeviceOf"}, ends: isStaged},
+	"a device is staged":     {volume: block, before: []verb{doTake}, act: doStage, informs: []string{"DeviceOf"}, ends: isStaged},
+	"a stage is shown to the kubelet": {before: []verb{doTake, doStage}, act: doRefer, ends: func(b *bench) {
+		if _, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); !ok {
+			b.t.Error("no bind mount of the stage")
+		}
+	}},
+	"another stage was shown to the kubelet": {before: []verb{doTake, doStage}, act: doRefer, change: func(b *bench) {
+		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.reference(b.volume.name)))
+	}, ends: func(b *bench) {
+		if e, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); !ok || sourceOf(e) != b.volume.record.Stage.Source {
+			b.t.Errorf("shown is %v", e)
+		}
+	}},
+	"a device is shown to the kubelet": {volume: block, before: []verb{doTake}, act: doRefer, ends: func(b *bench) {
+		if nodes := b.kernel.referred(); len(nodes) != 1 || !strings.HasSuffix(nodes[0], "/intent") {
+			b.t.Errorf("device nodes: %v", nodes)
+		}
+	}},
+	"a filesystem is published": {before: []verb{doTake, doStage}, act: doPublish, ends: isPublished},
+	"a filesystem is published to a group": {before: []verb{doTake, doStage}, act: doPublish, ends: isPublished,
+		wanted: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
+		}},
+	"a part of a filesystem is published": {before: []verb{doTake, doStage}, act: doPublish, wanted: subPath, ends: isPublished},
+	"a device is published": {volume: block, before: []verb{doTake, doRefer, doStage}, act: doPublish, informs: []string{"DeviceOf"},
+		ends: isPublished},
+	"a device is published read-only": {volume: block, before: []verb{doTake, doRefer, doStage}, wanted: readOnlyUse, act: doPublish,
+		informs: []string{"DeviceOf"}, ends: func(b *bench) {
+			isPublished(b)
+			if b.has("SetReadOnly") == 0 || !b.disk().refusesWrites("boot") {
+				b.t.Errorf("the kernel takes writes: %v", b.operations())
+			}
+		}},
+	"a publication is undone": {before: []verb{doTake, doStage, doPublish}, change: deletedIntents, act: doUnpublish, ends: isUnpublished},
+	"a part's publication is undone": {before: []verb{doTake, doStage, doPublish}, wanted: subPath, change: deletedIntents, act: doUnpublish,
+		ends: isUnpublished},
+	"a device's publication is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: deletedIntents,
+		act: doUnpublish, ends: isUnpublished},
+	"a device's read-only publication is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, wanted: readOnlyUse,
+		change: deletedIntents, act: doUnpublish, ends: func(b *bench) {
+			isUnpublished(b)
+			if b.volume.record.refusesWrites("boot") {
+				b.t.Error("the device still refuses writes")
+			}
+		}},
+	"a stage is undone": {before: []verb{doTake, doStage, doRefer, doPublish}, change: nobodyWants, act: doUnstage, ends: isUnstaged},
+	"a device's stage is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: nobodyWants, act: doUnstage,
+		informs: []string{"RemoveMountPoint of the kubelet"}, ends: isUnstaged},
+	"a stage is not shown any more": {before: []verb{doTake, doStage, doRefer}, act: doUnrefer, ends: func(b *bench) {
+		if _, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); ok {
+			b.t.Error("the bind mount of the stage is there")
+		}
+	}},
+	"what was taken away is shut down": {before: []verb{doTake, doStage, doRefer, doPublish}, change: takenAway, act: doShutdown,
+		ends: func(b *bench) {
+			if b.kernel.shutDown() == 0 || !b.disk().ShutDown {
+				b.t.Errorf("%d shut down, record %+v", b.kernel.shutDown(), b.disk())
+			}
+		}},
+	"a volume is let go of": {before: []verb{doTake, doStage, doRefer, doPublish}, change: func(b *bench) {
+		nobodyWants(b)
+		b.done(doUnstage)
+	}, act: doClear, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+	"a device is let go of": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: func(b *bench) {
+		nobodyWants(b)
+		b.done(doUnstage)
+	}, act: doClear, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+}
+
+// nobodyWants: nobody wants the volume any more, and what was published is undone.
+func nobodyWants(b *bench) {
+	deletedIntents(b)
+	b.done(doUnpublish)
+}
+
+// takenAway: the attachment was forced away.
+func takenAway(b *bench) {
+	b.entry(func(e *volumesv1alpha1.NodeAttachment) {
+		e.State = volumesv1alpha1.AttachmentDetaching
+		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
+	})
+}
+
+func isStaged(b *bench) {
+	s := b.volume.record.Stage
+	if s.Phase != PhaseDone || s.BootID != "boot" {
+		b.t.Errorf("stage: %+v", s)
+	}
+	if e, ok := b.kernel.at(s.Path); b.volume.record.block() == ok || ok && sourceOf(e) != s.Source {
+		b.t.Errorf("mounted is %v, and known %+v", e, s)
+	}
+	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != PhaseUncertain || r.InFlight.Operation != "stage" {
+		b.t.Errorf("when the driver was called the disk had %+v", r)
+	}
+	if !b.inUse["stage"] {
+		b.t.Error("when the driver was called the API did not say that the volume was in use")
+	}
+}
+
+func isPublished(b *bench) {
+	u := b.volume.record.use("intent")
+	if u.Phase != PhaseDone || u.BootID != "boot" {
+		b.t.Errorf("publication: %+v", u)
+	}
+	if e, ok := b.kernel.at(u.Path); !ok || sourceOf(e) != u.Source {
+		b.t.Errorf("mounted is %v, and known %+v", e, u)
+	}
+	r := b.onDisk["publish"]
+	if r == nil || r.InFlight == nil || r.use("intent").Phase != PhaseUncertain || r.InFlight.Operation != "publish" {
+		b.t.Errorf("when the driver was called the disk had %+v", r)
+	}
+	if !b.inUse["publish"] {
+		b.t.Error("when the driver was called the API did not say that the volume was in use")
+	}
+}
+
+func isUnpublished(b *bench) {
+	for _, path := range b.kernel.mounted() {
+		if strings.Contains(path, "/publish") {
+			b.t.Errorf("mounted at %s", path)
+		}
+	}
+	if u := b.volume.record.use("intent"); u != nil {
+		b.t.Errorf("still there is %+v", u)
+	}
+	if r := b.onDisk["unpublish"]; r == nil || r.use("intent") == nil || r.use("intent").Phase != PhaseUncertain {
+		b.t.Errorf("when the driver was called the disk had %+v", r)
+	}
+}
+
+func isUnstaged(b *bench) {
+	if paths := append(b.kernel.mounted(), b.kernel.referred()...); len(paths) > 0 {
+		b.t.Errorf("still there is %v", paths)
+	}
+	if s := b.volume.record.Stage; s != (Stage{Path: s.Path}) {
+		b.t.Errorf("stage: %+v", s)
+	}
+	if r := b.onDisk["unstage"]; r == nil || r.Stage.Phase != PhaseUncertain {
+		b.t.Errorf("when the driver was called the disk had %+v", r)
+	}
+}
+
+func isCleared(b *bench) {
+	if b.volume.record != nil || b.disk() != nil || b.api() != nil {
+		b.t.Errorf("left are %+v, %+v and %+v", b.volume.record, b.disk(), b.api())
+	}
+}
+
+// play brings the scenario to its act.
+func (s scenario) play(t *testing.T) *bench {
+	t.Helper()
+	if s.volume.handle == "" {
+		s.volume = filesystem
+	}
+	b := newBench(t, s.volume)
+	if i := b.want("intent"); s.wanted != nil {
+		s.wanted(i)
+	}
+	if u := b.intents[0].Spec.Mount; u != nil {
+		b.driver.inner = u.SubPath
+	}
+	b.done(s.before...)
+	if s.change != nil {
+		s.change(b)
+	}
+	b.mu.Lock()
+	b.asked = nil
+	b.mu.Unlock()
+	return b
+}
+
+func TestActs(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			b := s.play(t)
+			b.done(s.act)
+			s.ends(b)
+		})
+	}
+}
+
+// TestWhateverFailsInAnActIsToldAndMended: each operation fails once, the act says so, and the next attempt comes to the same end.
+func TestWhateverFailsInAnActIsToldAndMended(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			b := s.play(t)
+			b.done(s.act)
+			for k, what := range b.operations() {
+				b := s.play(t)
+				b.failing = k + 1
+				err := b.act(s.act)
+				if err == nil && !slices.Contains(s.informs, what) {
+					t.Errorf("%s (operation %d of %v) failed, and nobody is told", what, k+1, b.operations())
+				}
+				b.failing = 0
+				for range 3 {
+					if err == nil {
+						break
+					}
+					err = b.act(s.act)
+				}
+				if err != nil {
+					t.Errorf("after %s (operation %d) failed once: %v", what, k+1, err)
+					continue
+				}
+				s.ends(b)
+			}
+		})
+	}
+}
+
+func TestAVolumeIsNotStagedForAnIntentThatIsGoneAndThatTheCacheStillHas(t *testing.T) {
+	stagedOnly := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged }
+	for name, change := range map[string]func(*bench){
+		"it is gone": func(b *bench) { b.intents = nil },
+		"another one has its name": func(b *bench) {
+			b.intents = nil
+			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID = "2" })
+		},
+		"it is being deleted": func(b *bench) {
+			b.intents = nil
+			b.want("intent")
+			deletedIntents(b)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent", stagedOnly)}
+			change(b)
+			if err := b.act(doTake); !errors.Is(err, errAgain) || b.volume.record != nil || b.disk() != nil {
+				t.Errorf("%v, with the record %+v", err, b.volume.record)
+			}
+			b.intents = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("other")}
+			b.known = append(b.known, b.intents...)
+			b.volume.record = b.agent.newRecord(b.facts())
+			b.volume.record.InUse = true
+			if err := b.act(doJoin); !errors.Is(err, errAgain) || len(b.volume.record.Uses) > 0 {
+				t.Errorf("joined: %v, with the record %+v", err, b.volume.record)
+			}
+		})
+	}
+	t.Run("it is there", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent", stagedOnly)
+		b.failures["get intent"] = errInjected
+		if err := b.act(doTake); err == nil {
+			t.Error("taken although the intent cannot be read")
+		}
+		delete(b.failures, "get intent")
+		b.done(doTake, doStage)
+		b.failures["get intent"] = errInjected
+		b.done(doJoin) // it has joined before
+	})
+}
