@@ -271,46 +271,60 @@ func TestWhateverFailsInAnActIsToldAndMended(t *testing.T) {
 	}
 }
 
-func TestAVolumeIsNotStagedForAnIntentThatIsGoneAndThatTheCacheStillHas(t *testing.T) {
+func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *testing.T) {
 	stagedOnly := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged }
-	for name, change := range map[string]func(*bench){
-		"it is gone": func(b *bench) { b.intents = nil },
-		"another one has its name": func(b *bench) {
+	for name, test := range map[string]struct {
+		change func(*bench)
+		stays  bool
+	}{
+		"it is there":         {func(*bench) {}, true},
+		"it is being deleted": {deletedIntents, true}, // it waits for the agent's answer
+		"it is gone":          {func(b *bench) { b.intents = nil }, false},
+		"another one has its name": {func(b *bench) {
 			b.intents = nil
-			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.UID = "2" })
-		},
-		"it is being deleted": func(b *bench) {
-			b.intents = nil
-			b.want("intent")
-			deletedIntents(b)
-		},
+			b.want("2", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Name = "intent" })
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
-			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent", stagedOnly)}
-			change(b)
-			if err := b.act(doTake); !errors.Is(err, errAgain) || b.volume.record != nil || b.disk() != nil {
-				t.Errorf("%v, with the record %+v", err, b.volume.record)
+			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent", stagedOnly).DeepCopy()}
+			b.done(doTake)
+			test.change(b)
+			if f := b.facts(); !slices.Contains(plan(f), act{verb: doJoin}) {
+				t.Errorf("the plan is %v", plan(f))
 			}
-			b.intents = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("other")}
-			b.known = append(b.known, b.intents...)
-			b.volume.record = b.agent.newRecord(b.facts())
-			b.volume.record.InUse = true
-			if err := b.act(doJoin); !errors.Is(err, errAgain) || len(b.volume.record.Uses) > 0 {
-				t.Errorf("joined: %v, with the record %+v", err, b.volume.record)
+			b.failures["get intent"] = errInjected
+			var unwritten *unwrittenError
+			if err := b.act(doJoin); !errors.As(err, &unwritten) {
+				t.Errorf("the intent cannot be read: %v", err)
+			}
+			delete(b.failures, "get intent")
+			b.done(doJoin, doStage)
+			if f := b.facts(); slices.Contains(plan(f), act{verb: doJoin}) == test.stays {
+				t.Errorf("the plan is %v", plan(f))
+			}
+			reads := b.has("get intent")
+			b.done(doJoin)
+			if more := b.has("get intent") - reads; more > 0 == test.stays {
+				t.Errorf("read %d times more", more)
+			}
+			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{}
+			if ends := slices.Contains(plan(b.facts()), act{verb: doUnpublish, intent: "intent"}); ends == test.stays {
+				t.Errorf("the plan is %v", plan(b.facts()))
 			}
 		})
 	}
-	t.Run("it is there", func(t *testing.T) {
-		b := newBench(t, filesystem)
-		b.want("intent", stagedOnly)
-		b.failures["get intent"] = errInjected
-		if err := b.act(doTake); err == nil {
-			t.Error("taken although the intent cannot be read")
-		}
-		delete(b.failures, "get intent")
-		b.done(doTake, doStage)
-		b.failures["get intent"] = errInjected
-		b.done(doJoin) // it has joined before
-	})
+}
+
+// TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne: the answer to the first report to it was lost.
+func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.agent.noted = lastReport{Schema: recordSchema, UID: "new"}
+	b.state.UID, b.state.Status.ObservedUID, b.state.Status.Reports = "new", "new", 1
+	if err := b.agent.remembered(t.Context()); err != nil || b.agent.restored {
+		t.Errorf("%v, restored %t", err, b.agent.restored)
+	}
+	if last, err := b.agent.noteReport(); err != nil || last.UID != "new" || last.Restored {
+		t.Errorf("%+v, %v", last, err)
+	}
 }

@@ -323,6 +323,13 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 			}
 			return missing
 		})
+	case *volumesv1alpha1.NodeVolumeState:
+		return b.do("get state", func() error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.state.DeepCopyInto(o)
+			return nil
+		})
 	case *corev1.Node:
 		return b.do("get node", func() error {
 			if b.node == nil || b.node.Name != key.Name {

@@ -368,14 +368,14 @@ func (f facts) intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 // orphan: the use's intent is simply not there.
 func (f facts) orphan(u Use) bool { return f.intent(u.Intent.UID) == nil }
 
-// ending: the use's intent is simply not there, and nothing of it has to stay. Either nothing was published for it, or the last call began
-// to unpublish it and nothing is at its path: its end had been asked for.
+// ending: the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was there for it, or the
+// last call began to unpublish it and nothing is at its path: its end had been asked for.
 func (f facts) ending(u Use) bool {
 	if !f.orphan(u) || f.uses[u.Intent.UID] != missing {
 		return false
 	}
 	if u.Phase == PhaseNone {
-		return u.Want == volumesv1alpha1.DesiredPublished && !f.unsettled
+		return !u.Live && !f.unsettled
 	}
 	c := f.record.Unfinished
 	return u.Phase == PhaseUncertain && c != nil && c.Operation == "unpublish" && c.Target == u.Target
@@ -447,7 +447,8 @@ func (f facts) wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 
 // joinChanges says whether the record does not yet say what the intents want.
 func (f facts) joinChanges() bool {
-	return f.usable() && !reflect.DeepEqual(f.joined(), f.record.Uses)
+	unread := func(u Use) bool { return f.wants(u) && u.Want == volumesv1alpha1.DesiredStaged && !u.Live }
+	return f.usable() && (!reflect.DeepEqual(f.joined(), f.record.Uses) || slices.ContainsFunc(f.record.Uses, unread))
 }
 
 // joined is the record's uses with what the wanting intents want. A use that the driver was asked for keeps
@@ -469,7 +470,9 @@ func (f facts) joined() []Use {
 			k = len(uses) - 1
 		}
 		if uses[k].Phase == PhaseNone {
+			live := uses[k].Live && uses[k].Intent.UID == i.UID
 			uses[k] = f.wish(i)
+			uses[k].Live = live && uses[k].Want == volumesv1alpha1.DesiredStaged
 		} else {
 			uses[k].Intent = referenceTo(i)
 		}

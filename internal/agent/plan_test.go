@@ -205,8 +205,13 @@ func TestPlans(t *testing.T) {
 		{"nor one that asked for no more than the stage", func(f *facts) {
 			f.intents = nil
 			unpublished(f)
-			f.record.Uses[0].Want = volumesv1alpha1.DesiredStaged
+			f.record.Uses[0].Want, f.record.Uses[0].Live = volumesv1alpha1.DesiredStaged, true
 		}, ""},
+		{"but it does where that was gone before the volume was in use", func(f *facts) {
+			f.intents = nil
+			unpublished(f)
+			f.record.Uses[0].Want = volumesv1alpha1.DesiredStaged
+		}, "unpublish intent-1"},
 		{"an end that the disk does not know is written before it is told", func(f *facts) {
 			unused(f)
 			f.kubelet, f.reference, f.unsaved = &kubeletUse{}, missing, true

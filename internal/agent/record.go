@@ -110,6 +110,8 @@ type Use struct {
 	// Device number and name of a published device.
 	Device string `json:"device,omitempty"`
 	BootID string `json:"bootID,omitempty"`
+	// Live: the intent, which wants the volume staged only, was there when the volume was in use.
+	Live bool `json:"live,omitempty"`
 }
 
 // Call is one driver call.

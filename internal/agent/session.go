@@ -88,10 +88,7 @@ func (s *store) saveLastReport(l lastReport) error {
 
 // noteReport brings the number of the last report to the disk, if it is news there.
 func (a *Agent) noteReport() (lastReport, error) {
-	now := a.state.lastReport()
-	if now.UID == "" {
-		now = a.noted // this process has reported nothing yet
-	}
+	now := a.lastNoted()
 	a.restored = a.restored && !a.state.confirmed()
 	now.Restored = a.restored
 	if now == a.noted {
@@ -102,6 +99,14 @@ func (a *Agent) noteReport() (lastReport, error) {
 	}
 	a.noted = now
 	return now, nil
+}
+
+// lastNoted is the last report to the state that the disk names. What was reported to one before says nothing of a state that was made anew.
+func (a *Agent) lastNoted() lastReport {
+	if last := a.state.lastReport(); last.UID == a.noted.UID {
+		return last
+	}
+	return a.noted
 }
 
 // beginSession looks for what the API server may have forgotten, and reports everything.
@@ -149,7 +154,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 			a.lease = standing
 		}
 	}
-	last := a.state.lastReport() // before the read: a report may come between
+	last := a.lastNoted() // before the read: a report may come between
 	nvs, err := a.readState(ctx)
 	if apierrors.IsNotFound(err) {
 		return errNoState

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -26,9 +27,6 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 	r := before.copy()
 	if r == nil || !r.held(f.now) {
 		r = a.newRecord(f)
-	}
-	if err := a.mayJoin(ctx, f); err != nil {
-		return err
 	}
 	for what, name := range map[string]string{"driver": r.Driver, "persistent volume": r.PersistentVolume} {
 		if err := onePart(what, name); err != nil {
@@ -64,25 +62,6 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 	return nil
 }
 
-// mayJoin reads the intents live that want the volume staged and not published. It would stay for one that is gone and of which the cache
-// has yet to learn. What wants it published is read before that, see mayPublish.
-func (a *Agent) mayJoin(ctx context.Context, f facts) error {
-	for _, i := range f.wanting() {
-		if i.Spec.DesiredState != volumesv1alpha1.DesiredStaged || f.record != nil && f.record.use(i.UID) != nil {
-			continue
-		}
-		live := &volumesv1alpha1.VolumeAttachmentIntent{}
-		err := a.Live.Get(ctx, client.ObjectKeyFromObject(i), live)
-		if client.IgnoreNotFound(err) != nil {
-			return &unwrittenError{fmt.Errorf("reading intent: %w", err)}
-		}
-		if err != nil || live.UID != i.UID || !live.DeletionTimestamp.IsZero() {
-			return fmt.Errorf("staging for intent %s/%s, which is released: %w", i.Namespace, i.Name, errAgain)
-		}
-	}
-	return nil
-}
-
 func (a *Agent) newRecord(f facts) *Record {
 	e := f.entry
 	mode := e.VolumeMode
@@ -99,10 +78,27 @@ func (a *Agent) newRecord(f facts) *Record {
 // join notes what the intents want of a volume that is in use already. The disk is written before the next
 // driver call; the API learns of the publication in company of what is written next.
 func (a *Agent) join(ctx context.Context, v *volume, f facts) error {
-	if err := a.mayJoin(ctx, f); err != nil {
-		return err
-	}
 	v.record.Uses = f.joined()
 	a.inform(v, f)
+	for i := range v.record.Uses {
+		if err := a.readLive(ctx, &v.record.Uses[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLive reads an intent live that wants the volume staged and not published: the cache may still have it when it is gone. One that is
+// there while the volume is in use stays until the agent has answered. What wants it published is read before that, see mayPublish.
+func (a *Agent) readLive(ctx context.Context, u *Use) error {
+	if u.Want != volumesv1alpha1.DesiredStaged || u.Live {
+		return nil
+	}
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	err := a.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
+	if client.IgnoreNotFound(err) != nil {
+		return &unwrittenError{fmt.Errorf("reading intent: %w", err)}
+	}
+	u.Live = err == nil && i.UID == u.Intent.UID
 	return nil
 }

@@ -167,7 +167,10 @@ type agent struct {
 }
 
 // agent runs until the test ends or it is stopped. It first waits for its NodeVolumeState.
-func (w *world) agent(t *testing.T, node string) *agent {
+func (w *world) agent(t *testing.T, node string) *agent { return w.agentAhead(t, node, 0) }
+
+// agentAhead is one whose clock is ahead of ours, or behind.
+func (w *world) agentAhead(t *testing.T, node string, ahead time.Duration) *agent {
 	a := &agent{client: w.client, node: node, t: t, poke: make(chan struct{}, 100)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -187,7 +190,7 @@ func (w *world) agent(t *testing.T, node string) *agent {
 		defer intents.Stop()
 		var renewing sync.WaitGroup
 		defer renewing.Wait()
-		renewing.Go(func() { renewLease(ctx, t, a.client, node) })
+		renewing.Go(func() { renewLease(ctx, t, a.client, node, ahead) })
 		for a.reconcile(ctx) {
 			select {
 			case <-ctx.Done():
@@ -206,16 +209,16 @@ func (w *world) keepRenewing(t *testing.T, node string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var renewing sync.WaitGroup
 	t.Cleanup(func() { cancel(); renewing.Wait() })
-	renewing.Go(func() { renewLease(ctx, t, w.client, node) })
+	renewing.Go(func() { renewLease(ctx, t, w.client, node, 0) })
 }
 
 // renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that starts counts what
 // an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its duration.
-func renewLease(ctx context.Context, t *testing.T, c client.Client, node string) {
+func renewLease(ctx context.Context, t *testing.T, c client.Client, node string, ahead time.Duration) {
 	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		now := metav1.NowMicro()
+		now := metav1.NewMicroTime(time.Now().Add(ahead))
 		err := c.Get(ctx, key, lease)
 		switch lease.Spec.RenewTime = &now; {
 		case apierrors.IsNotFound(err):

@@ -12,7 +12,6 @@ import (
 	"time"
 	"unsafe"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -288,14 +287,6 @@ func aNodeThatIsRenamedKeepsWhatItHasMountedUntilItsAgentLetsGo(t *testing.T, w 
 	waiting.served(t)
 }
 
-// renewAs writes an agent's Lease as a machine does whose clock shows that time.
-func (w *world) renewAs(t *testing.T, node string, at time.Time) {
-	t.Helper()
-	w.renew(t, node, 3600)
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}}
-	w.change(t, lease, func() { lease.Spec.RenewTime = &metav1.MicroTime{Time: at} })
-}
-
 func unreachable(s *volumesv1alpha1.NodeVolumeState) bool {
 	ready := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
@@ -306,8 +297,8 @@ func whatALeaseSaysOfTheTimeMakesNoAgentSilentAndNoneAlive(t *testing.T, w *worl
 	w.manage(t, managerOptions{clock: c})
 	for name, by := range map[string]time.Duration{"ahead": 48 * time.Hour, "behind": -48 * time.Hour} {
 		node := "clock-" + name
-		machine := w.node(t, node)
-		w.renewAs(t, node, time.Now().Add(by))
+		w.bareNode(t, node)
+		machine := w.agentAhead(t, node, by)
 		w.volume(t, node, volumeOptions{})
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 )
@@ -50,7 +53,7 @@ func (d *driverOf) Stage(ctx context.Context, req driver.StageRequest) error {
 
 func (d *driverOf) Publish(ctx context.Context, req driver.PublishRequest) error {
 	return d.call(ctx, "publish", req.Handle, req.TargetPath, func() error {
-		if !known(req.Handle) {
+		if !d.m.world.known(req.Handle) {
 			return failed(driver.NotFound, "NotFound", "there is no such volume")
 		}
 		return d.m.publish(req.StagingPath, req.TargetPath, req.ReadOnly)
@@ -171,7 +174,7 @@ func (m *machine) end(handle string, c *call, effect func() error) error {
 
 func (m *machine) stage(handle, path string) error {
 	d, attached := m.devices[handle]
-	if !known(handle) {
+	if !m.world.known(handle) {
 		return failed(driver.NotFound, "NotFound", "there is no such volume")
 	}
 	if !attached {
@@ -214,7 +217,11 @@ func (m *machine) publish(staging, target string, readOnly bool) error {
 	return nil
 }
 
-func known(handle string) bool { return volumeModes[strings.TrimPrefix(handle, "vol-")] != "" }
+// known says whether there is such a volume.
+func (w *World) known(handle string) bool {
+	_, err := w.api.get(&corev1.PersistentVolume{}, client.ObjectKey{Name: strings.TrimPrefix(handle, "vol-")})
+	return err == nil
+}
 
 func (m *machine) unpublish(target string) error {
 	m.umount(target)

@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
-	"slices"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -35,7 +35,9 @@ func TestASimulatedDriverDoesWhatEveryDriverMustDo(t *testing.T) {
 		Volume: func(_ *testing.T, mode corev1.PersistentVolumeMode) driver.Volume {
 			m.world.mu.Lock()
 			defer m.world.mu.Unlock()
-			handle := "vol-" + slices.Sorted(keys(volumeModes))[len(m.devices)]
+			name := fmt.Sprint(len(m.devices))
+			m.world.volume(name, corev1.ReadWriteMany)
+			handle := "vol-" + name
 			m.devices[handle] = m.newDevice(types.UID(handle))
 			return driver.Volume{Handle: handle, Mode: mode}
 		},

@@ -48,12 +48,13 @@ func (c *Controller) takeClaim(ctx context.Context, f *Facts, n *Node) (bool, er
 	return fenced, err
 }
 
-// findClaim reads the claim live, or makes it. Where none is known the making comes first: it is the check.
+// findClaim reads the claim live, or makes it. Where none is known the making comes first: it is the check. It names no user yet: the node
+// may use the volume already, if its access modes were others.
 func (c *Controller) findClaim(ctx context.Context, f *Facts, n *Node) (exclusive.Claim, error) {
 	if f.Claim.Exists {
 		return c.Claims.Read(ctx, f.Volume)
 	}
-	claim, _, err := c.Claims.Swap(ctx, f.Volume, exclusive.Claim{}, exclusive.Claim{Holder: n.Name, User: f.user(n)})
+	claim, _, err := c.Claims.Swap(ctx, f.Volume, exclusive.Claim{}, exclusive.Claim{Holder: n.Name})
 	return claim, err
 }
 

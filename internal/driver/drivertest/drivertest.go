@@ -262,7 +262,7 @@ func stageAgain(t *testing.T, s *suite) {
 }
 
 func severalAtOnce(t *testing.T, s *suite) {
-	const volumes = 3
+	const volumes = 4
 	all := []*suite{s}
 	for len(all) < volumes {
 		all = append(all, s.another(t))
