@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,7 +69,13 @@ type bench struct {
 	onDisk map[string]*Record
 	inUse  map[string]bool
 	uptime time.Duration
-	booted string
+	// perms of the directories that were asked for, owned who the files were given to.
+	perms map[string]fs.FileMode
+	owned []string
+	// steps that were passed.
+	steps []string
+	// opened is what OpenBeneath returned last.
+	opened *os.File
 }
 
 var errInjected = errors.New("the test has it fail")
@@ -79,7 +86,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 	b := &bench{
 		t: t, of: v, kernel: newFakeNode(), clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
 		secrets: map[string]*corev1.Secret{}, failures: map[string]error{}, after: map[string]func(){}, onDisk: map[string]*Record{},
-		inUse: map[string]bool{}, uptime: time.Hour, booted: "boot",
+		inUse: map[string]bool{}, uptime: time.Hour, perms: map[string]fs.FileMode{},
 	}
 	b.driver = newFakeDriver(b.kernel)
 	b.driver.before = b.called
@@ -92,6 +99,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 		NodeName: "node", RootDir: filepath.Join(dir, "root"), KubeletDir: filepath.Join(dir, "kubelet"), BootIDFile: filepath.Join(dir, "boot_id"),
 		DriverTimeout: time.Minute, Live: benchReader{bench: b}, Registry: newFakeRegistry(b.driver), Mounts: benchMounts{b.kernel, b},
 		Recorder: events.NewFakeRecorder(100), Log: logr.Discard(), Clock: b.clock, Uptime: func() time.Duration { return b.uptime },
+		Step: func(name string) { b.steps = append(b.steps, name) },
 	})
 	b.must(err)
 	b.agent = a
@@ -200,6 +208,16 @@ func (b *bench) done(verbs ...verb) {
 		if err := b.act(v); err != nil {
 			b.t.Fatalf("%s: %v", v, err)
 		}
+	}
+}
+
+// stage brings the volume as far as its stage.
+func (b *bench) stage() {
+	b.t.Helper()
+	if b.of.mode == corev1.PersistentVolumeBlock {
+		b.done(doTake, doRefer, doStage)
+	} else {
+		b.done(doTake, doStage, doRefer)
 	}
 }
 
@@ -378,6 +396,7 @@ func (m benchMounts) BindFile(ctx context.Context, source *os.File, target strin
 
 func (m benchMounts) OpenBeneath(ctx context.Context, root, subPath string) (f *os.File, err error) {
 	err = m.bench.do("OpenBeneath", func() error { f, err = m.fakeNode.OpenBeneath(ctx, root, subPath); return err })
+	m.bench.opened = f
 	return f, err
 }
 
@@ -386,6 +405,7 @@ func (m benchMounts) Unmount(ctx context.Context, path string) error {
 }
 
 func (m benchMounts) EnsureDir(ctx context.Context, path string, perm fs.FileMode) error {
+	m.bench.perms[path] = perm
 	return m.bench.do("EnsureDir", func() error { return m.fakeNode.EnsureDir(ctx, path, perm) })
 }
 
@@ -440,5 +460,6 @@ func (m benchMounts) ShutdownFilesystem(ctx context.Context, path string, still 
 }
 
 func (m benchMounts) SetOwnership(ctx context.Context, root string, group int64, policy corev1.PodFSGroupChangePolicy, progress func(int)) error {
+	m.bench.owned = append(m.bench.owned, fmt.Sprintf("%d %s", group, policy))
 	return m.bench.do("SetOwnership", func() error { return m.fakeNode.SetOwnership(ctx, root, group, policy, progress) })
 }

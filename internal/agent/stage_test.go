@@ -1,0 +1,687 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+)
+
+func transient(code string) error {
+	return &driver.Error{Outcome: driver.Transient, Code: code, Message: "it failed"}
+}
+
+func uncertain() error {
+	return &driver.Error{Outcome: driver.Uncertain, Code: "Unavailable", Message: "no answer"}
+}
+
+func TestWhatTheDriverIsAskedToStage(t *testing.T) {
+	secret := func(b *bench) {
+		b.entry(func(e *volumesv1alpha1.NodeAttachment) {
+			e.NodeStageSecretRef = &corev1.SecretReference{Namespace: "ns", Name: "stage"}
+			e.NodePublishSecretRef = &corev1.SecretReference{Namespace: "ns", Name: "publish"}
+		})
+		for _, name := range []string{"stage", "publish"} {
+			b.secrets["ns/"+name] = &corev1.Secret{Data: map[string][]byte{"password": []byte(name)}}
+		}
+	}
+	group := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7)), Options: []string{"nodev"}}
+	}
+	for _, v := range []testVolume{filesystem, block} {
+		b := newBench(t, v)
+		b.want("intent", group)
+		secret(b)
+		b.stage()
+		b.done(doPublish)
+		volume := driver.Volume{
+			Handle: v.handle, PersistentVolume: "pv-" + v.handle, Mode: b.volume.record.Mode, FSType: "ext4", AccessMode: corev1.ReadWriteOnce,
+			Attributes: map[string]string{"attribute": "1"}, PublishContext: map[string]string{"context": "2"},
+		}
+		path, target := b.volume.record.Stage.Path, b.agent.paths.published("ns", "intent")
+		stage := driver.StageRequest{
+			Volume: volume, StagingPath: path, MountOptions: []string{"noatime"}, FSGroup: ptr.To(int64(7)), Secrets: map[string]string{"password": "stage"},
+		}
+		publish := driver.PublishRequest{
+			Volume: volume, StagingPath: path, TargetPath: target, MountOptions: []string{"noatime", "nodev"}, FSGroup: ptr.To(int64(7)),
+			Secrets: map[string]string{"password": "publish"},
+		}
+		if v.mode == corev1.PersistentVolumeBlock {
+			stage.MountOptions, publish.MountOptions = nil, nil
+		}
+		if got := b.driver.staged(v.handle); !reflect.DeepEqual(got, stage) {
+			t.Errorf("%s: asked to stage %+v", v.handle, got)
+		}
+		if got := b.driver.published(target); !reflect.DeepEqual(got, publish) {
+			t.Errorf("%s: asked to publish %+v", v.handle, got)
+		}
+		if b.state.Spec.Attachments[0].MountOptions[0] != "noatime" || len(b.facts().entry.MountOptions) != 1 {
+			t.Errorf("the entry's options became %v", b.facts().entry.MountOptions)
+		}
+	}
+	t.Run("little is known of the volume", func(t *testing.T) {
+		b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.AccessModes, e.VolumeMode = nil, "" }})
+		b.want("intent", readOnlyUse)
+		b.done(doTake, doStage, doPublish)
+		if got := b.driver.staged("vol"); got.AccessMode != "" || got.Mode != corev1.PersistentVolumeFilesystem {
+			t.Errorf("asked to stage %+v", got)
+		}
+		if got := b.driver.published(b.agent.paths.published("ns", "intent")); !got.ReadOnly {
+			t.Errorf("asked to publish %+v", got)
+		}
+	})
+	t.Run("a secret that cannot be read keeps the driver from being called", func(t *testing.T) {
+		for _, verb := range []verb{doStage, doPublish} {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			secret(b)
+			b.done(doTake)
+			if verb == doPublish {
+				b.done(doStage)
+			}
+			delete(b.secrets, "ns/"+string(verb))
+			calls := len(b.driver.made())
+			err := b.act(verb)
+			b.refused(err, volumesv1alpha1.ReasonSecretNotReadable)
+			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") || len(b.driver.made()) != calls {
+				t.Errorf("%v, and calls %v", err, b.driver.made())
+			}
+		}
+	})
+}
+
+func TestWhatTheDriverAnswersToAStage(t *testing.T) {
+	unstagedRecord := func(b *bench) bool { return b.volume.record.Stage.Phase == PhaseNone }
+	doubtful := func(b *bench) bool { return b.volume.record.Stage.Phase == PhaseUncertain }
+	for name, test := range map[string]struct {
+		before func(*bench)
+		answer error
+		is     func(*bench) bool
+	}{
+		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), unstagedRecord},
+		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), doubtful},
+		"a final error after an uncertain one": {func(b *bench) {
+			b.driver.fail("stage", uncertain())
+			if b.act(doStage) == nil {
+				b.t.Error("no error")
+			}
+		}, transient("Internal"), doubtful},
+		"a final error, and yet it is mounted": {func(b *bench) {
+			b.after["stage"] = func() {
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+			}
+			b.driver.before = func(string, string) error { b.after["stage"](); return nil }
+		}, transient("Internal"), doubtful},
+		"a final error, and the kubelet's stage was there before": {func(b *bench) {
+			b.must(os.MkdirAll(b.volume.record.Stage.Path, 0o750))
+			b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+		}, transient("Internal"), unstagedRecord},
+		"a final error, and the mount table cannot be read": {func(b *bench) {
+			b.driver.before = func(string, string) error { b.failures["Table"] = errInjected; return nil }
+		}, transient("Internal"), doubtful},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			b.done(doTake)
+			test.before(b)
+			b.driver.fail("stage", test.answer)
+			err := b.act(doStage)
+			if driver.CodeOf(err) != driver.CodeOf(test.answer) || !test.is(b) {
+				t.Errorf("%v, with the stage %+v", err, b.volume.record.Stage)
+			}
+		})
+	}
+	t.Run("the agent ends before the driver answers", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake)
+		lifetime, kill := context.WithCancelCause(t.Context())
+		b.agent.lifetime = lifetime
+		release := b.driver.hang("stage", "vol")
+		b.driver.before = func(string, string) error { kill(errStopped); return nil }
+		err := b.act(doStage)
+		release()
+		if !errors.Is(err, errStopped) || !doubtful(b) {
+			t.Errorf("%v, with the stage %+v", err, b.volume.record.Stage)
+		}
+	})
+}
+
+func TestAStageIsWhatTheDriverMounted(t *testing.T) {
+	t.Run("nothing, as with a driver that stages nothing", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.driver.stageless = true
+		b.done(doTake, doStage)
+		if s := b.volume.record.Stage; s.Phase != PhaseDone || s.Source != "" || s.Device != "" {
+			t.Errorf("stage: %+v", s)
+		}
+	})
+	t.Run("its device is known", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage, doPublish)
+		if r := b.volume.record; r.Stage.Device != device("vol") || r.Uses[0].Device != device("vol") {
+			t.Errorf("record: %+v", r)
+		}
+	})
+	t.Run("something else was mounted there before", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage)
+		b.kernel.umount(b.volume.record.Stage.Path)
+		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Stage.Path))
+		b.refused(b.act(doStage), volumesv1alpha1.ReasonMountLost)
+		if n := len(b.driver.made()); n != 1 {
+			t.Errorf("calls: %v", b.driver.made())
+		}
+	})
+	t.Run("somebody unmounted it over the call", func(t *testing.T) {
+		for name, change := range map[string]func(*bench){
+			"it was staged before":   func(b *bench) { b.done(doStage) },
+			"the kubelet had staged": func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) },
+		} {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			b.done(doTake)
+			change(b)
+			b.driver.stageless = true
+			b.driver.before = func(string, string) error { b.kernel.umount(b.volume.record.Stage.Path); return nil }
+			if err := b.act(doStage); !driver.IsUncertain(err) || driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
+				!strings.Contains(err.Error(), b.volume.record.Stage.Path) || b.volume.record.Stage.Phase != PhaseUncertain {
+				t.Errorf("%s: %v, with the stage %+v", name, err, b.volume.record.Stage)
+			}
+		}
+	})
+	t.Run("what was known of an earlier one is forgotten", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage)
+		b.kernel.umount(b.volume.record.Stage.Path)
+		b.volume.record.Stage.Source = ""
+		b.driver.stageless = true
+		b.done(doStage)
+		if s := b.volume.record.Stage; s.Device != "" || s.Source != "" {
+			t.Errorf("stage: %+v", s)
+		}
+	})
+	t.Run("the node's own disk is not the volume", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake)
+		b.driver.stageless = true
+		b.driver.before = func(string, string) error {
+			b.kernel.mount(b.kernel.bindOf(b.agent.paths.kubelet, b.volume.record.Stage.Path))
+			return nil
+		}
+		err := b.act(doStage)
+		b.refused(err, volumesv1alpha1.ReasonStageFailed)
+		if !errors.Is(err, errOwnDisk) || !strings.Contains(err.Error(), "not the volume") {
+			t.Error(err)
+		}
+	})
+	t.Run("another filesystem than the one asked for", func(t *testing.T) {
+		for _, test := range []struct {
+			asked, carries string
+			noDevice, ok   bool
+		}{
+			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
+			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true}, {"", "xfs", false, true},
+		} {
+			b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
+			b.want("intent")
+			b.driver.stageless = true
+			b.done(doTake)
+			b.driver.before = func(string, string) error {
+				e := b.kernel.filesystemOf("vol", test.carries, b.volume.record.Stage.Path)
+				if test.noDevice {
+					e.Source = "server:/export"
+				}
+				b.kernel.mount(e)
+				return nil
+			}
+			err := b.act(doStage)
+			if test.ok != (err == nil) {
+				t.Errorf("%+v: %v", test, err)
+			}
+			var p *problem
+			if err != nil && (!errors.As(err, &p) || p.reason != volumesv1alpha1.ReasonFilesystemMismatch || !p.stalled ||
+				!strings.Contains(p.message, test.asked) || !strings.Contains(p.message, test.carries)) {
+				t.Errorf("%+v: %+v", test, err)
+			}
+		}
+	})
+	t.Run("a raw device may show any filesystem at its staging path", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent")
+		b.done(doTake)
+		b.driver.before = func(string, string) error {
+			b.kernel.mount(b.kernel.filesystemOf("raw", "xfs", b.volume.record.Stage.Path))
+			return nil
+		}
+		b.done(doStage)
+	})
+}
+
+// knows are the filesystems that the node knows.
+type knows []string
+
+func (k knows) Known(fsType string) bool { return slices.Contains(k, fsType) }
+
+func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume testVolume
+		fsType string
+		known  FilesystemKnower
+		answer error
+		code   string
+	}{
+		"a filesystem that nobody knows":   {filesystem, "strange", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonUnknownFSType},
+		"one whose programs are missing":   {filesystem, "xfs", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonFormatToolMissing},
+		"one that is known":                {filesystem, "ext4", knows{"ext4"}, transient("Internal"), "Internal"},
+		"none was asked for":               {filesystem, "", knows{}, transient("Internal"), "Internal"},
+		"nobody can be asked":              {filesystem, "strange", nil, transient("Internal"), "Internal"},
+		"a device":                         {block, "strange", knows{}, transient("Internal"), "Internal"},
+		"the end of the call is not known": {filesystem, "strange", knows{}, uncertain(), "Unavailable"},
+		"the driver knows it precisely": {filesystem, "strange", knows{}, transient(volumesv1alpha1.ReasonMountOptions),
+			volumesv1alpha1.ReasonMountOptions},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := test.volume
+			v.change = func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.fsType }
+			b := newBench(t, v)
+			b.want("intent")
+			b.done(doTake)
+			b.agent.Filesystems = test.known
+			b.driver.fail("stage", test.answer)
+			err := b.act(doStage)
+			if driver.CodeOf(err) != test.code || driver.OutcomeOf(err) != driver.OutcomeOf(test.answer) {
+				t.Errorf("explained as %v", err)
+			}
+			if test.code != driver.CodeOf(test.answer) && (!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
+				!strings.Contains(err.Error(), "it failed")) {
+				t.Error(err)
+			}
+			if strings.Contains(test.answer.Error(), "strange") {
+				t.Error("the driver's own error was changed")
+			}
+		})
+	}
+	t.Run("an error that is not the driver's", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.agent.Filesystems = knows{}
+		b.want("intent")
+		b.done(doTake)
+		if err := b.agent.explainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
+	t.Run("once", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage, doRefer)
+		binds, unmounts := b.has("Bind"), b.has("Unmount")
+		b.done(doRefer)
+		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts || b.perms[b.agent.paths.reference(b.volume.name)] != ownDirMode {
+			t.Errorf("operations %v, modes %v", b.operations(), b.perms)
+		}
+	})
+	t.Run("where it cannot be, the reason is told", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent")
+		b.done(doTake)
+		b.failures["SetDeviceNodes"] = errInjected
+		err := b.act(doRefer)
+		b.refused(err, volumesv1alpha1.ReasonStageFailed)
+		if !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "kubelet") {
+			t.Error(err)
+		}
+	})
+	t.Run("what an earlier agent bound goes first", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent")
+		b.done(doTake)
+		bound := b.agent.paths.bound("pv-raw", "intent")
+		b.must(os.MkdirAll(b.agent.paths.globalMap("pv-raw"), 0o750))
+		b.must(os.WriteFile(bound, nil, 0o600))
+		b.volume.record.Uses[0].Bound = bound
+		b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
+		for _, what := range []string{"Unmount", "write volumes"} {
+			b.failures[what] = errInjected
+			if err := b.act(doRefer); !errors.Is(err, errInjected) || len(b.kernel.referred()) > 0 {
+				t.Errorf("%s failed: %v, device nodes %v", what, err, b.kernel.referred())
+			}
+			delete(b.failures, what)
+		}
+		b.done(doRefer)
+		if _, ok := b.kernel.at(bound); ok || b.disk().Uses[0].Bound != "" {
+			t.Errorf("still bound; on the disk is %+v", b.disk().Uses[0])
+		}
+	})
+}
+
+func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*bench)
+		again  bool
+	}{
+		"it is gone":               {func(b *bench) { b.intents = nil }, true},
+		"another one has its name": {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].UID = "2" }, true},
+		"it is being deleted": {func(b *bench) {
+			b.intents[0] = b.intents[0].DeepCopy()
+			deletedIntents(b)
+		}, true},
+		"it has lost its finalizer":                      {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].Finalizers = nil }, true},
+		"it cannot be read":                              {func(b *bench) { b.failures["get intent"] = errInjected }, false},
+		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.acked = nil }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent")}
+			b.done(doTake, doStage)
+			test.change(b)
+			intents := b.intents
+			b.intents = append(intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
+			err := b.agent.publish(t.Context(), b.volume, b.facts(), "intent")
+			var unwritten *unwrittenError
+			if errors.Is(err, errAgain) != test.again || errors.As(err, &unwritten) == test.again {
+				t.Error(err)
+			}
+			if slices.Contains(b.driver.made(), "publish vol") {
+				t.Error("it was published")
+			}
+		})
+	}
+}
+
+func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
+	mkdir := func(b *bench) { b.must(os.MkdirAll(b.volume.record.Uses[0].Path, 0o755)) }
+	for name, test := range map[string]struct {
+		volume testVolume
+		change func(*bench)
+		told   string
+	}{
+		"nothing":            {filesystem, func(*bench) {}, ""},
+		"an empty directory": {filesystem, mkdir, ""},
+		"a directory that is not empty": {filesystem, func(b *bench) {
+			mkdir(b)
+			b.must(os.WriteFile(b.volume.record.Uses[0].Path+"/file", nil, 0o600))
+		}, "not empty"},
+		"a file": {filesystem, func(b *bench) {
+			b.must(os.MkdirAll(b.agent.paths.published("ns", ""), 0o755))
+			b.must(os.WriteFile(b.volume.record.Uses[0].Path, nil, 0o600))
+		}, "a file"},
+		"a directory where a device is to be": {block, mkdir, "a directory"},
+		"a mount": {filesystem, func(b *bench) {
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Uses[0].Path))
+		}, "a mount"},
+		"another mount than what was published": {filesystem, func(b *bench) {
+			b.done(doPublish)
+			b.kernel.umount(b.volume.record.Uses[0].Path)
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Uses[0].Path))
+		}, "another mount"},
+		"what was published before": {filesystem, func(b *bench) {
+			b.done(doPublish)
+			b.must(os.WriteFile(b.volume.record.Uses[0].Path+"/file", nil, 0o600))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, test.volume)
+			b.want("intent")
+			b.stage()
+			test.change(b)
+			before := len(b.driver.made())
+			err := b.act(doPublish)
+			if test.told == "" {
+				if err != nil || len(b.driver.made()) != before+1 {
+					t.Errorf("%v, calls %v", err, b.driver.made())
+				}
+				return
+			}
+			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
+			if err == nil || !strings.Contains(err.Error(), test.told) || !strings.Contains(err.Error(), b.volume.record.Uses[0].Path) || len(b.driver.made()) != before {
+				t.Errorf("%v, calls %v", err, b.driver.made())
+			}
+		})
+	}
+	t.Run("what cannot be looked at", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage)
+		b.must(os.MkdirAll(b.agent.paths.root+"/published", 0o755))
+		b.must(os.WriteFile(b.agent.paths.root+"/published/ns", nil, 0o600)) // then its path is no directory's
+		if err := b.act(doPublish); err == nil || len(b.driver.made()) != 1 || !strings.Contains(err.Error(), "looking at") {
+			t.Errorf("%v, calls %v", err, b.driver.made())
+		}
+	})
+}
+
+func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(*bench)
+		answer error
+		phase  Phase
+	}{
+		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), PhaseNone},
+		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), PhaseUncertain},
+		"a final error after an uncertain one": {func(b *bench) {
+			b.driver.fail("publish", uncertain())
+			if b.act(doPublish) == nil {
+				b.t.Error("no error")
+			}
+		}, transient("Internal"), PhaseUncertain},
+		"a final error, and yet it is mounted": {func(b *bench) {
+			b.driver.before = func(string, string) error {
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Uses[0].Path))
+				return nil
+			}
+		}, transient("Internal"), PhaseUncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			b.done(doTake, doStage)
+			test.before(b)
+			b.driver.fail("publish", test.answer)
+			err := b.act(doPublish)
+			if u := b.volume.record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) || u.Phase != test.phase || u.Path == "" {
+				t.Errorf("%v, with the publication %+v", err, u)
+			}
+		})
+	}
+	t.Run("the agent ends before the driver answers", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage)
+		lifetime, kill := context.WithCancelCause(t.Context())
+		b.agent.lifetime = lifetime
+		release := b.driver.hang("publish", "vol")
+		b.driver.before = func(string, string) error { kill(errStopped); return nil }
+		err := b.act(doPublish)
+		release()
+		if !errors.Is(err, errStopped) || b.volume.record.Uses[0].Phase != PhaseUncertain {
+			t.Errorf("%v, with the publication %+v", err, b.volume.record.Uses[0])
+		}
+	})
+}
+
+func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume testVolume
+		change func(*bench)
+		reason string
+	}{
+		"an option that is not allowed": {filesystem, func(b *bench) {
+			b.volume.record.Uses[0].Mount = &volumesv1alpha1.MountSpec{Options: []string{"suid"}}
+		}, volumesv1alpha1.ReasonMountNotAllowed},
+		"another group": {filesystem, func(b *bench) {
+			b.volume.record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(1))}
+			other := b.volume.record.Uses[0]
+			other.Intent.UID, other.Phase, other.Mount = "other", PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
+			b.volume.record.Uses = append(b.volume.record.Uses, other)
+		}, volumesv1alpha1.ReasonFSGroupConflict},
+		"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) }, volumesv1alpha1.ReasonDriverNotFound},
+		"the device is read-only for another intent": {block, func(b *bench) {
+			other := b.volume.record.Uses[0]
+			other.Intent.UID, other.Phase, other.ReadOnly = "other", PhaseDone, true
+			b.volume.record.Uses = append(b.volume.record.Uses, other)
+			b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
+		}, volumesv1alpha1.ReasonDeviceReadOnly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, test.volume)
+			b.want("intent")
+			b.stage()
+			test.change(b)
+			b.refused(b.act(doPublish), test.reason)
+			if slices.Contains(b.operations(), "publish") {
+				t.Error("the driver was asked")
+			}
+		})
+	}
+	t.Run("a second one may have the device read-only too", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent", readOnlyUse)
+		b.done(doTake, doRefer, doStage)
+		other := b.volume.record.Uses[0]
+		other.Intent.UID, other.Phase = "other", PhaseDone
+		b.volume.record.Uses = append(b.volume.record.Uses, other)
+		b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
+		b.done(doPublish)
+	})
+	t.Run("a filesystem has no device to be refused", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake, doStage)
+		other := b.volume.record.Uses[0]
+		other.Intent.UID, other.Phase, other.ReadOnly = "other", PhaseDone, true
+		b.volume.record.Uses = append(b.volume.record.Uses, other)
+		b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
+		b.done(doPublish)
+	})
+}
+
+func TestAPublicationIsMade(t *testing.T) {
+	t.Run("where everybody may pass, and a part of it where only the agent may", func(t *testing.T) {
+		for _, sub := range []string{"", "inner"} {
+			b := newBench(t, filesystem)
+			b.driver.inner = sub
+			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+				i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: sub}
+			})
+			b.done(doTake, doStage, doPublish)
+			if sub == "" && (b.perms[b.agent.paths.published("ns", "")] != publishedDirMode || b.has("OpenBeneath") > 0) {
+				t.Errorf("modes: %v, operations %v", b.perms, b.operations())
+			}
+			if sub != "" && (b.perms[b.agent.paths.root+"/publish"] != ownDirMode || b.perms[b.agent.paths.published("ns", "intent")] != publishedDirMode) {
+				t.Errorf("modes: %v", b.perms)
+			}
+			if sub != "" && !errors.Is(b.opened.Close(), os.ErrClosed) {
+				t.Error("what was opened is still open")
+			}
+			if u := b.volume.record.Uses[0]; u.Device != device("vol") {
+				t.Errorf("published: %+v", u)
+			}
+		}
+	})
+	t.Run("a device is known by its name", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent")
+		b.done(doTake, doRefer, doStage, doPublish)
+		if u := b.volume.record.Uses[0]; u.Device != device("raw") {
+			t.Errorf("published: %+v", u)
+		}
+	})
+	t.Run("the files are given to the group as the driver has it", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			entry  func(*volumesv1alpha1.NodeAttachment)
+			policy *corev1.PodFSGroupChangePolicy
+			driver bool
+			owned  []string
+		}{
+			"always":                 {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
+			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false, []string{"7 OnRootMismatch"}},
+			"the driver does it":     {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
+			"never":                  {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false, nil},
+			"also what several nodes have": {func(e *volumesv1alpha1.NodeAttachment) {
+				e.FSGroupPolicy, e.AccessModes = storagev1.FileFSGroupPolicy, nil
+			}, nil, false, []string{"7 Always"}},
+			"not what several nodes have": {func(e *volumesv1alpha1.NodeAttachment) {
+				e.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+			}, nil, false, nil},
+			"what a single user has": {func(e *volumesv1alpha1.NodeAttachment) {
+				e.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+			}, nil, false, []string{"7 Always"}},
+			"not without a filesystem": {func(e *volumesv1alpha1.NodeAttachment) { e.FSType = "" }, nil, false, nil},
+		} {
+			b := newBench(t, testVolume{handle: "vol", change: test.entry})
+			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+				i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7)), FSGroupChangePolicy: test.policy}
+			})
+			b.done(doTake, doStage)
+			f := b.facts()
+			f.mountsGroup = test.driver
+			b.must(b.agent.publish(t.Context(), b.volume, f, "intent"))
+			if !slices.Equal(b.owned, test.owned) {
+				t.Errorf("%s: %v", name, b.owned)
+			}
+		}
+	})
+	t.Run("a part that cannot be shown is not published", func(t *testing.T) {
+		for name, change := range map[string]func(*bench){
+			"it is not there": func(b *bench) { b.driver.inner = "other" },
+			"it is a file": func(b *bench) {
+				b.driver.inner = ""
+				b.driver.before = func(method, _ string) error {
+					target := b.volume.record.Uses[0].Target
+					b.must(os.MkdirAll(target, 0o700))
+					return os.WriteFile(target+"/inner", nil, 0o600)
+				}
+			},
+		} {
+			b := newBench(t, filesystem)
+			b.want("intent", subPath)
+			b.done(doTake, doStage)
+			change(b)
+			err := b.act(doPublish)
+			if err == nil || !strings.Contains(err.Error(), "inner") || b.volume.record.Uses[0].Phase != PhaseUncertain {
+				t.Errorf("%s: %v, %+v", name, err, b.volume.record.Uses[0])
+			}
+			if name == "it is a file" {
+				b.refused(err, volumesv1alpha1.ReasonSubPathInvalid)
+			}
+		}
+	})
+	t.Run("what fails in it is told", func(t *testing.T) {
+		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
+			b := newBench(t, filesystem)
+			b.driver.inner = "inner"
+			b.want("intent", subPath)
+			b.done(doTake, doStage)
+			b.failures[what] = errInjected
+			if err := b.act(doPublish); !errors.Is(err, errInjected) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
