@@ -46,7 +46,10 @@ type fakeDriver struct {
 	called    chan struct{}
 	stages    map[string]driver.StageRequest
 	publishs  map[string]driver.PublishRequest
-	capacity  map[string]resource.Quantity
+	// unpublished and unstaged are what was asked last.
+	unpublished driver.UnpublishRequest
+	unstaged    driver.UnstageRequest
+	capacity    map[string]resource.Quantity
 }
 
 const fakeDriverName = "fake.csi.hawser.io"
@@ -209,6 +212,9 @@ func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error
 }
 
 func (d *fakeDriver) Unpublish(_ context.Context, req driver.UnpublishRequest) error {
+	d.mu.Lock()
+	d.unpublished = req
+	d.mu.Unlock()
 	err := d.enter("unpublish", req.Handle)
 	if err != nil && !d.after {
 		return err
@@ -226,6 +232,9 @@ func (d *fakeDriver) Unpublish(_ context.Context, req driver.UnpublishRequest) e
 }
 
 func (d *fakeDriver) Unstage(_ context.Context, req driver.UnstageRequest) error {
+	d.mu.Lock()
+	d.unstaged = req
+	d.mu.Unlock()
 	err := d.enter("unstage", req.Handle)
 	if err != nil && !d.after {
 		return err

@@ -1,0 +1,705 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+func notFound() error {
+	return &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "the volume is not known"}
+}
+
+// isPublished brings a volume to its path.
+func (b *bench) publish() {
+	b.t.Helper()
+	b.want("intent")
+	b.stage()
+	b.done(doPublish)
+}
+
+// unused has a volume that is staged and not published any more.
+func (b *bench) unused() {
+	b.t.Helper()
+	b.publish()
+	nobodyWants(b)
+}
+
+func (b *bench) use() Use { return b.volume.record.Uses[0] }
+
+// kubeletRecords has the kubelet write that it has the volume staged.
+func (b *bench) kubeletRecords() {
+	b.t.Helper()
+	r := b.volume.record
+	path := b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	b.must(os.MkdirAll(filepath.Dir(path), 0o750))
+	b.must(os.WriteFile(path, nil, 0o600))
+}
+
+// mountsUntil has an earlier call that may still mount something for so long.
+func (b *bench) mountsUntil(d time.Duration) {
+	b.volume.record.Unfinished = &Call{Operation: "stage", BootID: "boot", Mounts: true, Uptime: b.uptime + d, Deadline: b.clock.Now().Add(d)}
+}
+
+// waitsForCall checks that the act waits until that call has ended.
+func (b *bench) waitsForCall(err error, d time.Duration) {
+	b.t.Helper()
+	b.refused(err, volumesv1alpha1.ReasonCallInFlight)
+	var p *problem
+	if errors.As(err, &p) && (!p.until.Equal(b.clock.Now().Add(d)) || !strings.Contains(p.message, "stage") ||
+		!strings.Contains(p.message, b.clock.Now().Add(d).UTC().Format(time.TimeOnly))) {
+		b.t.Errorf("%+v", p)
+	}
+}
+
+func (b *bench) signalled() bool {
+	select {
+	case <-b.agent.observer.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestAPublicationIsUndone(t *testing.T) {
+	t.Run("and forgotten with an intent that ends", func(t *testing.T) {
+		for name, change := range map[string]func(*bench){
+			"it is deleted":             deletedIntents,
+			"it is gone":                func(b *bench) { b.intents = nil },
+			"it wants no more":          func(b *bench) { b.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached },
+			"its volume was taken away": takenAway,
+		} {
+			b := newBench(t, filesystem)
+			b.publish()
+			change(b)
+			b.volume.unsaved = false
+			if err := b.agent.unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil || len(b.volume.record.Uses) > 0 || !b.volume.unsaved {
+				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.record.Uses, b.volume.unsaved)
+			}
+		}
+	})
+	t.Run("of which a wish for the stage is left", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged
+		reference := b.use().Intent
+		b.done(doUnpublish)
+		if b.use() != (Use{Intent: reference, Want: volumesv1alpha1.DesiredStaged}) {
+			t.Errorf("uses: %+v", b.volume.record.Uses)
+		}
+	})
+	t.Run("without the driver where it was never asked to publish", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.stage()
+		deletedIntents(b)
+		b.done(doUnpublish)
+		if slices.Contains(b.operations(), "unpublish") || len(b.volume.record.Uses) > 0 {
+			t.Errorf("operations %v", b.operations())
+		}
+	})
+	t.Run("by the driver, under the volume's own name", func(t *testing.T) {
+		for _, v := range []testVolume{filesystem, block} {
+			b := newBench(t, v)
+			b.publish()
+			path := b.use().Path
+			deletedIntents(b)
+			b.done(doUnpublish)
+			want := driver.UnpublishRequest{Handle: v.handle, Mode: b.volume.record.Mode, TargetPath: path}
+			if got := b.driver.unpublished; got != want {
+				t.Errorf("asked %+v", got)
+			}
+		}
+	})
+	t.Run("not where another mount is at the path", func(t *testing.T) {
+		for name, change := range map[string]func(*bench){
+			"another volume": func(b *bench) {
+				b.kernel.umount(b.use().Path)
+				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.use().Path))
+			},
+			"one of this boot for a publication of an earlier one": func(b *bench) { b.volume.record.Uses[0].BootID = "earlier" },
+		} {
+			b := newBench(t, filesystem)
+			b.publish()
+			change(b)
+			deletedIntents(b)
+			err := b.act(doUnpublish)
+			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
+			if slices.Contains(b.operations(), "unpublish") || !strings.Contains(err.Error(), b.use().Path) {
+				t.Errorf("%s: %v, %v", name, err, b.operations())
+			}
+		}
+	})
+	t.Run("after a reboot, where nothing is mounted", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.kernel.reboot()
+		b.volume.record.Uses[0].BootID = "earlier"
+		deletedIntents(b)
+		looked := b.has("DeviceUnder")
+		b.done(doUnpublish)
+		if b.has("DeviceUnder") != looked || b.has("unpublish") != 1 {
+			t.Errorf("operations %v", b.operations())
+		}
+	})
+	t.Run("not without its driver", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		deletedIntents(b)
+		b.agent.Registry = newFakeRegistry(nil)
+		b.refused(b.act(doUnpublish), volumesv1alpha1.ReasonDriverNotFound)
+		if b.use().Phase != PhaseDone {
+			t.Errorf("publication: %+v", b.use())
+		}
+	})
+	t.Run("once its device is known", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.volume.record.Devices = nil
+		deletedIntents(b)
+		b.failures["DeviceUnder"] = errInjected
+		if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.use().Phase != PhaseDone {
+			t.Errorf("%v, publication %+v", err, b.use())
+		}
+		delete(b.failures, "DeviceUnder")
+		b.done(doUnpublish)
+		if len(b.volume.record.Devices) != 1 {
+			t.Errorf("devices: %+v", b.volume.record.Devices)
+		}
+	})
+	t.Run("as the driver's answer has it", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			answer error
+			done   bool
+		}{
+			"a failure": {transient("Internal"), false}, "no answer": {uncertain(), false},
+		} {
+			b := newBench(t, filesystem)
+			b.publish()
+			deletedIntents(b)
+			b.driver.fail("unpublish", test.answer)
+			if err := b.act(doUnpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) || b.use().Phase != PhaseUncertain {
+				t.Errorf("%s: %v, publication %+v", name, err, b.use())
+			}
+		}
+		b := newBench(t, filesystem)
+		b.publish()
+		b.kernel.umount(b.use().Path)
+		deletedIntents(b)
+		b.driver.fail("unpublish", notFound())
+		b.done(doUnpublish)
+	})
+	t.Run("not where it is still mounted", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.use().Path))
+		deletedIntents(b)
+		b.driver.before = func(method, _ string) error {
+			if method == "unpublish" {
+				b.must(os.RemoveAll(b.use().Path))
+				b.must(os.MkdirAll(b.use().Path, 0o750))
+			}
+			return nil
+		}
+		err := b.act(doUnpublish)
+		b.refused(err, volumesv1alpha1.ReasonUnpublishFailed)
+		if b.use().Phase != PhaseUncertain || !strings.Contains(err.Error(), b.use().Path) {
+			t.Errorf("%v, publication %+v", err, b.use())
+		}
+	})
+	t.Run("also where the driver leaves files at the path", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		deletedIntents(b)
+		b.failures["RemoveMountPoint"] = mount.ErrOccupied
+		b.done(doUnpublish)
+	})
+	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		deletedIntents(b)
+		b.mountsUntil(time.Minute)
+		b.waitsForCall(b.act(doUnpublish), time.Minute)
+		if b.use().Phase != PhaseUncertain {
+			t.Errorf("publication: %+v", b.use())
+		}
+		b.uptime += time.Minute
+		b.done(doUnpublish)
+		if b.has("unpublish") != 2 {
+			t.Errorf("operations %v", b.operations())
+		}
+	})
+	t.Run("with what an earlier agent bound", func(t *testing.T) {
+		for _, occupied := range []bool{false, true} {
+			b := newBench(t, block)
+			b.publish()
+			bound := b.agent.paths.bound("pv-raw", "intent")
+			b.volume.record.Uses[0].Bound = bound
+			b.must(os.MkdirAll(filepath.Dir(bound), 0o750))
+			b.must(os.WriteFile(bound, nil, 0o600))
+			b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
+			deletedIntents(b)
+			b.failures["Unmount"] = errInjected
+			if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.use().Bound == "" || slices.Contains(b.operations(), "unpublish") {
+				t.Errorf("%v, publication %+v", err, b.use())
+			}
+			if r := b.disk(); r.Uses[0].Phase != PhaseUncertain {
+				t.Errorf("on the disk is %+v", r.Uses[0])
+			}
+			delete(b.failures, "Unmount")
+			if occupied { // a device node is there by now
+				b.failures["RemoveMountPoint of the kubelet"] = mount.ErrOccupied
+			}
+			b.done(doUnpublish)
+			if _, ok := b.kernel.at(bound); ok || len(b.volume.record.Uses) > 0 {
+				t.Errorf("%v, %+v", b.kernel.mounted(), b.volume.record.Uses)
+			}
+		}
+	})
+	t.Run("with both of a device that is read-only", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent", readOnlyUse)
+		b.stage()
+		b.done(doPublish)
+		bound := b.agent.paths.bound("pv-raw", "intent")
+		b.volume.record.Uses[0].Bound = bound
+		deletedIntents(b)
+		path := b.use().Path
+		b.done(doUnpublish)
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("left at the path: %v", err)
+		}
+	})
+}
+
+func TestAStageIsUndone(t *testing.T) {
+	t.Run("by the driver, under the volume's own name", func(t *testing.T) {
+		for _, v := range []testVolume{filesystem, block} {
+			b := newBench(t, v)
+			b.unused()
+			path := b.volume.record.Stage.Path
+			b.done(doUnstage)
+			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.record.Mode, StagingPath: path}) {
+				t.Errorf("asked %+v", got)
+			}
+			if b.volume.record.Stage != (Stage{Path: path}) {
+				t.Errorf("stage: %+v", b.volume.record.Stage)
+			}
+		}
+	})
+	t.Run("without the driver where it was never asked to stage", func(t *testing.T) {
+		b := newBench(t, block)
+		b.want("intent")
+		b.done(doTake, doRefer)
+		b.failures["SetDeviceNodes"] = errInjected
+		if err := b.act(doUnstage); !errors.Is(err, errInjected) {
+			t.Error(err)
+		}
+		delete(b.failures, "SetDeviceNodes")
+		b.done(doUnstage)
+		if len(b.kernel.referred()) > 0 || len(b.driver.made()) > 0 {
+			t.Errorf("device nodes %v, calls %v", b.kernel.referred(), b.driver.made())
+		}
+		if _, err := os.Lstat(filepath.Dir(b.agent.paths.globalMap("pv-raw"))); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the kubelet's directories are left: %v", err)
+		}
+	})
+	t.Run("not while anybody else uses it", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			volume testVolume
+			change func(*bench)
+			reason string
+			told   string
+			wakes  bool
+		}{
+			"it is mounted elsewhere": {filesystem, func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
+				volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
+			"it is mounted elsewhere, and somebody unmounted the stage": {filesystem, func(b *bench) {
+				b.kernel.umount(b.volume.record.Stage.Path)
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere"))
+			}, volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
+			"the kubelet has recorded it":       {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
+			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
+			"the kubelet lists it": {filesystem, func(b *bench) {
+				b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
+			}, volumesv1alpha1.ReasonSharedByKubelet, "volumesInUse", false},
+			"the Node cannot be read": {filesystem, func(b *bench) { b.failures["get node"] = errInjected },
+				volumesv1alpha1.ReasonUnstageFailed, "Node cannot be read", false},
+			"another filesystem is at the path": {filesystem, func(b *bench) {
+				b.kernel.umount(b.volume.record.Stage.Path)
+				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Stage.Path))
+			}, volumesv1alpha1.ReasonMountLost, "left alone", false},
+			"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) },
+				volumesv1alpha1.ReasonDriverNotFound, fakeDriverName, false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				b := newBench(t, test.volume)
+				b.unused()
+				test.change(b)
+				err := b.act(doUnstage)
+				b.refused(err, test.reason)
+				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") || b.signalled() != test.wakes {
+					t.Errorf("%v, %v", err, b.operations())
+				}
+				if test.reason == volumesv1alpha1.ReasonUnstageFailed && !errors.Is(err, errInjected) {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	t.Run("also where it is mounted elsewhere as a device", func(t *testing.T) {
+		b := newBench(t, block)
+		b.unused()
+		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", b.volume.record.Stage.Path))
+		b.volume.record.Stage.Source = "7:1/"
+		f := b.facts()
+		f.stage = present
+		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", "/elsewhere"))
+		b.must(b.agent.othersUse(t.Context(), b.volume, f))
+	})
+	t.Run("where its Node is gone", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.node = nil
+		b.done(doUnstage)
+	})
+	t.Run("where a stage that cannot be told apart was unmounted", func(t *testing.T) {
+		for name, source := range map[string]string{"nothing was seen": "", "it has no device of its own": "0:1/"} {
+			b := newBench(t, filesystem)
+			b.unused()
+			b.kernel.umount(b.volume.record.Stage.Path)
+			b.kernel.umount(b.agent.paths.reference(b.of.name()))
+			b.volume.record.Stage.Source = source
+			e := b.kernel.filesystemOf("vol", "ext4", "/elsewhere")
+			e.Major, e.Minor = 0, 1
+			b.kernel.mount(e)
+			if source == "" {
+				e.Minor = 0
+				e.Path = "/more"
+				b.kernel.mount(e)
+			}
+			if err := b.act(doUnstage); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+	t.Run("once its device is known", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.volume.record.Devices = nil
+		b.done(doUnstage)
+		if len(b.volume.record.Devices) != 1 {
+			t.Errorf("devices: %+v", b.volume.record.Devices)
+		}
+		b = newBench(t, filesystem)
+		b.unused()
+		b.kernel.umount(b.volume.record.Stage.Path)
+		b.failures["DeviceUnder"] = errInjected
+		b.done(doUnstage)
+	})
+	t.Run("as the driver's answer has it", func(t *testing.T) {
+		for _, answer := range []error{transient("Internal"), uncertain()} {
+			b := newBench(t, filesystem)
+			b.unused()
+			b.driver.fail("unstage", answer)
+			if err := b.act(doUnstage); driver.CodeOf(err) != driver.CodeOf(answer) || b.volume.record.Stage.Phase != PhaseUncertain {
+				t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+			}
+		}
+		b := newBench(t, filesystem)
+		b.unused()
+		b.kernel.umount(b.volume.record.Stage.Path)
+		b.driver.fail("unstage", notFound())
+		b.done(doUnstage)
+	})
+	t.Run("not where it is still mounted", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.after["unstage"] = func() { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) }
+		err := b.act(doUnstage)
+		b.refused(err, volumesv1alpha1.ReasonUnstageFailed)
+		if b.volume.record.Stage.Phase != PhaseUncertain || !strings.Contains(err.Error(), b.volume.record.Stage.Path) {
+			t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+		}
+	})
+	t.Run("and staged again, where the kubelet came meanwhile", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		path := b.volume.record.Stage.Path
+		b.after["unstage"] = b.kubeletRecords
+		b.refused(b.act(doUnstage), volumesv1alpha1.ReasonSharedByKubelet)
+		if _, ok := b.kernel.at(path); !ok || b.volume.record.Stage.Phase != PhaseDone || b.has("stage") != 2 {
+			t.Errorf("stage %+v, mounted %v", b.volume.record.Stage, b.kernel.mounted())
+		}
+	})
+	t.Run("and not staged again on an attachment that is going", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		f := b.facts()
+		old := *f.entry
+		old.State = volumesv1alpha1.AttachmentDetaching
+		f.entry = &old
+		b.refused(b.agent.putBack(t.Context(), b.volume, f, shared("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
+		if b.has("stage") != 1 {
+			t.Errorf("operations %v", b.operations())
+		}
+	})
+	t.Run("and what fails in staging again is told", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", transient("Internal")) }
+		err := b.act(doUnstage)
+		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
+		if !strings.Contains(err.Error(), "it failed") {
+			t.Error(err)
+		}
+	})
+	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.mountsUntil(time.Minute)
+		b.waitsForCall(b.act(doUnstage), time.Minute)
+		if b.volume.record.Stage.Phase != PhaseUncertain {
+			t.Errorf("stage: %+v", b.volume.record.Stage)
+		}
+		b.uptime += time.Minute
+		b.done(doUnstage)
+		if b.has("unstage") != 2 {
+			t.Errorf("operations %v", b.operations())
+		}
+	})
+}
+
+func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
+	play := func(t *testing.T, change func(*bench)) (*bench, error) {
+		b := newBench(t, filesystem)
+		b.publish()
+		takenAway(b)
+		b.done(doUnpublish)
+		change(b)
+		return b, b.act(doUnstage)
+	}
+	t.Run("is undone although a pod waits for the volume", func(t *testing.T) {
+		b, err := play(t, func(b *bench) {
+			b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
+		})
+		if err != nil || b.has("unstage") != 1 {
+			t.Errorf("%v, %v", err, b.operations())
+		}
+	})
+	t.Run("is not undone while it is mounted elsewhere", func(t *testing.T) {
+		b, err := play(t, func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) })
+		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
+	})
+	for name, change := range map[string]func(*bench){
+		"is left to the kubelet, which has recorded that it stages there": (*bench).kubeletRecords,
+		"is left where it was mounted after a reboot":                     func(b *bench) { b.volume.record.Stage.BootID = "earlier" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := play(t, change)
+			if s := b.volume.record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != PhaseNone || s.Path == "" || !b.signalled() {
+				t.Errorf("%v, stage %+v, %v", err, s, b.operations())
+			}
+			if _, ok := b.kernel.at(b.agent.paths.reference(b.of.name())); ok {
+				t.Error("the agent's own mount of it is there")
+			}
+			b, _ = play(t, func(b *bench) {
+				change(b)
+				b.failures["Unmount"] = errInjected
+			})
+			if b.volume.record.Stage.Phase == PhaseNone {
+				t.Error("forgotten although the agent's own mount of it cannot be undone")
+			}
+		})
+	}
+	t.Run("is undone after a reboot where nothing is mounted", func(t *testing.T) {
+		b, err := play(t, func(b *bench) {
+			b.volume.record.Stage.BootID = "earlier"
+			b.kernel.reboot()
+		})
+		if err != nil || b.has("unstage") != 1 {
+			t.Errorf("%v, %v", err, b.operations())
+		}
+	})
+	t.Run("is not undone while nobody can tell whether the kubelet uses it", func(t *testing.T) {
+		b, err := play(t, func(b *bench) {
+			r := b.volume.record
+			dir := filepath.Dir(b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+			b.must(os.RemoveAll(dir))
+			b.must(os.WriteFile(dir, nil, 0o600)) // no directory
+		})
+		if err == nil || b.has("unstage") > 0 || b.volume.record.Stage.Phase == PhaseNone {
+			t.Errorf("%v, %v", err, b.operations())
+		}
+	})
+}
+
+func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
+	play := func(t *testing.T, change func(*bench)) (*bench, error) {
+		b := newBench(t, filesystem)
+		b.publish()
+		takenAway(b)
+		change(b)
+		return b, b.act(doShutdown)
+	}
+	onlyStage := func(b *bench) { // and the mount of the stage is all that there is
+		b.kernel.umount(b.agent.paths.reference(b.of.name()))
+		b.kernel.umount(b.use().Path)
+	}
+	t.Run("by a mount of the agent's own", func(t *testing.T) {
+		b, err := play(t, (*bench).kubeletRecords)
+		if err != nil || !slices.Equal(b.kernel.shutdowns, []string{b.agent.paths.reference(b.of.name())}) {
+			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+		}
+	})
+	t.Run("by the stage, while the kubelet has not staged there", func(t *testing.T) {
+		b, err := play(t, onlyStage)
+		if err != nil || b.kernel.shutDown() != 1 || b.volume.unprotected {
+			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+		}
+		b, err = play(t, func(b *bench) { onlyStage(b); b.kubeletRecords() })
+		if !errors.Is(err, errAgain) || b.kernel.shutDown() > 0 || !b.signalled() || b.volume.record.ShutDown {
+			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+		}
+	})
+	t.Run("or everybody is told", func(t *testing.T) {
+		b, err := play(t, func(b *bench) { b.kernel.setUnsupported(true) })
+		b.refused(err, volumesv1alpha1.ReasonForcedAway)
+		if !b.volume.unprotected || b.volume.record.ShutDown || !errors.Is(err, mount.ErrShutdownUnsupported) ||
+			!strings.Contains(err.Error(), b.agent.paths.reference(b.of.name())) {
+			t.Error(err)
+		}
+		b.kernel.setUnsupported(false)
+		b.done(doShutdown)
+		if b.volume.unprotected {
+			t.Error("still unprotected")
+		}
+	})
+	t.Run("where nothing is mounted any more there is nothing to shut down", func(t *testing.T) {
+		b, err := play(t, func(b *bench) { b.failures["ShutdownFilesystem"] = mount.ErrNotMounted })
+		if err != nil || !b.disk().ShutDown {
+			t.Errorf("%v, record %+v", err, b.disk())
+		}
+	})
+}
+
+func TestAVolumeIsLetGoOf(t *testing.T) {
+	undone := func(b *bench) {
+		b.unused()
+		b.done(doUnstage)
+	}
+	t.Run("with its directories, and what was known of it", func(t *testing.T) {
+		for _, v := range []testVolume{filesystem, block} {
+			b := newBench(t, v)
+			undone(b)
+			stage := b.volume.record.Stage.Path
+			b.must(os.MkdirAll(stage, 0o750))
+			if v.mode == corev1.PersistentVolumeBlock {
+				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.globalMap("pv-raw"), []string{"intent"}))
+			}
+			b.volume.failures[act{verb: doUnstage}], b.volume.unprotected, b.volume.unsaved = &failure{}, true, true
+			b.done(doClear)
+			if len(b.volume.failures) > 0 || b.volume.unprotected || b.volume.unsaved || len(b.kernel.referred()) > 0 {
+				t.Errorf("left: %+v, device nodes %v", b.volume, b.kernel.referred())
+			}
+			_, err := os.Lstat(stage)
+			_, above := os.Lstat(filepath.Dir(stage))
+			if !errors.Is(err, os.ErrNotExist) || errors.Is(above, os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
+				t.Errorf("left of the staging path: %v, %v", err, above)
+			}
+		}
+	})
+	t.Run("not before a call has ended", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		undone(b)
+		b.mountsUntil(time.Minute)
+		b.waitsForCall(b.act(doClear), time.Minute)
+		if line := b.api(); line == nil || !line.InUse {
+			t.Errorf("reported: %+v", line)
+		}
+	})
+	t.Run("not while it is held, or may be mounted", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			change func(*bench)
+			reason string
+		}{
+			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} }, volumesv1alpha1.ReasonDeviceHeld},
+			"the driver was asked to stage it":        {func(b *bench) { b.volume.record.Stage.Phase = PhaseUncertain }, volumesv1alpha1.ReasonUnstageFailed},
+			"it is mounted": {func(b *bench) {
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+			}, volumesv1alpha1.ReasonUnstageFailed},
+			"the kernel is about to mount it at its stage": {func(b *bench) {
+				b.failures["Busy "+b.volume.record.Stage.Path] = errInjected
+			}, volumesv1alpha1.ReasonUnstageFailed},
+			"the kernel is about to bind it": {func(b *bench) {
+				b.failures["Busy "+b.agent.paths.reference(b.of.name())] = errInjected
+			}, volumesv1alpha1.ReasonUnstageFailed},
+		} {
+			t.Run(name, func(t *testing.T) {
+				b := newBench(t, filesystem)
+				undone(b)
+				test.change(b)
+				b.refused(b.act(doClear), test.reason)
+				if line := b.api(); line == nil || !line.InUse || b.volume.record == nil || !b.volume.record.InUse {
+					t.Errorf("reported: %+v", line)
+				}
+			})
+		}
+	})
+	t.Run("from the moment on at which it is tried", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		undone(b)
+		b.failures["report"] = errInjected
+		if err := b.act(doClear); err == nil || b.volume.record == nil || b.volume.record.InUse {
+			t.Errorf("%v, record %+v", err, b.volume.record)
+		}
+	})
+	t.Run("and whether that rests on the mount table alone is noted", func(t *testing.T) {
+		for _, alone := range []bool{true, false} {
+			b := newBench(t, filesystem)
+			undone(b)
+			b.volume.record.MountTableOnly = true
+			if alone {
+				b.volume.record.Devices = nil
+			}
+			b.done(doClear)
+			if noted := b.agent.tableReleases[b.of.name()] == "uid-1"; noted != alone {
+				t.Errorf("alone %t: %v", alone, b.agent.tableReleases)
+			}
+		}
+		b := newBench(t, filesystem)
+		undone(b)
+		b.volume.record.Devices = nil
+		b.done(doClear)
+		if len(b.agent.tableReleases) > 0 {
+			t.Errorf("never seen mounted: %v", b.agent.tableReleases)
+		}
+	})
+	t.Run("also where the record cannot be removed at once", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		undone(b)
+		path := b.agent.store.path(b.of.name())
+		b.must(os.Remove(path))
+		b.must(os.MkdirAll(path+"/x", 0o700))
+		err := b.act(doClear)
+		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
+		if b.api() != nil || b.volume.record == nil || err == nil || !strings.Contains(err.Error(), "not empty") {
+			t.Errorf("%v, reported %+v", err, b.api())
+		}
+	})
+}
