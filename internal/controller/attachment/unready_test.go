@@ -65,9 +65,6 @@ func TestOnlyWatchedTimeCounts(t *testing.T) {
 			{0, look(since(later))}, {minute, look(since(noon))}, {minute, nothing},
 		}, minute},
 		{"a clock that goes backwards", []step{{0, look(since(noon))}, {-time.Hour, look(since(noon))}, {minute, nothing}}, minute},
-		{"an agent that was heard again", []step{
-			{0, look(spell{absent: true, heard: "1"})}, {minute, look(spell{absent: true, heard: "2"})}, {20 * time.Second, nothing},
-		}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u, now := &unready{}, time.Unix(1_000_000, 0)
@@ -82,6 +79,75 @@ func TestOnlyWatchedTimeCounts(t *testing.T) {
 				t.Errorf("another node was watched for %s", got)
 			}
 		})
+	}
+}
+
+func TestWhatWasWatchedOfOneSpellDoesNotCountForAnother(t *testing.T) {
+	silent := spell{absent: true, heard: "1"}
+	for _, c := range []struct {
+		name          string
+		before, after spell
+		want          time.Duration
+	}{
+		{"the Node is absent and its agent silent all the time", silent, silent, time.Minute},
+		{"the agent was heard again", silent, spell{absent: true, heard: "2"}, 0},
+		{"the Node was deleted", since(noon), spell{absent: true}, 0},
+		{"the Node is there again", spell{absent: true}, spell{unready: true}, 0},
+		{"the Node was Ready in between", since(noon), since(later), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u, now := &unready{}, time.Unix(1_000_000, 0)
+			u.looked("a", c.before, 0, time.Minute, now)
+			now = now.Add(time.Minute)
+			if got := u.total("a", c.after, now); got != c.want {
+				t.Errorf("before the next look it was watched for %s, want %s", got, c.want)
+			}
+			u.looked("a", c.after, 0, time.Minute, now)
+			if got := u.total("a", c.after, now); got != c.want {
+				t.Errorf("watched for %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
+	for name, s := range map[string]spell{
+		"a Node that is well":                  {},
+		"a Node that is absent":                {absent: true, heard: "1"},
+		"an absent Node with a transition":     {absent: true, transition: noon},
+		"a condition that tells no transition": {unready: true},
+	} {
+		u, now := &unready{}, time.Unix(1_000_000, 0)
+		u.looked("a", s, 0, time.Minute, now)
+		u.looked("a", s, 0, time.Minute, now.Add(time.Minute))
+		if got := u.checkpoint("a"); got != nil {
+			t.Errorf("%s: checkpoint %+v", name, got)
+		}
+	}
+}
+
+func TestANodeIsReadyOnlyIfItsReadyConditionIsTrue(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		conditions []corev1.NodeCondition
+		ready      bool
+		since      metav1.Time
+	}{
+		{"no conditions", nil, false, metav1.Time{}},
+		{"another condition only", []corev1.NodeCondition{
+			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue, LastTransitionTime: noon},
+		}, false, metav1.Time{}},
+		{"Ready after another condition", []corev1.NodeCondition{
+			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, LastTransitionTime: noon},
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: later},
+		}, true, later},
+		{"not Ready", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: noon}}, false, noon},
+		{"unknown", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: noon}}, false, noon},
+	} {
+		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
+		if ready, at := readiness(node); ready != c.ready || !at.Equal(&c.since) || isReady(node) != c.ready {
+			t.Errorf("%s: ready %t since %s", c.name, ready, at)
+		}
 	}
 }
 

@@ -6,16 +6,20 @@ SPDX-License-Identifier: Apache-2.0
 package intent
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/status"
@@ -66,7 +70,7 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 			for _, is := range c.is {
 				is(i)
 			}
-			controller := over(t, i, c.live)
+			controller := over(t, i, c.claim, c.live)
 			ensure := func() bool {
 				t.Helper()
 				if err := controller.Client.Get(t.Context(), client.ObjectKeyFromObject(i), i); err != nil {
@@ -91,17 +95,112 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 	}
 }
 
-// over makes a controller over an intent and, where there is one, its claim.
-func over(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) *Controller {
+func TestAnIntentGetsNoFinalizerWhileTheAPIServerFails(t *testing.T) {
+	guarded := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "c", UID: "pinned", Finalizers: []string{volumesv1alpha1.ClaimFinalizer},
+	}}
+	down := errors.New("the API server is down")
+	conflict := apierrors.NewConflict(schema.GroupResource{}, "i", errors.New("changed"))
+	for _, c := range []struct {
+		name        string
+		read, write error
+		// fails: the pass is tried again.
+		fails bool
+	}{
+		{"the claim cannot be read", down, nil, true},
+		{"the intent cannot be written", nil, down, true},
+		{"the intent has changed meanwhile, which comes here by itself", nil, conflict, false},
+		{"the intent is gone", nil, apierrors.NewNotFound(schema.GroupResource{}, "i"), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			i := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "i"}}
+			i.Status.ClaimUID = "pinned"
+			controller := over(t, i, guarded, guarded)
+			controller.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return c.write
+				},
+			})
+			controller.Reader = interceptor.NewClient(controller.Reader.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
+					if c.read != nil {
+						return c.read
+					}
+					return w.Get(ctx, key, o, opts...)
+				},
+			})
+			wrote, err := controller.ensureFinalizer(t.Context(), i, guarded)
+			if (err != nil) != c.fails || wrote && c.read != nil {
+				t.Errorf("written: %t, %v", wrote, err)
+			}
+			if status.Finalized(i) {
+				t.Error("what the cache holds was changed")
+			}
+		})
+	}
+}
+
+func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*volumesv1alpha1.VolumeAttachmentIntent)
+		stale  bool
+		goes   bool
+	}{
+		{"never pinned", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, false, true},
+		{"pinned to a volume", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Status.UniqueVolumeName = "v" }, false, false},
+		{"without our finalizer", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = i.Finalizers[:1] }, false, false},
+		{"pinned to a volume, and the cache does not show it yet", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := metav1.Now()
+			i := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "i", DeletionTimestamp: &now, Finalizers: []string{"others/keep", volumesv1alpha1.ReleaseFinalizer},
+			}}
+			c.change(i)
+			controller := over(t, i, nil, nil)
+			key, live := client.ObjectKeyFromObject(i), &volumesv1alpha1.VolumeAttachmentIntent{}
+			if err := controller.Client.Get(t.Context(), key, i); err != nil {
+				t.Fatal(err)
+			}
+			if c.stale {
+				pinned := i.DeepCopy()
+				pinned.Status.UniqueVolumeName = "v"
+				if err := controller.Client.Update(t.Context(), pinned); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := status.Finalized(i)
+			if err := controller.abandon(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+			if err := controller.Client.Get(t.Context(), key, live); err != nil {
+				t.Fatal(err)
+			}
+			if goes := before && !status.Finalized(live); goes != c.goes {
+				t.Errorf("let go: %t", goes)
+			}
+			if status.Finalized(i) != before {
+				t.Error("what the cache holds was changed")
+			}
+		})
+	}
+}
+
+// over makes a controller over an intent and, where there is one, its claim as the cache has it; only live reads find the claim as it is.
+func over(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, cached, live *corev1.PersistentVolumeClaim) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(volumesv1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(intent)
-	if claim != nil {
-		builder = builder.WithObjects(claim)
+	cache, reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(intent), fake.NewClientBuilder().WithScheme(scheme)
+	if cached != nil {
+		cache.WithObjects(cached.DeepCopy())
 	}
-	c := builder.Build()
-	return &Controller{Client: c, Reader: c}
+	if live != nil {
+		reader.WithObjects(live.DeepCopy())
+	}
+	return &Controller{Client: cache.Build(), Reader: reader.Build()}
 }

@@ -1,0 +1,291 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+)
+
+func readyNode(name string) *corev1.Node {
+	node := unreadyNode(name, noon)
+	node.Status.Conditions[0].Status = corev1.ConditionTrue
+	return node
+}
+
+func withTaints(node *corev1.Node, keys ...string) *corev1.Node {
+	for _, key := range keys {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute})
+	}
+	return node
+}
+
+func renewedLease(node string, at metav1.Time) *coordinationv1.Lease {
+	renewed := metav1.NewMicroTime(at.Time)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	}
+}
+
+func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testing.T) {
+	const silence = goneAfter + liveness.DefaultDuration
+	outOfService := corev1.TaintNodeOutOfService
+	for _, c := range []struct {
+		name         string
+		cached, live []client.Object
+		// looked: what was found now is looked at again after so long.
+		looked time.Duration
+		want   volumesv1alpha1.EvidenceType
+	}{
+		{"the taint is there", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), outOfService)}, 0,
+			volumesv1alpha1.EvidenceOutOfServiceTaint},
+		{"the taint is gone", []client.Object{withTaints(readyNode("a"), outOfService)}, []client.Object{readyNode("a")}, 0, ""},
+		{"another taint", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), corev1.TaintNodeUnreachable)}, 0, ""},
+		{"another node carries the taint", nil, []client.Object{readyNode("a"), withTaints(readyNode("b"), outOfService)}, 0, ""},
+		{"the Node is gone and its agent silent", []client.Object{readyNode("a")}, []client.Object{renewedLease("a", noon)}, silence,
+			volumesv1alpha1.EvidenceNodeGone},
+		{"the Node is gone and its agent has no Lease", []client.Object{readyNode("a")}, nil, silence, volumesv1alpha1.EvidenceNodeGone},
+		{"the Node is gone and its agent not silent for long", nil, []client.Object{renewedLease("a", noon)}, silence - time.Second, ""},
+		{"the Node is there", []client.Object{renewedLease("a", noon)}, []client.Object{readyNode("a"), renewedLease("a", noon)}, silence, ""},
+		{"the Node has not been Ready for as long as the policy asks", []client.Object{readyNode("a")}, []client.Object{unreadyNode("a", noon)},
+			6 * time.Minute, volumesv1alpha1.EvidenceForcedAfterTimeout},
+		{"the Node has not been Ready for a moment less", []client.Object{unreadyNode("a", noon)}, []client.Object{unreadyNode("a", noon)},
+			6*time.Minute - time.Second, ""},
+		{"the Node is Ready again", []client.Object{unreadyNode("a", noon)}, []client.Object{readyNode("a")}, 6 * time.Minute, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			controller, now := over(t, c.live...)
+			behind(t, controller, c.cached...)
+			// A process that looks each ten seconds misses nothing that it counts.
+			n := forcible("a")
+			end := now.Now().Add(c.looked)
+			for {
+				evidence, err := controller.confirmEvidence(t.Context(), n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if now.Now().Equal(end) {
+					var got volumesv1alpha1.EvidenceType
+					if evidence != nil {
+						got = evidence.Type
+						if !strings.Contains(evidence.Message, "node a ") {
+							t.Errorf("the evidence names no node: %s", evidence.Message)
+						}
+					}
+					if got != c.want || n.Evidence != evidence {
+						t.Errorf("evidence %q, want %q", got, c.want)
+					}
+					break
+				}
+				if evidence != nil {
+					t.Fatalf("evidence %s before its time", end.Sub(now.Now()))
+				}
+				now.SetTime(now.Now().Add(min(10*time.Second, end.Sub(now.Now()))))
+			}
+		})
+	}
+}
+
+func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
+	bound := func(n *Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
+	for _, c := range []struct {
+		name   string
+		live   []client.Object
+		change func(*Node)
+		want   time.Duration
+	}{
+		{"a Node that is gone, of whose agent nothing was heard", nil, nil, goneAfter + liveness.DefaultDuration},
+		{"a Node that is not Ready", []client.Object{unreadyNode("a", noon)}, nil, 6 * time.Minute},
+		{"one that an intent leaves without a policy", []client.Object{unreadyNode("a", noon)}, bound, 0},
+		{"a Node that is Ready", []client.Object{readyNode("a")}, nil, 0},
+	} {
+		controller, _ := over(t, c.live...)
+		behind(t, controller)
+		n := forcible("a")
+		if c.change != nil {
+			c.change(n)
+		}
+		if evidence, err := controller.confirmEvidence(t.Context(), n); evidence != nil || err != nil || n.EvidenceDue != c.want {
+			t.Errorf("%s: evidence %v in %s, want %s, %v", c.name, evidence, n.EvidenceDue, c.want, err)
+		}
+		behind(t, controller, c.live...)
+		if err := controller.gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) || n.EvidenceDue != c.want {
+			t.Errorf("%s, from the cache: missing %t, in %s, %v", c.name, n.Missing, n.EvidenceDue, err)
+		}
+	}
+}
+
+func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
+	controller, now := over(t)
+	behind(t, controller)
+	controller.Tracker.Observe("a", renewedLease("a", noon))
+	now.SetTime(now.Now().Add(time.Hour))
+	n := forcible("a")
+	n.Missing = true
+	for _, step := range []struct{ after, due time.Duration }{
+		{0, goneWatched}, {goneWatched - time.Second, time.Second}, {time.Second, 0},
+	} {
+		now.SetTime(now.Now().Add(step.after))
+		evidence, err := controller.confirmEvidence(t.Context(), n)
+		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
+			t.Errorf("evidence %v in %s, want it in %s, %v", evidence, n.EvidenceDue, step.due, err)
+		}
+	}
+}
+
+func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testing.T) {
+	with := func(after ...time.Duration) (leaving []*Intent) {
+		for i, d := range after {
+			intent := intentNamed(fmt.Sprintf("i%d*", i))
+			if d > 0 {
+				intent.Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: d}}
+			}
+			leaving = append(leaving, intent)
+		}
+		return leaving
+	}
+	for _, c := range []struct {
+		name    string
+		leaving []*Intent
+		want    time.Duration
+		allowed bool
+	}{
+		{"nobody leaves", nil, 0, false},
+		{"one with a policy", with(time.Minute), time.Minute, true},
+		{"one without", with(0), 0, false},
+		{"the longest is the first", with(2*time.Minute, time.Minute), 2 * time.Minute, true},
+		{"the longest is the last", with(time.Minute, 2*time.Minute), 2 * time.Minute, true},
+		{"the first has none", with(0, time.Minute), 0, false},
+		{"the last has none", with(time.Minute, 0), 0, false},
+	} {
+		after, allowed := forceAfter(c.leaving)
+		if allowed != c.allowed || allowed && after != c.want {
+			t.Errorf("%s: after %s, allowed %t", c.name, after, allowed)
+		}
+	}
+}
+
+// failing has the controller's live reads, or else its cache's, of this type fail.
+func failing(c *Controller, cache bool, kind string) {
+	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if fmt.Sprintf("%T", o) == kind {
+			return errDown
+		}
+		return w.Get(ctx, key, o, opts...)
+	}
+	if cache {
+		c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{Get: get})
+		return
+	}
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{Get: get})
+}
+
+func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
+	taintedNode := withTaints(readyNode("a"), corev1.TaintNodeOutOfService)
+	for _, c := range []struct {
+		name, kind string
+		live       []client.Object
+	}{
+		{"the Node", "*v1.Node", []client.Object{taintedNode}},
+		{"the Lease of a Node that is gone", "*v1.Lease", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			controller, now := over(t, c.live...)
+			n := forcible("a")
+			n.Missing = c.live == nil
+			controller.Tracker.Observe("a", renewedLease("a", noon))
+			now.SetTime(now.Now().Add(time.Hour))
+			if c.live == nil {
+				if _, err := controller.confirmEvidence(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+				now.SetTime(now.Now().Add(goneWatched))
+			}
+			failing(controller, false, c.kind)
+			n.Evidence = nil
+			if evidence, err := controller.confirmEvidence(t.Context(), n); err == nil || evidence != nil || n.Evidence != nil {
+				t.Errorf("evidence %v, %v", evidence, err)
+			}
+		})
+	}
+	t.Run("the Node in the cache", func(t *testing.T) {
+		controller, _ := over(t, taintedNode)
+		failing(controller, true, "*v1.Node")
+		n := forcible("a")
+		if err := controller.gatherEvidence(t.Context(), n); err == nil || n.Missing || n.Evidence != nil {
+			t.Errorf("missing %t, evidence %v, %v", n.Missing, n.Evidence, err)
+		}
+	})
+}
+
+func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
+	const update = "the update"
+	checked := reported("a")
+	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon, Observed: metav1.Duration{Duration: time.Minute}}
+	for _, c := range []struct {
+		name   string
+		cached []client.Object
+		live   *volumesv1alpha1.NodeVolumeState
+		fails  string
+		// stays: the checkpoint is still there. told: the failure is.
+		stays, told bool
+	}{
+		{"it is Ready", []client.Object{checked, readyNode("a")}, checked, "", false, false},
+		{"it is not Ready", []client.Object{checked, unreadyNode("a", noon)}, checked, "", true, false},
+		{"it is gone", []client.Object{checked}, checked, "", true, false},
+		{"another node is Ready", []client.Object{checked, readyNode("b")}, checked, "", true, false},
+		{"there is no checkpoint", []client.Object{reported("a"), readyNode("a")}, reported("a"), "", false, false},
+		{"it has no state", []client.Object{readyNode("a")}, nil, "", false, false},
+		{"its state is gone, and the cache does not show it yet", []client.Object{checked, readyNode("a")}, nil, "", false, false},
+		{"its state cannot be read", []client.Object{checked, readyNode("a")}, checked, "*v1alpha1.NodeVolumeState", true, true},
+		{"it cannot be read", []client.Object{checked, readyNode("a")}, checked, "*v1.Node", true, true},
+		{"its state cannot be written", []client.Object{checked, readyNode("a")}, checked, update, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var live []client.Object
+			if c.live != nil {
+				live = append(live, c.live)
+			}
+			controller, _ := over(t, live...)
+			behind(t, controller, c.cached...)
+			updates := 0
+			controller.Writer.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
+				Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+					if updates++; c.fails == update {
+						return errDown
+					}
+					return w.Update(ctx, o, opts...)
+				},
+			})
+			failing(controller, true, c.fails)
+			if err := controller.clear(t.Context(), forcible("a")); (err != nil) != c.told {
+				t.Errorf("error %v", err)
+			}
+			if c.live == nil {
+				return
+			}
+			if stays := liveState(t, controller, "a").Spec.Unready != nil; stays != c.stays {
+				t.Errorf("the checkpoint stays: %t", stays)
+			}
+			if c.live.Spec.Unready == nil && updates > 0 {
+				t.Error("nothing was to be cleared, and an update was sent")
+			}
+		})
+	}
+}
