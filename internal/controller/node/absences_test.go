@@ -76,3 +76,18 @@ func TestTheNextLookIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
 		t.Errorf("after a look that failed the next is due in %s", due)
 	}
 }
+
+func TestWhatIsWatchedOfOneNodeLeavesTheOthersAlone(t *testing.T) {
+	var a absences
+	now := time.Now()
+	a.look("n", "", nil, time.Hour, now)
+	a.look("other", "", nil, time.Hour, now)
+	a.registered("new")
+	if got := a.look("n", "", nil, time.Hour, now.Add(time.Hour)); got.Observed.Duration != time.Hour {
+		t.Errorf("watched for %s", got.Observed)
+	}
+	a.forget("other")
+	if got := a.look("n", "", nil, time.Hour, now.Add(2*time.Hour)); got.Observed.Duration != 2*time.Hour {
+		t.Errorf("watched for %s", got.Observed)
+	}
+}

@@ -55,7 +55,8 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stays := w.state(t, "here") != nil; stays != c.stays {
+			after := w.state(t, "here")
+			if stays := after != nil && len(after.Finalizers) == 1; stays != c.stays {
 				t.Errorf("stays: %t", stays)
 			}
 			note := w.note(t)
@@ -74,6 +75,14 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 				t.Errorf("told: %q, want one of %v", note, c.tells)
 			}
 		})
+	}
+}
+
+func TestADeletedStateOfAGoneNodeOnWhichNothingIsLeftTellsNothing(t *testing.T) {
+	nvs := stateOf("gone", deleted)
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	if again, err := w.tellDeletion(t.Context(), nvs); again != never || err != nil || w.note(t) != "" {
+		t.Errorf("told, and again in %s, %v", again, err)
 	}
 }
 

@@ -115,7 +115,7 @@ func (c *Controller) lookForGone(ctx context.Context, nvs *volumesv1alpha1.NodeV
 
 // lastWord identifies a renewal. The time in it is somebody's clock's; nothing is computed from it.
 func lastWord(lease *coordinationv1.Lease) string {
-	if lease.UID == "" || lease.Spec.RenewTime == nil {
+	if lease.Spec.RenewTime == nil {
 		return string(lease.UID)
 	}
 	return string(lease.UID) + " " + lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)

@@ -152,10 +152,7 @@ func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
 			if _, err := w.forgetGone(t.Context(), nvs); err != nil {
 				t.Fatal(err)
 			}
-			var before []string
-			if got := declarations(nvs); got != nil {
-				before = got
-			}
+			before := declarations(nvs)
 			got := slices.DeleteFunc(declarations(w.state(t, "gone")), func(uid string) bool { return slices.Contains(before, uid) })
 			if !slices.Equal(got, c.want) {
 				t.Errorf("declared %v, want %v", got, c.want)
@@ -261,6 +258,15 @@ func TestALookForAGoneNodeThatFailsForgetsNothingAndItsTimeDoesNotCount(t *testi
 	}
 }
 
+func TestAGoneNodeWhoseAttachmentsCannotBeListedOnceItsTimeHasComeIsNotForgotten(t *testing.T) {
+	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
+	if _, err := w.forgetGone(t.Context(), nvs); err == nil || w.updates > 0 || w.note(t) != "" {
+		t.Errorf("error %v, %d updates", err, w.updates)
+	}
+}
+
 func TestALastWordChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
 	elsewhere := metav1.NewMicroTime(noon.In(time.FixedZone("", 7200)))
 	next := metav1.NewMicroTime(noon.Add(time.Microsecond))
@@ -315,6 +321,9 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 			w.pass(time.Hour)
 			if again, err := w.returned(t.Context(), c.asked); again != never || err != nil {
 				t.Fatalf("again in %s, %v", again, err)
+			}
+			if c.asked.Spec.Gone == nil && w.looks > 0 {
+				t.Errorf("with nothing written down %d live reads", w.looks)
 			}
 			if state := w.state(t, "gone"); w.updates != c.updates || state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
 				t.Errorf("%d updates, state %+v", w.updates, state)
