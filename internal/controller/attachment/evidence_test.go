@@ -289,3 +289,112 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 		})
 	}
 }
+
+// counting returns the number of live reads that the controller sends.
+func counting(c *Controller) *int {
+	reads := 0
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			reads++
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	c.Writer.Reader = c.Reader
+	return &reads
+}
+
+func TestANodeIsLookedAtOnceAPeriodHoweverManyWait(t *testing.T) {
+	c, now := over(t, reported("a"), unreadyNode("a", noon))
+	reads := counting(c)
+	for _, step := range []struct {
+		after, due time.Duration
+		reads      int
+	}{{0, time.Minute, 1}, {0, time.Minute, 1}, {40 * time.Second, 20 * time.Second, 1}, {20 * time.Second, time.Minute, 2}} {
+		now.SetTime(now.Now().Add(step.after))
+		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
+			t.Errorf("due in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
+		}
+	}
+}
+
+func TestANodeWhoseStateIsGoneIsLookedAtAgainAfterAPeriod(t *testing.T) {
+	c, _ := over(t, unreadyNode("a", noon))
+	if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
+		t.Errorf("evidence %t, due in %s", evidence, due)
+	}
+}
+
+func TestALookThatFailsIsTriedAgainAndItsTimeIsNotWatched(t *testing.T) {
+	c, now := over(t, reported("a"), unreadyNode("a", noon))
+	pass(t, c, "a")
+	up := c.Reader
+	failing(c, false, "*v1.Node")
+	now.SetTime(now.Now().Add(time.Minute))
+	n := forcible("a")
+	if err := c.gatherEvidence(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.await(t.Context(), n); err == nil {
+		t.Error("the failure was not noticed")
+	}
+	c.Reader = up
+	pass(t, c, "a")
+	if got := c.unready.total("a", since(noon), now.Now()); got != 0 {
+		t.Errorf("watched for %s", got)
+	}
+}
+
+func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
+	checked := reported("a")
+	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	c, _ := over(t, checked, readyNode("a"))
+	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
+	})
+	if _, err := c.await(t.Context(), forcible("a")); err == nil {
+		t.Error("the failure was not noticed")
+	}
+}
+
+func TestANodeWithoutACheckpointIsNotReadForIt(t *testing.T) {
+	c, _ := over(t, reported("a"), readyNode("a"))
+	reads := counting(c)
+	if err := c.clear(t.Context(), forcible("a")); err != nil || *reads > 0 {
+		t.Errorf("%d live reads, %v", *reads, err)
+	}
+}
+
+func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
+	c, _ := over(t)
+	lease := renewedLease("a", noon)
+	c.Tracker.Observe("a", lease)
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		want spell
+	}{
+		"Ready":                          {readyNode("a"), spell{}},
+		"not Ready":                      {unreadyNode("a", later), since(later)},
+		"not there, and its agent heard": {nil, spell{absent: true, heard: c.Tracker.LastWord("a")}},
+	} {
+		if got := c.spellOf("a", test.node); !got.is(test.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+	before := c.spellOf("a", nil)
+	c.Tracker.Observe("a", renewedLease("a", later))
+	if c.spellOf("a", nil).is(before) {
+		t.Error("an agent that is heard again does not end the spell")
+	}
+}
+
+func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
+	n := forcible("a")
+	if got := n.patience(); got != 6*time.Minute {
+		t.Errorf("a Node that is there: %s", got)
+	}
+	n.Missing = true
+	if got := n.patience(); got != goneAfter {
+		t.Errorf("a Node that is gone: %s", got)
+	}
+}

@@ -110,6 +110,28 @@ func TestWhatWasWatchedOfOneSpellDoesNotCountForAnother(t *testing.T) {
 	}
 }
 
+func TestANodeWithoutAReadyConditionIsNotWell(t *testing.T) {
+	u, now := &unready{}, time.Unix(1_000_000, 0)
+	u.looked("a", spell{unready: true}, 0, time.Minute, now)
+	now = now.Add(time.Minute)
+	if got := u.total("a", spell{unready: true}, now); got != time.Minute {
+		t.Errorf("watched for %s", got)
+	}
+}
+
+func TestOfANodeThatIsWellNothingIsKeptAndTheOthersAreLeftAlone(t *testing.T) {
+	u, now := &unready{}, time.Unix(1_000_000, 0)
+	u.looked("a", since(noon), 0, time.Minute, now)
+	u.looked("b", since(noon), 0, time.Minute, now)
+	u.looked("b", spell{}, 0, time.Minute, now)
+	if due := u.due("b", time.Minute, now); due != 0 {
+		t.Errorf("a node that was well is looked at again in %s", due)
+	}
+	if got := u.total("a", since(noon), now.Add(time.Minute)); got != time.Minute {
+		t.Errorf("the other one was watched for %s", got)
+	}
+}
+
 func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
 	for name, s := range map[string]spell{
 		"a Node that is well":                  {},

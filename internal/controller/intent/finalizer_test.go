@@ -95,7 +95,7 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 	}
 }
 
-func TestAnIntentGetsNoFinalizerWhileTheAPIServerFails(t *testing.T) {
+func TestAFinalizerThatCannotBeWrittenIsTriedAgainUnlessTheIntentHasChanged(t *testing.T) {
 	guarded := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "c", UID: "pinned", Finalizers: []string{volumesv1alpha1.ClaimFinalizer},
 	}}
@@ -137,6 +137,10 @@ func TestAnIntentGetsNoFinalizerWhileTheAPIServerFails(t *testing.T) {
 			if status.Finalized(i) {
 				t.Error("what the cache holds was changed")
 			}
+			i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+			if err := controller.abandon(t.Context(), i); (err != nil) != (c.fails && c.write != nil) {
+				t.Errorf("letting it go: %v", err)
+			}
 		})
 	}
 }
@@ -177,6 +181,9 @@ func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 			}
 			if err := controller.Client.Get(t.Context(), key, live); err != nil {
 				t.Fatal(err)
+			}
+			if !c.goes && !c.stale && live.ResourceVersion != i.ResourceVersion {
+				t.Error("something was written")
 			}
 			if goes := before && !status.Finalized(live); goes != c.goes {
 				t.Errorf("let go: %t", goes)
