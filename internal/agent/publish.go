@@ -75,7 +75,7 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 	switch {
 	case err == nil:
 		return a.published(ctx, v, f, u)
-	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped) && a.nothingAt(u.Target):
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && a.nothingAt(u.Target):
 		*u = before // a final error of the first call: nothing was done
 	}
 	return err
@@ -90,7 +90,7 @@ func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return &unwrittenError{fmt.Errorf("reading intent: %w", err)}
 	}
-	live := handshake.Intent{Exists: err == nil && i.UID == u.Intent.UID, Deleting: !i.DeletionTimestamp.IsZero()}
+	live := handshake.Intent{Exists: i.UID == u.Intent.UID, Deleting: !i.DeletionTimestamp.IsZero()}
 	if g := (handshake.Protocol{}).MayPublish(node, v.record.AttachmentUID, live); g != handshake.GuardNone {
 		return fmt.Errorf("publishing: refused by %s: %w", g, errAgain)
 	}

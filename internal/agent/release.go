@@ -52,10 +52,8 @@ func (a *Agent) undoPublication(ctx context.Context, v *volume, f facts, u *Use)
 	if err != nil {
 		return err
 	}
-	if f.uses[u.Intent.UID] == present {
-		if err := a.seeDevice(ctx, v, u.Path); err != nil {
-			return err
-		}
+	if err := a.seeDevice(ctx, v, u.Path); err != nil {
+		return err
 	}
 	u.Phase = PhaseUncertain
 	if err := a.undoOwn(ctx, v, u); err != nil {
@@ -110,10 +108,8 @@ func (a *Agent) undoOwn(ctx context.Context, v *volume, u *Use) error {
 	if err := a.save(v); err != nil {
 		return err
 	}
-	if u.Bound != "" {
-		if err := a.unbind(ctx, u); err != nil || u.Target == u.Path {
-			return err
-		}
+	if err := a.unbind(ctx, u); err != nil || u.Target == u.Path {
+		return err
 	}
 	if err := a.removeMount(ctx, u.Path); err != nil {
 		return fmt.Errorf("removing published path: %w", err)
@@ -173,10 +169,8 @@ func (a *Agent) unstage(ctx context.Context, v *volume, f facts) error {
 	if err := a.othersUse(ctx, v, f); err != nil {
 		return err
 	}
-	if f.stage == present {
-		if err := a.seeDevice(ctx, v, r.Stage.Path); err != nil {
-			return err
-		}
+	if err := a.seeDevice(ctx, v, r.Stage.Path); err != nil {
+		return err
 	}
 	r.Stage.Phase = PhaseUncertain
 	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}

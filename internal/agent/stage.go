@@ -60,7 +60,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 	switch {
 	case err == nil:
 		return a.staged(ctx, v, f, before)
-	case before.Phase == PhaseNone && !driver.IsUncertain(err) && !errors.Is(err, errStopped) && (f.stage != missing || a.nothingAt(r.Stage.Path)):
+	case before.Phase == PhaseNone && !driver.IsUncertain(err) && (f.stage != missing || a.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
 	}
 	return a.explainStage(f, err)
@@ -73,7 +73,6 @@ func (a *Agent) staged(ctx context.Context, v *volume, f facts, before Stage) er
 	if err != nil {
 		return err
 	}
-	s.Source, s.Device = "", ""
 	e, mounted := table.At(s.Path)
 	switch {
 	case mounted:

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -122,6 +123,10 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 				b.t.Error("no error")
 			}
 		}, transient("Internal"), doubtful},
+		"a final error where somebody has unmounted what was staged": {func(b *bench) {
+			b.done(doStage)
+			b.kernel.umount(b.volume.record.Stage.Path)
+		}, transient("Internal"), doubtful},
 		"a final error, and yet it is mounted": {func(b *bench) {
 			b.after["stage"] = func() {
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
@@ -165,6 +170,13 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 }
 
 func TestAStageIsWhatTheDriverMounted(t *testing.T) {
+	t.Run("by a driver that is there", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake)
+		b.agent.Registry = newFakeRegistry(nil)
+		b.refused(b.act(doStage), volumesv1alpha1.ReasonDriverNotFound)
+	})
 	t.Run("nothing, as with a driver that stages nothing", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
@@ -195,8 +207,9 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 	})
 	t.Run("somebody unmounted it over the call", func(t *testing.T) {
 		for name, change := range map[string]func(*bench){
-			"it was staged before":   func(b *bench) { b.done(doStage) },
-			"the kubelet had staged": func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) },
+			"it was staged before":    func(b *bench) { b.done(doStage) },
+			"it was unmounted before": func(b *bench) { b.done(doStage); b.kernel.umount(b.volume.record.Stage.Path) },
+			"the kubelet had staged":  func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) },
 		} {
 			b := newBench(t, filesystem)
 			b.want("intent")
@@ -242,7 +255,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 			asked, carries string
 			noDevice, ok   bool
 		}{
-			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
+			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"xfs", "xfs", false, true}, {"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
 			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true}, {"", "xfs", false, true},
 		} {
 			b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
@@ -316,7 +329,7 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 				t.Errorf("explained as %v", err)
 			}
 			if test.code != driver.CodeOf(test.answer) && (!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
-				!strings.Contains(err.Error(), "it failed")) {
+				!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(), "programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
 				t.Error(err)
 			}
 			if strings.Contains(test.answer.Error(), "strange") {
@@ -490,6 +503,10 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 				b.t.Error("no error")
 			}
 		}, transient("Internal"), PhaseUncertain},
+		"a final error where somebody has unmounted what was published": {func(b *bench) {
+			b.done(doPublish)
+			b.kernel.umount(b.volume.record.Uses[0].Path)
+		}, transient("Internal"), PhaseUncertain},
 		"a final error, and yet it is mounted": {func(b *bench) {
 			b.driver.before = func(string, string) error {
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Uses[0].Path))
@@ -582,6 +599,28 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 }
 
 func TestAPublicationIsMade(t *testing.T) {
+	t.Run("and told", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.publish()
+		select {
+		case e := <-b.agent.Recorder.(*events.FakeRecorder).Events:
+			if !strings.Contains(e, eventMounted) {
+				t.Error(e)
+			}
+		default:
+			t.Error("no event")
+		}
+	})
+	t.Run("and undone where it is not the volume", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.stage()
+		b.driver.directory = b.agent.paths.kubelet
+		b.refused(b.act(doPublish), volumesv1alpha1.ReasonPublishFailed)
+		if u := b.use(); u.Phase != PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" || b.has("unpublish") != 1 {
+			t.Errorf("publication %+v, operations %v", u, b.operations())
+		}
+	})
 	t.Run("where everybody may pass, and a part of it where only the agent may", func(t *testing.T) {
 		for _, sub := range []string{"", "inner"} {
 			b := newBench(t, filesystem)

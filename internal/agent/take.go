@@ -99,6 +99,6 @@ func (a *Agent) readLive(ctx context.Context, u *Use) error {
 	if client.IgnoreNotFound(err) != nil {
 		return &unwrittenError{fmt.Errorf("reading intent: %w", err)}
 	}
-	u.Live = err == nil && i.UID == u.Intent.UID
+	u.Live = i.UID == u.Intent.UID
 	return nil
 }
