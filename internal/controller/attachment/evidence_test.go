@@ -398,3 +398,28 @@ func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
 		t.Errorf("a Node that is gone: %s", got)
 	}
 }
+
+func TestOfManyVolumesThatComeAtOnceOneLooksAtTheNode(t *testing.T) {
+	c, _ := over(t, reported("a"), unreadyNode("a", noon))
+	if err := c.watch(t.Context(), "a", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	failing(c, false, "*v1.Node")
+	if err := c.watch(t.Context(), "a", time.Minute); err != nil {
+		t.Errorf("the next one looked too: %v", err)
+	}
+}
+
+func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
+	checked, cleared := reported("a"), reported("a")
+	checked.ResourceVersion, cleared.ResourceVersion = "7", "8"
+	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	c, _ := over(t, cleared)
+	behind(t, c, checked, readyNode("a"))
+	if err := c.clear(t.Context(), forcible("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := liveState(t, c, "a").ResourceVersion; got != "8" {
+		t.Errorf("its state was written again, as %s", got)
+	}
+}
