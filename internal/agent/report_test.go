@@ -49,13 +49,13 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		want   func(*report)
 	}{
 		"all is well": {nil, func(*report) {}},
-		"it is not in use yet": {func(f *facts, v *volume) {
+		"it is not in use yet": {func(f *facts, _ *volume) {
 			f.record.InUse, f.record.Stage, f.record.Uses[0].Phase = false, Stage{Path: "/k/stage"}, PhaseNone
 		}, func(r *report) { r.line.InUse, r.line.StagedPath, r.staged, r.published = false, "", false, false }},
-		"the end of the calls is not known": {func(f *facts, v *volume) {
+		"the end of the calls is not known": {func(f *facts, _ *volume) {
 			f.record.Stage.Phase, f.record.Uses[0].Phase = PhaseUncertain, PhaseUncertain
 		}, func(r *report) { r.staged, r.published = false, false }},
-		"a second one is not published yet": {func(f *facts, v *volume) {
+		"a second one is not published yet": {func(f *facts, _ *volume) {
 			second := f.record.Uses[0]
 			second.Phase, second.ReadOnly, second.Path, second.Intent.UID = PhaseNone, true, "/second", "2"
 			f.record.Uses = append(f.record.Uses, second)
@@ -66,23 +66,23 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			second.Path, second.ReadOnly, second.Intent.UID = "/second", true, "2"
 			r.line.Publications = append(r.line.Publications, second)
 		}},
-		"it is wanted no further than staged": {func(f *facts, v *volume) { f.record.Uses[0].Path, f.record.Uses[0].Phase = "", PhaseNone },
+		"it is wanted no further than staged": {func(f *facts, _ *volume) { f.record.Uses[0].Path, f.record.Uses[0].Phase = "", PhaseNone },
 			func(r *report) { r.published, r.line.Publications = false, nil }},
-		"its device": {func(f *facts, v *volume) { f.record.Stage.Device = "/dev/a" }, func(r *report) { r.line.DevicePath = "/dev/a" }},
-		"the device that is published": {func(f *facts, v *volume) { f.record.Stage.Device, f.record.Uses[0].Device = "/dev/a", "/dev/b" },
+		"its device": {func(f *facts, _ *volume) { f.record.Stage.Device = "/dev/a" }, func(r *report) { r.line.DevicePath = "/dev/a" }},
+		"the device that is published": {func(f *facts, _ *volume) { f.record.Stage.Device, f.record.Uses[0].Device = "/dev/a", "/dev/b" },
 			func(r *report) { r.line.DevicePath = "/dev/b" }},
-		"its capacity":            {func(f *facts, v *volume) { f.record.Capacity = quantity }, func(r *report) { r.line.Capacity = quantity }},
-		"its intent is not there": {func(f *facts, v *volume) { f.intents = nil }, func(r *report) { r.orphan, r.line.Publications[0].Orphan = true, true }},
-		"it is not attached":      {func(f *facts, v *volume) { f.entry = nil }, func(r *report) { r.orphan = true }},
-		"it was seen in the mount table alone": {func(f *facts, v *volume) { f.record.MountTableOnly = true },
+		"its capacity":            {func(f *facts, _ *volume) { f.record.Capacity = quantity }, func(r *report) { r.line.Capacity = quantity }},
+		"its intent is not there": {func(f *facts, _ *volume) { f.intents = nil }, func(r *report) { r.orphan, r.line.Publications[0].Orphan = true, true }},
+		"it is not attached":      {func(f *facts, _ *volume) { f.entry = nil }, func(r *report) { r.orphan = true }},
+		"it was seen in the mount table alone": {func(f *facts, _ *volume) { f.record.MountTableOnly = true },
 			func(r *report) { r.line.MountTableOnly = true }},
-		"and on a device": {func(f *facts, v *volume) {
+		"and on a device": {func(f *facts, _ *volume) {
 			f.record.MountTableOnly, f.record.Devices = true, []SeenDevice{{Device: mount.Device{Path: "/dev/a"}}}
 		},
 			func(*report) {}},
-		"it could not be shut down": {func(f *facts, v *volume) { v.unprotected = true }, func(r *report) { r.line.Unprotected = true }},
-		"mounts are lost":           {func(f *facts, v *volume) { v.lost = []string{"/a", "/b"} }, func(r *report) { r.differs = "not mounted any more: /a, /b" }},
-		"how full it is": {func(f *facts, v *volume) {
+		"it could not be shut down": {func(_ *facts, v *volume) { v.unprotected = true }, func(r *report) { r.line.Unprotected = true }},
+		"mounts are lost":           {func(_ *facts, v *volume) { v.lost = []string{"/a", "/b"} }, func(r *report) { r.differs = "not mounted any more: /a, /b" }},
+		"how full it is": {func(_ *facts, v *volume) {
 			v.figure = &figures{used: quantity, available: quantity, inodes: ptr.To(int64(5)), inodesUsed: ptr.To(int64(3)), abnormal: "scratched"}
 		}, func(r *report) {
 			r.line.Used, r.line.Available, r.line.Inodes, r.line.InodesUsed = quantity, quantity, ptr.To(int64(5)), ptr.To(int64(3))
@@ -93,7 +93,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			v.failures[act{verb: doStage}] = &failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage"}}
 			v.failures[act{verb: doClear}] = &failure{OperationError: volumesv1alpha1.OperationError{Operation: "unstage"}}
 		}, func(r *report) { r.staged, r.line.Error = false, &volumesv1alpha1.OperationError{Operation: "stage"} }},
-		"only the kubelet uses it still": {func(f *facts, v *volume) {
+		"only the kubelet uses it still": {func(f *facts, _ *volume) {
 			unused(f)
 			f.reference, f.kubelet = missing, &kubeletUse{}
 		}, func(r *report) {

@@ -413,8 +413,7 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent")}
 			b.done(doTake, doStage)
 			test.change(b)
-			intents := b.intents
-			b.intents = append(intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
+			b.intents = append(b.intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
 			err := b.agent.publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *unwrittenError
 			if errors.Is(err, errAgain) != test.again || errors.As(err, &unwritten) == test.again {
@@ -691,7 +690,7 @@ func TestAPublicationIsMade(t *testing.T) {
 			"it is not there": func(b *bench) { b.driver.inner = "other" },
 			"it is a file": func(b *bench) {
 				b.driver.inner = ""
-				b.driver.before = func(method, _ string) error {
+				b.driver.before = func(string, string) error {
 					target := b.volume.record.Uses[0].Target
 					b.must(os.MkdirAll(target, 0o700))
 					return os.WriteFile(target+"/inner", nil, 0o600)
