@@ -200,9 +200,27 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			if !reflect.DeepEqual(r, want) {
 				t.Errorf("%s: %+v", name, r)
 			}
+			if _, ok := b.agent.store.known()[b.of.name()]; !ok {
+				t.Errorf("%s: nobody knows that there is a record", name)
+			}
 			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute || c.Operation != "unknown" || c.Target != path {
 				t.Errorf("%s: call %+v", name, c)
 			}
+		}
+	})
+	t.Run("as a device where nothing is attached", func(t *testing.T) {
+		b := newBench(t, block)
+		b.line(publication(volumesv1alpha1.PublicationDevice, false))
+		b.state.Spec.Attachments = nil
+		if r := b.recovered(); r.Mode != corev1.PersistentVolumeBlock {
+			t.Errorf("record: %+v", r)
+		}
+	})
+	t.Run("not where another record is broken", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.must(os.WriteFile(b.agent.store.path("unknown"), []byte("{"), 0o600))
+		if r := b.recovered(); r != nil {
+			t.Errorf("record: %+v", r)
 		}
 	})
 	t.Run("by the name alone where nothing is attached", func(t *testing.T) {

@@ -262,6 +262,12 @@ func TestAPublicationIsUndone(t *testing.T) {
 				t.Errorf("on the disk is %+v", r.Uses[0])
 			}
 			delete(b.failures, "Unmount")
+			b.driver.before = func(string, string) error {
+				if _, ok := b.kernel.at(b.use().Path); !ok {
+					t.Error("the driver's publication was undone by the agent")
+				}
+				return nil
+			}
 			if occupied { // a device node is there by now
 				b.failures["RemoveMountPoint of the kubelet"] = mount.ErrOccupied
 			}
@@ -280,6 +286,11 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.volume.record.Uses[0].Bound = bound
 		deletedIntents(b)
 		path := b.use().Path
+		b.failures["RemoveMountPoint of the kubelet"] = errInjected
+		if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.has("unpublish") > 0 {
+			t.Errorf("%v, %v", err, b.operations())
+		}
+		delete(b.failures, "RemoveMountPoint of the kubelet")
 		b.done(doUnpublish)
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("left at the path: %v", err)
@@ -442,7 +453,11 @@ func TestAStageIsUndone(t *testing.T) {
 		b.unused()
 		path := b.volume.record.Stage.Path
 		b.after["unstage"] = b.kubeletRecords
-		b.refused(b.act(doUnstage), volumesv1alpha1.ReasonSharedByKubelet)
+		err := b.act(doUnstage)
+		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
+		if strings.Contains(err.Error(), "staging again") {
+			t.Error(err)
+		}
 		if _, ok := b.kernel.at(path); !ok || b.volume.record.Stage.Phase != PhaseDone || b.has("stage") != 2 {
 			t.Errorf("stage %+v, mounted %v", b.volume.record.Stage, b.kernel.mounted())
 		}
@@ -457,6 +472,26 @@ func TestAStageIsUndone(t *testing.T) {
 		b.refused(b.agent.putBack(t.Context(), b.volume, f, shared("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
 			t.Errorf("operations %v", b.operations())
+		}
+	})
+	t.Run("and may come back under another device number", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", uncertain()) }
+		if err := b.act(doUnstage); err == nil || b.volume.record.Stage.Source != "" {
+			t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+		}
+	})
+	t.Run("not while nobody can tell whether the kubelet uses it", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		r := b.volume.record
+		b.kernel.umount(r.Stage.Path)
+		dir := filepath.Dir(b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+		b.must(os.RemoveAll(dir))
+		b.must(os.WriteFile(dir, nil, 0o600)) // no directory
+		if err := b.act(doUnstage); err == nil || b.has("unstage") > 0 {
+			t.Errorf("%v, %v", err, b.operations())
 		}
 	})
 	t.Run("and what fails in staging again is told", func(t *testing.T) {
@@ -518,12 +553,12 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 			if _, ok := b.kernel.at(b.agent.paths.reference(b.of.name())); ok {
 				t.Error("the agent's own mount of it is there")
 			}
-			b, _ = play(t, func(b *bench) {
+			b, err = play(t, func(b *bench) {
 				change(b)
 				b.failures["Unmount"] = errInjected
 			})
-			if b.volume.record.Stage.Phase == PhaseNone {
-				t.Error("forgotten although the agent's own mount of it cannot be undone")
+			if b.volume.record.Stage.Phase == PhaseNone || !errors.Is(err, errInjected) {
+				t.Errorf("forgotten although the agent's own mount of it cannot be undone: %v", err)
 			}
 		})
 	}
@@ -573,7 +608,7 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 		b, err = play(t, func(b *bench) { onlyStage(b); b.kubeletRecords() })
-		if !errors.Is(err, errAgain) || b.kernel.shutDown() > 0 || !b.signalled() || b.volume.record.ShutDown {
+		if !errors.Is(err, errAgain) || b.kernel.shutDown() > 0 || !b.signalled() || b.volume.record.ShutDown || b.volume.unprotected {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 	})
@@ -698,7 +733,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.must(os.MkdirAll(path+"/x", 0o700))
 		err := b.act(doClear)
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
-		if b.api() != nil || b.volume.record == nil || err == nil || !strings.Contains(err.Error(), "not empty") {
+		if b.api() != nil || b.volume.record == nil || err == nil || !strings.Contains(err.Error(), "not empty") || !strings.Contains(err.Error(), "cannot be removed") {
 			t.Errorf("%v, reported %+v", err, b.api())
 		}
 	})

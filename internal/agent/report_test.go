@@ -308,6 +308,9 @@ func TestTheConditionsOfANode(t *testing.T) {
 			if len(order) != len(well) || !slices.IsSorted(order) {
 				t.Errorf("in order: %v", order)
 			}
+			if strings.Contains(strings.Join(messages, "\n"), "and 0 that") {
+				t.Errorf("told %q", messages)
+			}
 			for _, told := range test.told {
 				if !strings.Contains(strings.Join(messages, "\n"), told) {
 					t.Errorf("%q is not told in %q", told, messages)

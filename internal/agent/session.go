@@ -154,7 +154,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 			a.lease = standing
 		}
 	}
-	last := a.lastNoted() // before the read: a report may come between
+	last := a.state.lastReport() // before the read: a report may come between
 	nvs, err := a.readState(ctx)
 	if apierrors.IsNotFound(err) {
 		return errNoState
@@ -162,7 +162,7 @@ func (a *Agent) remembered(ctx context.Context) error {
 	if err != nil {
 		return &unwrittenError{err}
 	}
-	if last.forgottenBy(nvs) {
+	if last.UID == a.noted.UID && last.forgottenBy(nvs) {
 		return a.forgotten()
 	}
 	a.state.above(a.noted.Reports)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
@@ -140,6 +142,17 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			t.Errorf("%v, record %+v", err, b.volume.record)
 		}
 	})
+}
+
+func TestEachIntentThatWantsTheStageIsReadLive(t *testing.T) {
+	b := newBench(t, filesystem)
+	for _, uid := range []types.UID{"intent", "second"} {
+		b.want(uid, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	}
+	b.done(doTake, doJoin)
+	if uses := b.volume.record.Uses; len(uses) != 2 || !uses[0].Live || !uses[1].Live {
+		t.Errorf("uses: %+v", uses)
+	}
 }
 
 func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {

@@ -1,0 +1,191 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
+	claim := handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
+	for name, test := range map[string]struct {
+		change       func(*Facts, *Node)
+		user         string
+		locked, uses bool
+	}{
+		"its user's":                    {func(*Facts, *Node) {}, "uid-x", true, true},
+		"another's":                     {func(f *Facts, _ *Node) { f.Claim.User = "uid-y" }, "uid-x", false, false},
+		"nobody's yet":                  {func(f *Facts, _ *Node) { f.Claim.User = "" }, "uid-x", false, false},
+		"another node's":                {func(f *Facts, _ *Node) { f.Claim.Holder = "b" }, "uid-x", false, true},
+		"being moved":                   {func(f *Facts, _ *Node) { f.Claim.MovedFrom = "b" }, "uid-x", false, true},
+		"not there":                     {func(f *Facts, _ *Node) { f.Claim.Exists = false }, "uid-x", false, true},
+		"that of a volume for several":  {func(f *Facts, _ *Node) { f.SingleUser, f.Claim.User = false, "" }, "", true, false},
+		"that of a node without a wish": {func(f *Facts, n *Node) { n.Wanted = nil; f.Claim.User = "" }, "", true, false},
+	} {
+		f, n := single("x")
+		f.Claim = claim
+		i := n.Wanted[0]
+		test.change(f, n)
+		if got := f.user(n); string(got.UID) != test.user || test.user != "" && (got.Namespace != "default" || got.Name != "x") {
+			t.Errorf("%s: the user is to be %+v", name, got)
+		}
+		if f.locked(n) != test.locked || f.uses(i) != test.uses {
+			t.Errorf("%s: locked %t, uses %t", name, f.locked(n), f.uses(i))
+		}
+	}
+	f, n := single("x")
+	n.Wanted[0].Object.UID = ""
+	if f.uses(n.Wanted[0]) {
+		t.Error("an intent without a UID uses a volume of nobody")
+	}
+}
+
+func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Facts, *Intent)
+		may    bool
+	}{
+		"whom the lock names":               {func(f *Facts, _ *Intent) { f.Claim = handshake.Claim{Exists: true, User: "uid-x"} }, true},
+		"nobody else":                       {func(f *Facts, _ *Intent) { f.Claim = handshake.Claim{Exists: true, User: "uid-y"} }, false},
+		"who is already":                    {func(_ *Facts, i *Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
+		"anybody, where several may use it": {func(f *Facts, _ *Intent) { f.SingleUser = false }, true},
+	} {
+		c, _ := over(t)
+		f, n := single("x")
+		test.change(f, n.Wanted[0])
+		if c.mayPin(f, n.Wanted[0]) != test.may {
+			t.Errorf("%s: may %t", name, !test.may)
+		}
+	}
+}
+
+func TestAnIntentIsToldThatItIsNotTheSingleUserYet(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Facts, *Node)
+		told   string
+	}{
+		"attached for another": {func(*Facts, *Node) {}, volumesv1alpha1.ReasonReadWriteOncePod},
+		"not attached":         {func(_ *Facts, n *Node) { n.State.Entry = handshake.Entry{} }, ""},
+		"it is the one":        {func(f *Facts, _ *Node) { f.Claim.User = "uid-x" }, ""},
+		"it is pinned":         {func(_ *Facts, n *Node) { n.Wanted[0].Object.Status.UniqueVolumeName = "v" }, ""},
+		"several may use it":   {func(f *Facts, _ *Node) { f.SingleUser = false }, ""},
+	} {
+		f, n := single("x")
+		entry(handshake.Attached, "1")(n)
+		f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-y"}
+		i := n.Wanted[0]
+		test.change(f, n)
+		found := findUser(f, n, i)
+		if got := reasonOf(found); got != test.told {
+			t.Errorf("%s: told %q", name, got)
+		}
+	}
+}
+
+func reasonOf(f *Finding) string {
+	if f == nil {
+		return ""
+	}
+	return f.Reason
+}
+
+func TestTheLocksUserIsReadLive(t *testing.T) {
+	there, _ := single("x")
+	deleting := stored(there)[0].(*volumesv1alpha1.VolumeAttachmentIntent)
+	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(metav1.Now()), []string{"f"}
+	user := exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}
+	for name, test := range map[string]struct {
+		live []client.Object
+		user exclusive.User
+		want handshake.Intent
+	}{
+		"it is there":              {stored(there), user, handshake.Intent{Exists: true}},
+		"it is being deleted":      {[]client.Object{deleting}, user, handshake.Intent{Exists: true, Deleting: true}},
+		"it is gone":               {nil, user, handshake.Intent{}},
+		"another one has its name": {stored(there), exclusive.User{Namespace: "default", Name: "x", UID: "before"}, handshake.Intent{}},
+		"nobody":                   {stored(there), exclusive.User{}, handshake.Intent{}},
+	} {
+		c, _ := over(t, test.live...)
+		behind(t, c)
+		refuseNoName(c)
+		if got, err := c.readUser(t.Context(), test.user); err != nil || got != test.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
+		if got, err := c.readUser(t.Context(), test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
+			t.Errorf("%s, which cannot be read: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
+	user := exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}
+	for _, kind := range []string{"*v1alpha1.VolumeAttachmentIntent", "*v1alpha1.NodeVolumeState"} {
+		f, n := single("y")
+		c, _ := over(t, reported("a"))
+		lockedFor(t, c, user)
+		failing(c, false, kind)
+		claim := exclusive.Claim{Holder: "a", User: user}
+		if taken, err := c.takeUser(t.Context(), f, n, claim); taken || !errors.Is(err, errDown) {
+			t.Errorf("%s: taken %t, %v", kind, taken, err)
+		}
+		if kind == "*v1alpha1.VolumeAttachmentIntent" {
+			if passes, err := c.mayPassOn(t.Context(), f, n, claim); passes || !errors.Is(err, errDown) {
+				t.Errorf("passes %t, %v", passes, err)
+			}
+		}
+	}
+}
+
+func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
+	for name, user := range map[string]exclusive.User{"its own": {Namespace: "default", Name: "x", UID: "uid-x"}, "nobody": {}} {
+		f, n := single("x")
+		c, _ := over(t, reported("a"))
+		reads := counting(c)
+		if passes, err := c.mayPassOn(t.Context(), f, n, exclusive.Claim{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
+			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
+		}
+	}
+	f, n := single("x")
+	c, _ := over(t, reported("a"))
+	reads := counting(c)
+	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Claim{Holder: "a", User: f.user(n)}); !taken || err != nil || *reads > 0 {
+		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
+	}
+	f.SingleUser = false
+	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Claim{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
+		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
+	}
+}
+
+func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
+	f, n := single("y")
+	c, _ := over(t, reported("a"))
+	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
+	stale := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
+	if taken, err := c.takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
+		t.Errorf("taken %t, %v", taken, err)
+	}
+}
+
+func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
+	user, _ := single("x")
+	f, n := single("y")
+	c, _ := over(t, append(stored(user), reported("a"))...)
+	claim := exclusive.Claim{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
+	if passes, err := c.mayPassOn(t.Context(), f, n, claim); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
+		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
+	}
+}
