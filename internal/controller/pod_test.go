@@ -467,7 +467,11 @@ func aClaimThatIsDeletedBeforeItsPodCameIsRefused(t *testing.T, w *world) {
 	w.managedNode(t, "pod-late")
 	claim := w.volume(t, "pod-late", volumeOptions{})
 	w.change(t, claim, func() { claim.Finalizers = append(claim.Finalizers, "test.hawser.io/keep") })
+	after := w.intent(t, "pod-late-after", "pod-late", "pod-late-after")
 	w.delete(t, claim)
+	// Who knows of a claim that came after the deletion knows of the deletion.
+	w.volume(t, "pod-late-after", volumeOptions{})
+	w.attached(t, after)
 	p := w.pod(t, "pod-late", "pod-late", "pod-late")
 	w.podEvent(t, p, "FailedAttachVolume", "claim default/pod-late is being deleted")
 	w.podIntents(t, p)
