@@ -294,6 +294,10 @@ func TestFacts(t *testing.T) {
 				f.record.Uses[1].Phase, f.record.Uses[1].BootID, f.uses["2"] = PhaseDone, "boot", present
 			}), []verb(nil)},
 			{"what was taken away is shut down first", with(detaching), []verb{doShutdown}},
+			{"it is not brought further on another attachment before the session is confirmed", with(otherUID, unconfirmed, unstaged), []verb(nil)},
+			{"it is not published otherwise on another attachment before the session is confirmed", with(otherUID, unconfirmed, func(f *facts) {
+				f.intents[0].Spec.ReadOnly = true
+			}), []verb(nil)},
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -119,7 +119,7 @@ func planOwn(f facts) []act {
 		return planStale(f)
 	case !r.held(f.now) && len(f.wanting()) == 0:
 		return []act{{verb: doClear}}
-	case !r.InUse && f.attached() && len(f.wanting()) > 0:
+	case !r.InUse && len(f.wanting()) > 0:
 		return []act{{verb: doTake}}
 	}
 	acts := planReleases(f)

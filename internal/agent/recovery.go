@@ -31,9 +31,6 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
-	if err != nil {
-		nvs = &volumesv1alpha1.NodeVolumeState{}
-	}
 	if !a.noted.forgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
@@ -46,7 +43,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		v.record = r
 		a.store.own(r) // also one that was rebuilt: what is mounted for it is not the kubelet's
 		a.views.Store(v.name, r.copy())
-		f := facts{name: v.name, paths: a.paths, now: a.now(), record: r, entry: handshake.AttachmentOf(nvs, v.name)}
+		f := facts{now: a.now(), record: r}
 		if r.held(f.now) {
 			line := lineOf(v, f)
 			// Who is there and who is not is told by the first look.
@@ -59,12 +56,13 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		a.queue.volume(v.name)
 	}
 	a.noteBroken(records, broken)
-	return a.recoverKubeletUses(nvs)
+	a.recoverKubeletUses(nvs)
+	return nil
 }
 
 // recoverKubeletUses takes up which attachments the kubelet's uses belong to: from the disk, or where the disk says nothing,
 // from the API.
-func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) error {
+func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) {
 	uses, err := a.store.loadKubelet(a.bootID)
 	if err != nil {
 		a.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
@@ -78,7 +76,6 @@ func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) error {
 		}
 	}
 	a.observer.known(uses)
-	return nil
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // restart is the same node with an agent that knows nothing yet; its boot is another one where it says so.
@@ -133,6 +134,19 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.must(b.agent.save(b.volume))
 		if r := b.restart(true).recovered(); r.Stage.Source != "" || r.Stage.Phase != PhaseDone {
 			t.Errorf("stage: %+v", r.Stage)
+		}
+	})
+	t.Run("in use where the kernel alone holds its device", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.want("intent")
+		b.done(doTake)
+		b.volume.record.InUse = false
+		b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7}, BootID: b.agent.bootID, Held: true}}
+		b.must(b.agent.save(b.volume))
+		n := b.restart(false)
+		n.recovered()
+		if r, ok := n.toReport(); !ok || !r.line.InUse {
+			t.Errorf("to be reported: %t, %+v", ok, r)
 		}
 	})
 	t.Run("also before there is a state of the node", func(t *testing.T) {

@@ -311,10 +311,7 @@ func stageElsewhere(table *mount.Table, s Stage) []mount.Entry {
 		return table.Shares(e)
 	}
 	staged, known := shownBy(s.Source)
-	if !known {
-		return nil
-	}
-	if staged.Major == 0 {
+	if !known || staged.Major == 0 {
 		return nil // without a device of its own its number is another filesystem's by now
 	}
 	return table.Shares(staged)

@@ -59,6 +59,9 @@ func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
 		{"held by a node without a state", exclusive.Claim{Holder: "a"}, nil, true, 0},
 		{"given up by a process that died", exclusive.Claim{MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
 		{"moved by a process that died", exclusive.Claim{Holder: "b", MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
+		{"moved by a process that died, from a node whose agent never reported", exclusive.Claim{Holder: "b", MovedFrom: "a"}, []client.Object{
+			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		}, false, 0},
 		{"given up and fenced", exclusive.Claim{}, nil, true, 0},
 		{"held by a node whose agent never reported", exclusive.Claim{Holder: "a"}, []client.Object{
 			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},

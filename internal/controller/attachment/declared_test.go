@@ -114,6 +114,18 @@ func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T)
 	}
 }
 
+func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment(t *testing.T) {
+	nvs := declaredState()
+	for _, uid := range []types.UID{"1", "2", "3"} {
+		settle(nvs, uid)
+	}
+	for uid, stays := range map[types.UID]bool{"1": true, "2": true, "3": false, "4": true} {
+		if _, declared := handshake.NodeOf(nvs, "").Declares(uid); declared != stays {
+			t.Errorf("attachment %s is declared: %t", uid, declared)
+		}
+	}
+}
+
 func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
 	c, _ := over(t, declaredState(), reported("b"))
 	d := &Declarations{Client: c.Client}

@@ -66,14 +66,27 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	c := b.Build()
+	c := named(t, b.Build())
+	reader := named(t, c)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{
-		Client: c, Reader: c, Writer: &nodestate.Writer{Client: c, Reader: c}, Tracker: liveness.NewTracker(now), Clock: now,
-		Claims: exclusive.New(c, c, now, nil), answers: answers{clock: now}, Policies: inForce{},
+		Client: c, Reader: reader, Writer: &nodestate.Writer{Client: c, Reader: reader}, Tracker: liveness.NewTracker(now), Clock: now,
+		Claims: exclusive.New(c, reader, now, nil), answers: answers{clock: now}, Policies: inForce{},
 	}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	return controller, now
+}
+
+// named is a client that refuses to read an object without a name, as a real one does.
+func named(t *testing.T, inner client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(inner, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if key.Name == "" {
+				t.Errorf("a %T without a name was read", o)
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
 }
 
 // inForce stands for admission policies that are in force.

@@ -69,7 +69,7 @@ func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, claim excl
 
 // mayPassOn says whether the lock may leave the user that it names. It is n that waits for it.
 func (c *Controller) mayPassOn(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (bool, error) {
-	if claim.User == (exclusive.User{}) || claim.User == f.user(n) {
+	if claim.User == f.user(n) {
 		return true, nil
 	}
 	named, err := c.readUser(ctx, claim.User)

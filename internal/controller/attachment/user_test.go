@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package attachment
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
@@ -123,6 +126,14 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
 		}},
 		{name: "an older manager wrote no user, and the volume is free", taken: true},
+		{name: "the kubelet's intent comes after one that an agent still publishes for", user: old, message: "a single user", change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+		}},
+		{name: "it is pinned, and the lock names one that still has the volume", user: old, message: "a single user", change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
+			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+		}},
 		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true, change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
@@ -157,6 +168,42 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 				t.Errorf("the lock: %+v, %v", lock, err)
 			}
 		})
+	}
+}
+
+func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
+	f, n := single("y")
+	c, _ := over(t, append(stored(f), reported("a"))...)
+	lockedFor(t, c, exclusive.User{})
+	f.Claim = handshake.Claim{Exists: true, Holder: "a"}
+	c.Claims.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
+	})
+	if taken, err := c.takeClaim(t.Context(), f, n); taken || !errors.Is(err, errDown) {
+		t.Errorf("taken %t, %v", taken, err)
+	}
+}
+
+func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *testing.T) {
+	f, n := single("y")
+	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
+	if f.locked(n) {
+		t.Error("the lock of another user serves a single user")
+	}
+	if f.SingleUser = false; !f.locked(n) {
+		t.Error("a volume that has had a single user is not locked for several")
+	}
+}
+
+func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T) {
+	f, n := single("y")
+	entry(handshake.Attached, "1")(n)
+	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod || !strings.Contains(found.Message, "not yet the one") {
+		t.Errorf("found %+v", found)
+	}
+	n.wait(volumesv1alpha1.ReasonClaimDeleting, "refused")
+	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonClaimDeleting {
+		t.Errorf("found %+v", found)
 	}
 }
 

@@ -89,12 +89,12 @@ func (c *Controller) freeOfPods(ctx context.Context, f *Facts, n *Node) (free bo
 	if len(claims) == 0 {
 		claims = []client.ObjectKey{{}} // No pod can name it, but the kubelet may list it.
 	}
-	for i, claim := range claims {
+	for _, claim := range claims {
 		u, err := c.users.Get(ctx, usersKey(n.Name, claim.Namespace))
 		if err != nil {
 			return false, since, err
 		}
-		if i == 0 || u.since.Before(since) {
+		if u.since.Before(since) {
 			since = u.since
 		}
 		if u.use(f.Volume, claim) {

@@ -25,7 +25,8 @@ var (
 		Help: "Detaches decided, by driver and by the evidence that each rests on.",
 	}, []string{"driver", "evidence"})
 
-	forgotten = prometheus.NewCounter(prometheus.CounterOpts{
+	// Forgotten counts attachments that the policy for Nodes that are gone declared released.
+	Forgotten = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "hawser_forgotten_attachments_total",
 		Help: "Attachments declared released by --forget-gone-nodes-after, because their Node never came back.",
 	})
@@ -52,16 +53,13 @@ func Detached(driver string, evidence volumesv1alpha1.EvidenceType) {
 	}
 }
 
-// Forgotten counts attachments that the policy for Nodes that are gone declared released.
-func Forgotten(n int) { forgotten.Add(float64(n)) }
-
 // Register adds the manager's metrics to reg and lets them follow what mgr's cache sees. Only the leader tells anything.
 func Register(ctx context.Context, mgr manager.Manager, reg prometheus.Registerer) error {
 	if err := metrics.Register(reg); err != nil {
 		return err
 	}
 	state := &stateCollector{reader: mgr.GetClient(), leading: mgr.Elected()}
-	for _, c := range []prometheus.Collector{detaches, forgotten, forcedDetaches, state} {
+	for _, c := range []prometheus.Collector{detaches, Forgotten, forcedDetaches, state} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}

@@ -80,7 +80,7 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 		return never, fmt.Errorf("watching node %s, which is gone: %w", nvs.Name, err)
 	}
 	if len(declared) > 0 {
-		metrics.Forgotten(len(declared))
+		metrics.Forgotten.Add(float64(len(declared)))
 		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventGoneNodeForgotten, "Forget",
 			"forgetting what was forced away from node %s, which is gone (%s): attachments %s", nvs.Name, c.reason(), join(declared))
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/metrics"
 )
 
 const aDay = 24 * time.Hour
@@ -58,10 +60,25 @@ func declarations(nvs *volumesv1alpha1.NodeVolumeState) []string {
 	return uids
 }
 
+// value of a counter.
+func value(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
 func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs, leaseOf("gone", "lease", &noon)})
 	w.ForgetAfter = aDay
+	before := value(t, metrics.Forgotten)
 	for hour := range 25 {
 		if got := declarations(w.state(t, "gone")); got != nil {
 			t.Fatalf("after %d hours: %v", hour, got)
@@ -80,6 +97,9 @@ func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing
 		if w.updates != hour+1 {
 			t.Fatalf("after %d hours: %d updates", hour, w.updates)
 		}
+	}
+	if counted := value(t, metrics.Forgotten) - before; counted != 1 {
+		t.Errorf("%v forgotten attachments were counted", counted)
 	}
 	after := w.state(t, "gone")
 	reason := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]
