@@ -11,6 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -66,7 +67,7 @@ func main() {
 	only := flag.String("only", "", "count the words of files below this directory only")
 	flag.Parse()
 	h := house{files: map[string]int{}, methods: map[string]int{}, lines: map[string]int{}}
-	if err := h.read(); err != nil {
+	if err := h.read(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
 		os.Exit(1)
 	}
@@ -77,8 +78,9 @@ func main() {
 }
 
 // read reads every file that git knows.
-func (h *house) read() error {
-	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.go", "*.md").Output()
+func (h *house) read(ctx context.Context) error {
+	list := exec.CommandContext(ctx, "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.go", "*.md")
+	out, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("listing files: %w", err)
 	}
