@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,8 @@ type fakeDriver struct {
 	unpublished driver.UnpublishRequest
 	unstaged    driver.UnstageRequest
 	capacity    map[string]resource.Quantity
+	// known are the volumes that exist; nil: any that is asked for.
+	known map[string]bool
 }
 
 const fakeDriverName = "fake.csi.hawser.io"
@@ -63,7 +66,10 @@ func newFakeDriver(n *fakeNode) *fakeDriver {
 
 func (d *fakeDriver) Name() string { return fakeDriverName }
 
-func (d *fakeDriver) enter(method, handle string) error {
+func (d *fakeDriver) enter(ctx context.Context, method, handle string) error {
+	if err := ctx.Err(); err != nil {
+		return &driver.Error{Outcome: driver.Transient, Code: "Canceled", Message: "nothing was sent", Err: err}
+	}
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+handle)
 	close(d.called)
@@ -82,7 +88,16 @@ func (d *fakeDriver) enter(method, handle string) error {
 	if hang != nil {
 		<-hang
 	}
+	if err == nil && !d.knows(handle) && !strings.HasPrefix(method, "un") {
+		return &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "there is no such volume"}
+	}
 	return err
+}
+
+func (d *fakeDriver) knows(handle string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known == nil || d.known[handle]
 }
 
 func (d *fakeDriver) made() []string {
@@ -158,8 +173,8 @@ func minorOf(handle string) int {
 // device is where the volume's device is found in the first boot.
 func device(handle string) string { return fmt.Sprintf("/dev/loop%d", minorOf(handle)) }
 
-func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
-	err := d.enter("stage", req.Handle)
+func (d *fakeDriver) Stage(ctx context.Context, req driver.StageRequest) error {
+	err := d.enter(ctx, "stage", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -176,8 +191,8 @@ func (d *fakeDriver) Stage(_ context.Context, req driver.StageRequest) error {
 	return err
 }
 
-func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error {
-	err := d.enter("publish", req.Handle)
+func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) error {
+	err := d.enter(ctx, "publish", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -211,11 +226,11 @@ func (d *fakeDriver) Publish(_ context.Context, req driver.PublishRequest) error
 	return err
 }
 
-func (d *fakeDriver) Unpublish(_ context.Context, req driver.UnpublishRequest) error {
+func (d *fakeDriver) Unpublish(ctx context.Context, req driver.UnpublishRequest) error {
 	d.mu.Lock()
 	d.unpublished = req
 	d.mu.Unlock()
-	err := d.enter("unpublish", req.Handle)
+	err := d.enter(ctx, "unpublish", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -231,11 +246,11 @@ func (d *fakeDriver) Unpublish(_ context.Context, req driver.UnpublishRequest) e
 	return err
 }
 
-func (d *fakeDriver) Unstage(_ context.Context, req driver.UnstageRequest) error {
+func (d *fakeDriver) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	d.mu.Lock()
 	d.unstaged = req
 	d.mu.Unlock()
-	err := d.enter("unstage", req.Handle)
+	err := d.enter(ctx, "unstage", req.Handle)
 	if err != nil && !d.after {
 		return err
 	}
@@ -243,8 +258,8 @@ func (d *fakeDriver) Unstage(_ context.Context, req driver.UnstageRequest) error
 	return err
 }
 
-func (d *fakeDriver) Expand(_ context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
-	err := d.enter("expand", req.Handle)
+func (d *fakeDriver) Expand(ctx context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
+	err := d.enter(ctx, "expand", req.Handle)
 	if err != nil {
 		return resource.Quantity{}, err
 	}
@@ -254,9 +269,25 @@ func (d *fakeDriver) Expand(_ context.Context, req driver.ExpandRequest) (resour
 	return req.Capacity, nil
 }
 
-func (d *fakeDriver) Stats(_ context.Context, req driver.StatsRequest) (driver.Stats, error) {
-	used := resource.MustParse("5Mi")
-	return driver.Stats{Used: &used, Abnormal: true, Message: "scratched"}, d.enter("stats", req.Handle)
+func (d *fakeDriver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Stats, error) {
+	if err := d.enter(ctx, "stats", req.Handle); err != nil {
+		return driver.Stats{}, err
+	}
+	if _, ok := d.node.at(req.Path); !ok {
+		return driver.Stats{}, &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "the volume is not published there"}
+	}
+	used, capacity := resource.MustParse("5Mi"), d.capacityOf(req.Handle)
+	return driver.Stats{Used: &used, Capacity: &capacity, Abnormal: true, Message: "scratched"}, nil
+}
+
+// capacityOf is what the volume was expanded to, or what it has from the start.
+func (d *fakeDriver) capacityOf(handle string) resource.Quantity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, ok := d.capacity[handle]; ok {
+		return c
+	}
+	return resource.MustParse("1Gi")
 }
 
 var (

@@ -115,13 +115,32 @@ func (n *fakeNode) renumber() {
 
 // bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own disk.
 func (n *fakeNode) bindOf(source, path string) mount.Entry {
-	e, ok := n.at(source)
+	e, ok := n.shown(source)
 	if !ok {
-		e = ownDisk
-		e.Root = source
+		panic("the node's own disk is everywhere")
 	}
 	e.Path = path
 	return e
+}
+
+func (n *fakeNode) shown(path string) (mount.Entry, bool) {
+	t, err := n.Table()
+	if err != nil {
+		panic(err)
+	}
+	return t.Shown(path)
+}
+
+// makeReadOnly what is mounted last at path.
+func (n *fakeNode) makeReadOnly(path string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, e := range slices.Backward(n.entries) {
+		if e.Path == path {
+			n.entries[i].Options = []string{"ro"}
+			return
+		}
+	}
 }
 
 // filesystemOf is the filesystem on the volume's device, mounted at path.
@@ -171,53 +190,55 @@ func (n *fakeNode) Table() (*mount.Table, error) {
 
 func (n *fakeNode) Busy(string) (mount.Call, bool) { return mount.Call{}, false }
 
-func (n *fakeNode) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
-	e, ok := n.at(source)
-	if !ok {
-		return fmt.Errorf("nothing is mounted at %s", source)
-	}
-	if there, ok := n.at(target); ok {
-		if there.SameSource(e) {
-			return nil
-		}
-		return mount.ErrOccupied
-	}
-	if _, err := os.Lstat(target); err != nil {
+func (n *fakeNode) Bind(ctx context.Context, source, target string, readOnly bool, _ []string) error {
+	if _, err := os.Lstat(source); err != nil {
 		return err
 	}
-	e.Path = target
-	if readOnly {
-		e.Options = []string{"ro"}
+	return n.bind(ctx, n.bindOf(source, target), readOnly)
+}
+
+// bind mounts the entry, unless it is mounted there already.
+func (n *fakeNode) bind(ctx context.Context, e mount.Entry, readOnly bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	n.mount(e)
+	if _, err := os.Lstat(e.Path); err != nil {
+		return err
+	}
+	if there, ok := n.at(e.Path); !ok {
+		n.mount(e)
+	} else if !there.SameSource(e) {
+		return mount.ErrOccupied
+	}
+	if readOnly {
+		n.makeReadOnly(e.Path)
+	}
 	return nil
 }
 
-func (n *fakeNode) BindFile(_ context.Context, source *os.File, target string, _ bool, _ []string) error {
-	root := filepath.Dir(source.Name())
-	e, ok := n.at(root)
-	if !ok {
-		return fmt.Errorf("nothing is mounted at %s", root)
-	}
-	e.Root, e.Path = "/"+filepath.Base(source.Name()), target
-	if there, ok := n.at(target); ok && !there.SameSource(e) {
-		return mount.ErrOccupied
-	} else if !ok {
-		n.mount(e)
-	}
-	return nil
+func (n *fakeNode) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, _ []string) error {
+	return n.bind(ctx, n.bindOf(source.Name(), target), readOnly)
 }
 
 func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
 	return os.Open(filepath.Join(root, subPath))
 }
 
-func (n *fakeNode) Unmount(_ context.Context, path string) error {
+func (n *fakeNode) Unmount(ctx context.Context, path string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	n.umount(path)
+	if _, still := n.at(path); still {
+		return mount.ErrStillMounted
+	}
 	return nil
 }
 
-func (n *fakeNode) EnsureDir(_ context.Context, path string, perm fs.FileMode) error {
+func (n *fakeNode) EnsureDir(ctx context.Context, path string, perm fs.FileMode) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if _, ok := n.at(path); ok {
 		return nil
 	}
@@ -243,16 +264,31 @@ func (n *fakeNode) SetDeviceNodes(_ context.Context, dir string, names []string)
 	return nil
 }
 
-func (n *fakeNode) EnsureFile(_ context.Context, path string, perm fs.FileMode) error {
+func (n *fakeNode) EnsureFile(ctx context.Context, path string, perm fs.FileMode) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if _, ok := n.at(path); ok {
 		return nil
+	}
+	if info, err := os.Lstat(path); err == nil && (!info.Mode().IsRegular() || info.Size() > 0) {
+		return mount.ErrOccupied
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
 	}
 	return os.WriteFile(path, nil, perm)
 }
 
-func (n *fakeNode) RemoveMountPoint(_ context.Context, path string) error {
+func (n *fakeNode) RemoveMountPoint(ctx context.Context, path string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if _, ok := n.at(path); ok {
 		return mount.ErrStillMounted
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		return mount.ErrOccupied
 	}
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -269,7 +305,11 @@ func (n *fakeNode) DeviceOf(_ context.Context, path string) (mount.Device, error
 	if !ok {
 		return mount.Device{}, mount.ErrNotMounted
 	}
-	return mount.Device{Major: 7, Minor: uint32(e.Minor), Path: e.Source, Node: e.FSType == "devtmpfs"}, nil
+	d := mount.Device{Major: uint32(e.Major), Minor: uint32(e.Minor), Path: e.Source}
+	if e.FSType == "devtmpfs" { // what is mounted is a device node, of a loop device
+		d.Major, d.Node = 7, true
+	}
+	return d, nil
 }
 
 func (n *fakeNode) DeviceNode(ctx context.Context, path string) (mount.Device, error) {
