@@ -22,7 +22,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
-	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -32,7 +31,7 @@ import (
 func behind(t *testing.T, c *Controller, objects ...client.Object) {
 	t.Helper()
 	cache, _ := over(t, objects...)
-	live := c.Client.(client.WithWatch)
+	live := c.Reader.(client.WithWatch)
 	c.Client = interceptor.NewClient(live, interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
@@ -42,8 +41,7 @@ func behind(t *testing.T, c *Controller, objects ...client.Object) {
 			return cache.Client.List(ctx, list, opts...)
 		},
 	})
-	c.Reader, c.Writer = live, &nodestate.Writer{Client: c.Client, Reader: live}
-	c.Claims = exclusive.New(c.Client, live, c.Clock, nil)
+	connect(c, c.Client, live)
 }
 
 var errDown = errors.New("the API server is down")
@@ -74,7 +72,6 @@ func (r *requests) send(verb string, o any, name string) error {
 
 // through has the controller send them. The cache answers always.
 func (r *requests) through(c *Controller) {
-	w := c.Client.(client.WithWatch)
 	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
 		opts ...client.GetOption) error {
 		if err := r.send("get", o, key.Name); err != nil {
@@ -116,11 +113,9 @@ func (r *requests) through(c *Controller) {
 			return w.Delete(ctx, o, opts...)
 		},
 	}
-	c.Reader = interceptor.NewClient(w, live)
-	live.Get = nil
-	c.Client = interceptor.NewClient(w, live)
-	c.Writer = &nodestate.Writer{Client: c.Client, Reader: c.Reader}
-	c.Claims = exclusive.New(c.Client, c.Reader, c.Clock, nil)
+	reader := interceptor.NewClient(c.Reader.(client.WithWatch), live)
+	live.Get, live.List = nil, nil
+	connect(c, interceptor.NewClient(c.Client.(client.WithWatch), live), reader)
 }
 
 // refuseNoName has live reads refuse an empty name, as those from an API server do.
@@ -313,14 +308,14 @@ func factsOf(t *testing.T, c *Controller) (*Facts, *Node) {
 	n := &Node{Name: "a"}
 	wanted("i")(n)
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err == nil {
+	if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err == nil {
 		n.takeOver(nvs, "v")
 	}
 	if va := liveAttachment(t, c, "va-1"); va != nil {
 		n.addAttachment(va)
 	}
 	leaves := intentNamed("i")
-	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(leaves.Object), leaves.Object); err == nil {
+	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(leaves.Object), leaves.Object); err == nil {
 		n.Leaving = []*Intent{leaves}
 	}
 	return &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}, n

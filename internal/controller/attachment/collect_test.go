@@ -77,7 +77,7 @@ func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
 				t.Errorf("claim %+v, %v", claim, err)
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
-			if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil || nvs.Spec.Fences != test.fences {
+			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil || nvs.Spec.Fences != test.fences {
 				t.Errorf("%d fences, %v", nvs.Spec.Fences, err)
 			}
 		})

@@ -99,7 +99,7 @@ func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T)
 		t.Fatal(err)
 	}
 	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err != nil {
+	if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err != nil {
 		t.Fatal(err)
 	}
 	var left []types.UID

@@ -38,7 +38,7 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _ := over(t)
 			reads := 0
-			c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+			c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 					reads++
 					return w.Get(ctx, key, o, opts...)

@@ -20,7 +20,7 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 	intent := intentNamed("i*")
 	intent.Object.UID, intent.Object.Finalizers = "i", []string{volumesv1alpha1.ReleaseFinalizer}
 	c, _ := over(t, intent.Object)
-	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(intent.Object), intent.Object); err != nil {
+	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(intent.Object), intent.Object); err != nil {
 		t.Fatal(err)
 	}
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{

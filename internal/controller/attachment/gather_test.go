@@ -50,7 +50,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 			if test.before {
 				intent.Status.UniqueVolumeName = test.volume
 			}
-			c, _ := over(t, pv, intent)
+			c, _, api := overAPI(t, pv, intent)
 			c.Reporter = &report.Reporter{Client: c.Client, Clock: c.Clock}
 			c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 				List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -62,7 +62,11 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 					}
 					pinned := intent.DeepCopy()
 					pinned.Status.UniqueVolumeName = test.volume
-					return w.Status().Update(ctx, pinned)
+					if err := w.Status().Update(ctx, pinned); err != nil {
+						return err
+					}
+					api.Sync()
+					return nil
 				},
 			})
 			f := &Facts{Volume: name}

@@ -143,7 +143,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	if toUnlist(f, c.Protocol, n) {
 		t.Error("unlisted again and again while the kubelet lists the volume in use")
 	}
-	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
 		t.Fatal(err)
 	}
 	node.Status.NodeInfo.BootID = "boot-2"

@@ -34,21 +34,13 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/batch"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
-	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
-
-// indexer gives a fake client the manager's indexes.
-type indexer struct{ *fake.ClientBuilder }
-
-func (i indexer) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
-	i.WithIndex(o, field, keys)
-	return nil
-}
 
 // scheme is made once: that takes longer than most tests.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
@@ -58,23 +50,29 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// over makes a controller whose live reads find these objects, whatever the facts of a pass say.
+// over makes a controller whose cache and live reads find these objects, whatever the facts of a pass say. What is written
+// afterwards is in the API server alone: a test in which the cache follows asks for that with overAPI.
 func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock) {
 	t.Helper()
-	b := fake.NewClientBuilder().WithScheme(scheme()).WithObjects(objects...).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
-	if err := index.Register(t.Context(), indexer{b}); err != nil {
-		t.Fatal(err)
-	}
-	c := named(t, b.Build())
-	reader := named(t, c)
-	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
-	controller := &Controller{
-		Client: c, Reader: reader, Writer: &nodestate.Writer{Client: c, Reader: reader}, Tracker: liveness.NewTracker(now), Clock: now,
-		Claims: exclusive.New(c, reader, now, nil), answers: answers{clock: now}, Policies: inForce{},
-	}
-	controller.users = batch.NewReads(nil, controller.readUsers)
+	controller, now, _ := overAPI(t, objects...)
 	return controller, now
+}
+
+// overAPI is over, with the API server of which the controller has a cache.
+func overAPI(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
+	t.Helper()
+	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(scheme()).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}), objects...)
+	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
+	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, answers: answers{clock: now}, Policies: inForce{}}
+	controller.users = batch.NewReads(nil, controller.readUsers)
+	connect(controller, api.Client, named(t, api.Live))
+	return controller, now, api
+}
+
+// connect has the controller read its cache and write with one client, and read live with another.
+func connect(c *Controller, cl client.Client, reader client.Reader) {
+	c.Client, c.Reader, c.Writer = cl, reader, &nodestate.Writer{Client: cl, Reader: reader}
+	c.Claims = exclusive.New(cl, reader, c.Clock, nil)
 }
 
 // named is a client that refuses to read an object without a name, as a real one does.
@@ -256,7 +254,7 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 			return ctx.Err()
 		}
 	}
-	c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return errors.Join(after(node, pods), inner.Get(ctx, key, o, opts...))
 		},
@@ -309,7 +307,7 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	}
 	c, now := over(t, pv, state, attachment, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	reads := 0
-	c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Node); ok {
 				reads++

@@ -70,7 +70,7 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 			i, stays := intentNamed("i"), intentNamed("stays")
 			i.Object.UID, i.Object.Finalizers = "uid-i", []string{"another", volumesv1alpha1.ReleaseFinalizer}
 			c, _ := over(t, i.Object.DeepCopy())
-			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(i.Object), i.Object); err != nil {
+			if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(i.Object), i.Object); err != nil {
 				t.Fatal(err)
 			}
 			if test.answer != nil {

@@ -308,7 +308,12 @@ func pass(t *testing.T, c *Controller, name string) (bool, time.Duration) {
 }
 
 func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
-	c, now := over(t, reported("a"), unreadyNode("a", noon))
+	c, now, api := overAPI(t, reported("a"), unreadyNode("a", noon))
+	pass := func(t *testing.T, c *Controller, name string) (bool, time.Duration) {
+		t.Helper()
+		api.Sync()
+		return pass(t, c, name)
+	}
 	writes := 0
 	count := func(c *Controller) {
 		c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
@@ -355,7 +360,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 
 func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
 	node := unreadyNode("a", noon)
-	c, now := over(t, reported("a"), node)
+	c, now, api := overAPI(t, reported("a"), node)
 	pass(t, c, "a")
 	now.SetTime(now.Now().Add(time.Minute))
 	pass(t, c, "a")
@@ -366,6 +371,7 @@ func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
 	if err := c.Client.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
+	api.Sync()
 	if evidence, due := pass(t, c, "a"); evidence || due != 0 {
 		t.Errorf("evidence %v, due in %s", evidence, due)
 	}
@@ -478,7 +484,7 @@ func TestAnAgentThatTheAPIServerKeptFromSpeakingHasItsTimeAfterwards(t *testing.
 		now.SetTime(now.Now().Add(goneWatched / 2))
 		if speaks {
 			spoken := &coordinationv1.Lease{}
-			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(lease), spoken); err != nil {
+			if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(lease), spoken); err != nil {
 				t.Fatal(err)
 			}
 			spoken.Spec.RenewTime = &metav1.MicroTime{Time: noon.Add(time.Second)}

@@ -57,7 +57,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
 	}
 	for _, o := range []client.Object{n1.Wanted[0].Object, n2.Wanted[0].Object} {
-		if err := first.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		if err := first.Reader.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 	}
 	var pinned []string
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := first.Client.List(t.Context(), intents); err != nil {
+	if err := first.Reader.List(t.Context(), intents); err != nil {
 		t.Fatal(err)
 	}
 	for i := range intents.Items {

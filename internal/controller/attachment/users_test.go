@@ -93,7 +93,7 @@ func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
 func TestAnAnswerThatDoesNotComeSaysNothingOfWhoUsesAVolume(t *testing.T) {
 	for _, fails := range []string{"*v1.Node", "*v1.PodList"} {
 		c, _ := over(t, nodeNamed("a"))
-		c.Reader = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
 			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				if fmt.Sprintf("%T", o) == fails {
 					return errDown

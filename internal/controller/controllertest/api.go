@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package controllertest has an API server for quick tests of controllers, with a cache that lags behind it.
+package controllertest
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	testtracker "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/index"
+)
+
+// API is an API server and a cache of it. They have nothing in common: the cache shows what the API server had when the test
+// called Sync last, trimmed as the manager trims it. The manager's indexes belong to the cache alone.
+type API struct {
+	t testing.TB
+	// Live reads and writes as the API server does.
+	Live client.WithWatch
+	// Client reads from the cache and writes to Live, as a manager's client does.
+	Client client.WithWatch
+
+	mu    sync.Mutex
+	cache client.WithWatch
+}
+
+// New returns the API server of the builder. It and its cache have these objects.
+func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
+	t.Helper()
+	b.WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
+	a := &API{t: t, Live: b.WithObjects(objects...).Build()}
+	a.Client = interceptor.NewClient(a.Live, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return a.cached().Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return a.cached().List(ctx, l, opts...)
+		},
+	})
+	a.Sync()
+	return a
+}
+
+func (a *API) cached() client.WithWatch {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cache
+}
+
+// Sync has the cache show what the API server has now.
+func (a *API) Sync() {
+	a.t.Helper()
+	a.Show(a.everything()...)
+}
+
+// Show has the cache show these objects and no others, until the next Sync.
+func (a *API) Show(objects ...client.Object) {
+	a.t.Helper()
+	scheme := a.Live.Scheme()
+	// This tracker takes objects without the finalizers that they have in the API server, which the one of fake refuses.
+	tracker := testtracker.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	for _, o := range objects {
+		if err := tracker.Add(a.trimmed(o)); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker)
+	if err := index.Register(a.t.Context(), indexer{b}); err != nil {
+		a.t.Fatal(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cache = b.Build()
+}
+
+// everything of the kinds that the manager's cache has, as far as the test's scheme knows them.
+func (a *API) everything() []client.Object {
+	a.t.Helper()
+	var all []client.Object
+	for _, list := range []client.ObjectList{
+		&corev1.ConfigMapList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}, &corev1.PodList{},
+		&coordinationv1.LeaseList{}, &storagev1.CSIDriverList{}, &storagev1.CSINodeList{}, &storagev1.StorageClassList{},
+		&storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{}, &volumesv1alpha1.VolumeAttachmentIntentList{},
+	} {
+		if _, _, err := a.Live.Scheme().ObjectKinds(list); err != nil {
+			continue
+		}
+		if err := a.Live.List(a.t.Context(), list); err != nil {
+			a.t.Fatal(err)
+		}
+		objects, err := meta.ExtractList(list)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		for _, o := range objects {
+			all = append(all, o.(client.Object))
+		}
+	}
+	return all
+}
+
+// trimmed is a copy of the object as the manager's cache keeps it.
+func (a *API) trimmed(o client.Object) client.Object {
+	a.t.Helper()
+	o = o.DeepCopyObject().(client.Object)
+	if o.GetResourceVersion() == "" {
+		o.SetResourceVersion("999") // which the fake API server gives it too
+	}
+	transform := transformOf(o)
+	if transform == nil {
+		return o
+	}
+	kept, err := transform(o)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return kept.(client.Object)
+}
