@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,10 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
@@ -42,14 +38,6 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// scheme is made once: that takes longer than most tests.
-var scheme = sync.OnceValue(func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(s))
-	utilruntime.Must(volumesv1alpha1.AddToScheme(s))
-	return s
-})
-
 // over makes a controller whose cache and live reads find these objects, whatever the facts of a pass say. What is written
 // afterwards is in the API server alone: a test in which the cache follows asks for that with overAPI.
 func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock) {
@@ -61,7 +49,7 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 // overAPI is over, with the API server of which the controller has a cache.
 func overAPI(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
 	t.Helper()
-	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(scheme()).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}), objects...)
+	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, answers: answers{clock: now}, Policies: inForce{}}
 	controller.users = batch.NewReads(nil, controller.readUsers)

@@ -188,7 +188,8 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 		return nil
 	}
 	slots := inflight.New(2)
-	s := New(a.Client, a.Client, clock.RealClock{}, slots)
+	s, _ := process(a)
+	s.batches.Slots = slots
 	names := together(20)
 	var wg sync.WaitGroup
 	claim := func(name string) {

@@ -17,19 +17,19 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
 const node = "node-a"
 
-// writer over one NodeVolumeState; update, when not nil, comes before each write.
+// writer over one NodeVolumeState, which its cache keeps as it is now; update, when not nil, comes before each write.
 func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Client) {
 	t.Helper()
 	return writerWith(t, nil, update)
@@ -37,12 +37,7 @@ func writer(t *testing.T, update func(client.Client) error) (*Writer, client.Cli
 
 func writerWith(t *testing.T, slots *inflight.Slots, update func(client.Client) error) (*Writer, client.Client) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := volumesv1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).
-		WithObjects(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}}).
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				if update != nil {
@@ -52,8 +47,9 @@ func writerWith(t *testing.T, slots *inflight.Slots, update func(client.Client) 
 				}
 				return c.Update(ctx, o, opts...)
 			},
-		}).Build()
-	return New(c, c, slots), c
+		})
+	api := controllertest.New(t, b, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	return New(api.Client, api.Live, slots), api.Live
 }
 
 func addEntry(name, padding string) Mutation {

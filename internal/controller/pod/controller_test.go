@@ -130,7 +130,8 @@ func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cache, _ := holding(t, test.pods...)
-			c, _, _ := between(cache, cache)
+			live, _ := holding(t)
+			c, _, _ := between(cache, live)
 			c.Enabled = test.enabled
 			c.over.Store(w.request().NamespacedName, types.UID("uid-1"))
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -264,7 +265,8 @@ func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
 				return refusal.err
 			},
 		})
-		c, recorder, _ := between(refusing, cache)
+		live, _ := holding(t, w.objects()...)
+		c, recorder, _ := between(refusing, live)
 		_, err := c.Reconcile(t.Context(), w.request())
 		if (err != nil) != refusal.again {
 			t.Errorf("%v: error %v", refusal.err, err)
@@ -291,9 +293,10 @@ func TestAPassCostsTheSameWhateverElseThereIs(t *testing.T) {
 			objects = append(objects, intent)
 		}
 		cache, did := holding(t, objects...)
-		c, recorder, _ := between(cache, cache)
+		live, didLive := holding(t, objects...)
+		c, recorder, _ := between(cache, live)
 		pass(t, c, recorder, w.request())
-		return fmt.Sprint(did), len(c.ofNode(t.Context(), &corev1.Node{})) + len(c.ofClaim(t.Context(), w.claim)) + len(c.ofVolume(t.Context(), w.pv))
+		return fmt.Sprint(did, didLive), len(c.ofNode(t.Context(), &corev1.Node{})) + len(c.ofClaim(t.Context(), w.claim)) + len(c.ofVolume(t.Context(), w.pv))
 	}
 	alone, woken := cost(0)
 	among, wokenAmong := cost(100)

@@ -15,21 +15,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 )
 
 // world is a driver that lists what the test says, and a cluster.
 type world struct {
 	*driver
-	client  client.WithWatch
+	api     *controllertest.API
+	client  client.WithWatch // of the API server
 	events  chan string
 	volumes listing
 	err     error
@@ -47,24 +47,26 @@ func (w *world) list(context.Context) (listing, error) {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	w := &world{volumes: listing{}}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&storagev1.VolumeAttachment{}).
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(&storagev1.VolumeAttachment{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				w.writes++
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
-		}).Build()
+		})
+	w.api = controllertest.New(t, b, objects...)
+	w.client = w.api.Live
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
-	w.driver = &driver{Verifier: &Verifier{Client: w.client, Reader: w.client, Events: recorder}, name: "d", plugin: w, log: logr.Discard()}
+	w.driver = &driver{Verifier: &Verifier{Client: w.api.Client, Reader: w.api.Live, Events: recorder}, name: "d", plugin: w, log: logr.Discard()}
 	return w
+}
+
+// verify once the cache has caught up. It does not see what comes during the verification.
+func (w *world) verify(ctx context.Context) {
+	w.api.Sync()
+	w.driver.verify(ctx)
 }
 
 func (w *world) told() []string {

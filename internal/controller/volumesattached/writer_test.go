@@ -16,13 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -36,7 +36,7 @@ func entry(volume string, state volumesv1alpha1.AttachmentState) volumesv1alpha1
 	}
 }
 
-// writer over a Node that lists the volumes in attached and inUse; before comes before each write.
+// writer, whose cache stays as it is now, over a Node that lists the volumes in attached and inUse; before comes before each write.
 func writer(t *testing.T, before func(client.Client) error, attached, inUse []string, entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
 	t.Helper()
 	return writerWith(t, nil, before, attached, inUse, entries...)
@@ -45,12 +45,6 @@ func writer(t *testing.T, before func(client.Client) error, attached, inUse []st
 func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) error, attached, inUse []string,
 	entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, volumesv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "node-uid"}}
 	for _, v := range attached {
 		node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName(v)})
@@ -59,7 +53,7 @@ func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) 
 		node.Status.VolumesInUse = append(node.Status.VolumesInUse, corev1.UniqueVolumeName(v))
 	}
 	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: entries}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(node).WithObjects(node, nvs).
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(node).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				if before != nil {
@@ -69,8 +63,9 @@ func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) 
 				}
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
-		}).Build()
-	return New(c, c, nodestate.New(c, c, slots), slots), c
+		})
+	api := controllertest.New(t, b, node, nvs)
+	return New(api.Client, api.Live, nodestate.New(api.Client, api.Live, slots), slots), api.Live
 }
 
 func listed(t *testing.T, c client.Client) (map[corev1.UniqueVolumeName]string, *corev1.Node) {
