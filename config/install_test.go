@@ -59,7 +59,7 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("a held attachment is not deleted", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
 	t.Run("an intent has its release finalizer where it is needed", in.testReleaseFinalizer)
-	t.Run("an exclusive volume's claim is the manager's", in.testExclusiveClaims)
+	t.Run("an exclusive volume's lock is the manager's", in.testExclusiveLocks)
 	t.Run("Hawser declares nothing released", in.testDeclaredByHawser)
 	t.Run("an agent reports on its own node state", in.testAgentNodeState)
 	t.Run("an agent reports on its own intents", in.testAgentIntents)
@@ -148,8 +148,8 @@ func (in installation) awaitAdmission(t *testing.T) {
 			declared.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"}
 			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
-		"hawser-exclusive-claims": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveClaimsPrefix+"probe"), client.DryRunAll))
+		"hawser-exclusive-locks": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"), client.DryRunAll))
 		},
 		"hawser-release-finalizer": func(ctx context.Context) bool {
 			probe := newIntent("probe-finalizer", "node-a")

@@ -36,7 +36,7 @@ const (
 	// the pod with this UID, which is the intent's controller.
 	PodUIDLabel = "volumes.hawser.io/pod-uid"
 
-	// InstallNamespace is where Hawser keeps a Lease for each agent's liveness, and the claims of exclusive volumes.
+	// InstallNamespace is where Hawser keeps a Lease for each agent's liveness, and the locks of exclusive volumes.
 	InstallNamespace = "hawser-system"
 
 	// AgentLeasePrefix and the node's name make the name of the Lease that the node's agent renews.
@@ -49,11 +49,11 @@ const (
 	// LeaseRestoredAnnotation: the API server has forgotten reports of the agent, and no manager has confirmed the agent's session since.
 	LeaseRestoredAnnotation = "volumes.hawser.io/restored"
 
-	// ExclusiveClaimsPrefix and a part of the hash of a volume's unique name make the name of the ConfigMap that has its claim.
-	ExclusiveClaimsPrefix = "hawser-exclusive-claims-"
+	// ExclusiveLocksPrefix and a part of the hash of a volume's unique name make the name of the ConfigMap that has its lock.
+	ExclusiveLocksPrefix = "hawser-exclusive-locks-"
 
-	// ExclusiveClaimsLabel marks the ConfigMaps that have the claims of exclusive volumes.
-	ExclusiveClaimsLabel = "volumes.hawser.io/exclusive-claims"
+	// ExclusiveLocksLabel marks the ConfigMaps that have the locks of exclusive volumes.
+	ExclusiveLocksLabel = "volumes.hawser.io/exclusive-locks"
 
 	// CutsAccessAnnotation on a CSIDriver, with the value "true", is its operator's word that the driver's
 	// ControllerUnpublishVolume cuts the node's access to the volume at once, whatever the node still does.

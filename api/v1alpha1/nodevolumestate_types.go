@@ -171,7 +171,7 @@ type NodeVolumeStateSpec struct {
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
 
-	// fences counts the claims of exclusive volumes that were moved away from this node, and the volumes that
+	// fences counts the locks of exclusive volumes that were moved away from this node, and the volumes that
 	// were taken out of the Node's volumesAttached. Incrementing it voids every decision that was made on an
 	// earlier version of this object, and makes the agent look at its node again.
 	// +optional

@@ -36,7 +36,7 @@ var (
 	scope = []string{
 		"internal/handshake",
 		"internal/controller/attachment/decide.go", "internal/controller/attachment/evidence.go",
-		"internal/controller/attachment/confirm.go", "internal/controller/attachment/claim.go",
+		"internal/controller/attachment/confirm.go", "internal/controller/attachment/lock.go",
 		"internal/controller/attachment/attach.go", "internal/controller/attachment/detach.go",
 		"internal/controller/attachment/delete.go", "internal/controller/attachment/release.go",
 		"internal/controller/attachment/unready.go", "internal/controller/attachment/declared.go",

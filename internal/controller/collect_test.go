@@ -19,8 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-// TestClaimsAreCollected: the claim of an exclusive volume goes after the volume.
-func TestClaimsAreCollected(t *testing.T) {
+// TestLocksAreCollected: the lock of an exclusive volume goes after the volume.
+func TestLocksAreCollected(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range []struct {
 		name     string
@@ -35,8 +35,8 @@ func TestClaimsAreCollected(t *testing.T) {
 	}
 }
 
-// aMoveThatNobodyWaitsForIsFinished: the node that the claim was moved from cannot be fenced for a while, and meanwhile the intent that waited
-// for the claim is deleted.
+// aMoveThatNobodyWaitsForIsFinished: the node that the lock was moved from cannot be fenced for a while, and meanwhile the intent that waited
+// for the lock is deleted.
 func aMoveThatNobodyWaitsForIsFinished(t *testing.T, w *world) {
 	var unwritable atomic.Bool
 	w.manage(t, managerOptions{transport: func(next http.RoundTripper) http.RoundTripper {
@@ -63,13 +63,13 @@ func aMoveThatNobodyWaitsForIsFinished(t *testing.T, w *world) {
 	w.moving(t, "left-early", false)
 }
 
-// moving waits until the claim of the volume is being moved, or is not.
+// moving waits until the lock of the volume is being moved, or is not.
 func (w *world) moving(t *testing.T, name string, want bool) {
 	t.Helper()
-	until(t, w, claimsWith(name), fmt.Sprintf("being moved is %t", want), func(object *corev1.ConfigMap) bool {
-		claims, err := exclusive.Claims(object)
-		claim, there := claims[uniqueName(name)]
-		return err == nil && there && (claim.MovedFrom != "") == want
+	until(t, w, locksWith(name), fmt.Sprintf("being moved is %t", want), func(object *corev1.ConfigMap) bool {
+		locks, err := exclusive.Locks(object)
+		lock, there := locks[uniqueName(name)]
+		return err == nil && there && (lock.MovedFrom != "") == want
 	})
 }
 
@@ -97,11 +97,11 @@ func theClaimOfAVolumeThatIsDeletedGoes(t *testing.T, w *world) {
 	w.letGo(t, intent, "collected")
 	requests.reset()
 	w.discard(t, claim)
-	w.claimGone(t, "collected")
+	w.lockGone(t, "collected")
 	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Fences == 1 })
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to collect a claim, at most 4 are due: %s", n, what)
+		t.Errorf("%d writes to collect a lock, at most 4 are due: %s", n, what)
 	}
 	// A volume of that handle may come back, anywhere.
 	w.node(t, "collected-other")
@@ -123,12 +123,12 @@ func theClaimStaysUntilTheLastNodeHasLetGo(t *testing.T, w *world) {
 	w.volume(t, "witness", volumeOptions{})
 	witness := w.intent(t, "witness", "keeping", "witness")
 	w.attached(t, witness)
-	if w.exclusiveClaim(t, "keeping").Holder != "keeping" {
-		t.Error("the claim was given up under a volume that is in use")
+	if w.lockOf(t, "keeping").Holder != "keeping" {
+		t.Error("the lock was given up under a volume that is in use")
 	}
 	a.set(func() { a.keeps = false })
 	gone(t, w, intent)
-	w.claimGone(t, "keeping")
+	w.lockGone(t, "keeping")
 }
 
 func theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart(t *testing.T, w *world) {
@@ -142,9 +142,9 @@ func theClaimOfAVolumeThatWentMeanwhileGoesAtTheStart(t *testing.T, w *world) {
 	gone(t, w, claim)
 	stop()
 	w.discardVolume(t, claim.Name)
-	if w.exclusiveClaim(t, "restarted").Holder != "restarted" {
-		t.Fatal("the claim went without a manager")
+	if w.lockOf(t, "restarted").Holder != "restarted" {
+		t.Fatal("the lock went without a manager")
 	}
 	w.manage(t, managerOptions{})
-	w.claimGone(t, "restarted")
+	w.lockGone(t, "restarted")
 }

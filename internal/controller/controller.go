@@ -94,7 +94,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		},
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
-			Claims:  exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
+			Locks:   exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
 		},

@@ -18,34 +18,34 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-// claimsWith is the ConfigMap that has the volume's claim.
-func claimsWith(name string) *corev1.ConfigMap {
+// locksWith is the ConfigMap that has the volume's lock.
+func locksWith(name string) *corev1.ConfigMap {
 	key := exclusive.Key(uniqueName(name))
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 }
 
-func (w *world) exclusiveClaim(t *testing.T, name string) exclusive.Claim {
+func (w *world) lockOf(t *testing.T, name string) exclusive.Lock {
 	t.Helper()
-	object := claimsWith(name)
+	object := locksWith(name)
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-		t.Fatalf("reading the exclusive claim: %v", err)
+		t.Fatalf("reading the exclusive lock: %v", err)
 	}
-	if object.Labels[volumesv1alpha1.ExclusiveClaimsLabel] == "" {
-		t.Errorf("the claim's ConfigMap is not labelled: %s", dump(object))
+	if object.Labels[volumesv1alpha1.ExclusiveLocksLabel] == "" {
+		t.Errorf("the lock's ConfigMap is not labelled: %s", dump(object))
 	}
-	claims, err := exclusive.Claims(object)
+	locks, err := exclusive.Locks(object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return claims[uniqueName(name)]
+	return locks[uniqueName(name)]
 }
 
-// claimGone waits until the volume has no claim.
-func (w *world) claimGone(t *testing.T, name string) {
+// lockGone waits until the volume has no lock.
+func (w *world) lockGone(t *testing.T, name string) {
 	t.Helper()
-	until(t, w, claimsWith(name), "the claim is gone", func(object *corev1.ConfigMap) bool {
-		claims, err := exclusive.Claims(object)
-		_, there := claims[uniqueName(name)]
+	until(t, w, locksWith(name), "the lock is gone", func(object *corev1.ConfigMap) bool {
+		locks, err := exclusive.Locks(object)
+		_, there := locks[uniqueName(name)]
 		return err == nil && !there
 	})
 }
@@ -63,15 +63,15 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 		t.Errorf("the holder is not named: %s", message)
 	}
 	w.event(t, second, "FailedAttachVolume")
-	if claim := w.exclusiveClaim(t, "move"); claim.Holder != "move-a" || claim.MovedFrom != "" || claim.Since == "" {
-		t.Errorf("claim: %+v", claim)
+	if lock := w.lockOf(t, "move"); lock.Holder != "move-a" || lock.MovedFrom != "" || lock.Since == "" {
+		t.Errorf("lock: %+v", lock)
 	}
 	requests.reset()
 	w.delete(t, first)
 	w.attached(t, second)
 	gone(t, w, first)
-	if claim := w.exclusiveClaim(t, "move"); claim.Holder != "move-b" || claim.MovedFrom != "" {
-		t.Errorf("the claim did not move: %+v", claim)
+	if lock := w.lockOf(t, "move"); lock.Holder != "move-b" || lock.MovedFrom != "" {
+		t.Errorf("the lock did not move: %+v", lock)
 	}
 	until(t, w, stateOf("move-a"), "the first node is fenced and free", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return s.Spec.Fences == 1 && len(s.Spec.Attachments) == 0
@@ -126,14 +126,14 @@ func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w
 			t.Error("a refused intent is pinned, so that the agent would publish it")
 		}
 	}
-	if lock := w.exclusiveClaim(t, "rwop"); lock.Holder != "rwop-a" || lock.User != userOf(first) {
+	if lock := w.lockOf(t, "rwop"); lock.Holder != "rwop-a" || lock.User != userOf(first) {
 		t.Errorf("the lock: %+v", lock)
 	}
 	w.delete(t, second)
 	gone(t, w, second)
 	w.delete(t, first)
 	w.attached(t, elsewhere)
-	if lock := w.exclusiveClaim(t, "rwop"); lock.Holder != "rwop-b" || lock.User != userOf(elsewhere) {
+	if lock := w.lockOf(t, "rwop"); lock.Holder != "rwop-b" || lock.User != userOf(elsewhere) {
 		t.Errorf("the lock: %+v", lock)
 	}
 }
@@ -159,7 +159,7 @@ func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) 
 	if n > 12 {
 		t.Errorf("%d writes to pass the volume on: %s", n, what)
 	}
-	if lock := w.exclusiveClaim(t, "pass"); lock.Holder != "pass" || lock.User != userOf(second) {
+	if lock := w.lockOf(t, "pass"); lock.Holder != "pass" || lock.User != userOf(second) {
 		t.Errorf("the lock: %+v", lock)
 	}
 	// An intent of the same name is another user.
@@ -167,7 +167,7 @@ func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) 
 	gone(t, w, second)
 	again := w.intent(t, "pass-second", "pass", "pass")
 	until(t, w, again, "the intent is Ready", isReady)
-	if lock := w.exclusiveClaim(t, "pass"); lock.User != userOf(again) {
+	if lock := w.lockOf(t, "pass"); lock.User != userOf(again) {
 		t.Errorf("the lock: %+v", lock)
 	}
 }
@@ -199,12 +199,12 @@ func aVolumeWithoutAttachIsWrittenToTheNodeAtOnce(t *testing.T, w *world) {
 	w.create(t, driver)
 	w.manage(t, managerOptions{})
 	w.node(t, "direct-a")
-	claim := newClaim("direct", volumeOptions{})
-	w.create(t, claim)
-	pv := newVolume(claim, volumeOptions{})
+	lock := newClaim("direct", volumeOptions{})
+	w.create(t, lock)
+	pv := newVolume(lock, volumeOptions{})
 	pv.Spec.CSI.Driver = driver.Name
 	w.create(t, pv)
-	w.bind(t, claim)
+	w.bind(t, lock)
 	intent := w.intent(t, "direct", "direct-a", "direct")
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionTrue, volumesv1alpha1.ReasonAttachNotRequired)
 	state := until(t, w, stateOf("direct-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })

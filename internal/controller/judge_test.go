@@ -140,8 +140,8 @@ type picture struct {
 	nodes  map[string]*corev1.Node
 	// attachments by UID.
 	attachments map[types.UID]*storagev1.VolumeAttachment
-	// claims by the name of their ConfigMap and the volume.
-	claims map[string]map[string]exclusive.Claim
+	// locks by the name of their ConfigMap and the volume.
+	locks map[string]map[string]exclusive.Lock
 	// final are the attachments for which Detaching stood once.
 	final map[types.UID]bool
 }
@@ -149,7 +149,7 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		map[string]*volumesv1alpha1.NodeVolumeState{}, map[string]*corev1.Node{}, map[types.UID]*storagev1.VolumeAttachment{},
-		map[string]map[string]exclusive.Claim{}, map[types.UID]bool{},
+		map[string]map[string]exclusive.Lock{}, map[types.UID]bool{},
 	}
 }
 
@@ -184,11 +184,11 @@ func (p *picture) add(h happening) []string {
 		}
 		set(p.attachments, o.UID, o, h.gone)
 	case *corev1.ConfigMap:
-		claims, err := exclusive.Claims(o)
+		locks, err := exclusive.Locks(o)
 		if err != nil {
 			wrong = append(wrong, err.Error())
 		}
-		set(p.claims, o.Name, claims, h.gone)
+		set(p.locks, o.Name, locks, h.gone)
 	}
 	return append(wrong, p.standing()...)
 }
@@ -254,7 +254,7 @@ func (p *picture) live(e *volumesv1alpha1.NodeAttachment) bool {
 	return e.State == volumesv1alpha1.AttachmentAttached && va != nil && va.Status.Attached && va.DeletionTimestamp == nil
 }
 
-// entry: one that is Attached has a live attachment and the claim; one that is unlisted is not listed.
+// entry: one that is Attached has a live attachment and the lock; one that is unlisted is not listed.
 func (p *picture) entry(node string, e *volumesv1alpha1.NodeAttachment) []string {
 	var wrong []string
 	tell := func(what string) { wrong = append(wrong, fmt.Sprintf("%s on %s %s", short(e.VolumeName), node, what)) }
@@ -262,9 +262,9 @@ func (p *picture) entry(node string, e *volumesv1alpha1.NodeAttachment) []string
 		if !p.live(e) {
 			tell("is Attached without a live attachment")
 		}
-		claim := p.claims[exclusive.Key(e.VolumeName).Name][e.VolumeName]
-		if claim.Holder != node && claim.MovedFrom != node {
-			tell(fmt.Sprintf("is Attached while the claim is %+v", claim))
+		lock := p.locks[exclusive.Key(e.VolumeName).Name][e.VolumeName]
+		if lock.Holder != node && lock.MovedFrom != node {
+			tell(fmt.Sprintf("is Attached while the lock is %+v", lock))
 		}
 	}
 	if n := p.nodes[node]; n != nil && e.UnlistedGeneration > 0 && listsVolume(n, e.VolumeName) {

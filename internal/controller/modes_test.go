@@ -106,7 +106,7 @@ func oneThatKnowsOldAccessModes(t *testing.T, w *world) {
 
 	w.attached(t, first)
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
-	if lock := w.exclusiveClaim(t, "modes"); lock.Holder != "modes-a" {
+	if lock := w.lockOf(t, "modes"); lock.Holder != "modes-a" {
 		t.Errorf("the lock: %+v", lock)
 	}
 	w.letGo(t, first, "modes")

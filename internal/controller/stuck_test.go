@@ -147,7 +147,7 @@ func TestLocksThatCannotBeReadAreToldAndRepairedAsDocumented(t *testing.T) {
 
 	locks := &corev1.ConfigMap{}
 	locks.Namespace, locks.Name = exclusive.Key(uniqueName("data")).Namespace, exclusive.Key(uniqueName("data")).Name
-	w.change(t, locks, func() { locks.Data = map[string]string{"claims.json": `{"writes": 1, "claims": {`} })
+	w.change(t, locks, func() { locks.Data = map[string]string{"locks.json": `{"writes": 1, "locks": {`} })
 	if note := w.told(t, locks.Name, "LocksUnreadable"); !strings.Contains(note, "unexpected end of JSON input") {
 		t.Errorf("event: %s", note)
 	}
@@ -160,7 +160,7 @@ func TestLocksThatCannotBeReadAreToldAndRepairedAsDocumented(t *testing.T) {
 	w.attached(t, w.intent(t, "other", "here", "other"))
 
 	stop()
-	w.walk(t, documented(t, "operations.md", "Locks that cannot be read", "hawser-exclusive-claims-3f", locks.Name))
+	w.walk(t, documented(t, "operations.md", "Locks that cannot be read", "hawser-exclusive-locks-3f", locks.Name))
 	w.manage(t, managerOptions{})
 	w.reason(t, there, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.attached(t, here)
@@ -178,7 +178,7 @@ func TestAVolumeWhoseLockCannotBeReadIsStillReleased(t *testing.T) {
 	until(t, w, intent, "the intent is Ready", isReady)
 	locks := &corev1.ConfigMap{}
 	locks.Namespace, locks.Name = exclusive.Key(uniqueName("data")).Namespace, exclusive.Key(uniqueName("data")).Name
-	w.change(t, locks, func() { locks.Data = map[string]string{"claims.json": "?"} })
+	w.change(t, locks, func() { locks.Data = map[string]string{"locks.json": "?"} })
 	w.told(t, locks.Name, "LocksUnreadable")
 	w.delete(t, intent)
 	gone(t, w, intent)

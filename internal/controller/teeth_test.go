@@ -164,9 +164,9 @@ func (s *story) attachment(node string, uid types.UID, deleted, gone bool) {
 	s.add(va, gone)
 }
 
-func (s *story) claim(holder, from string) {
-	claims := fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, anyVolume, holder, from)
-	s.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: exclusive.Key(anyVolume).Name}, Data: map[string]string{"claims.json": claims}}, false)
+func (s *story) lock(holder, from string) {
+	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, anyVolume, holder, from)
+	s.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: exclusive.Key(anyVolume).Name}, Data: map[string]string{"locks.json": locks}}, false)
 }
 
 func (s *story) node(name string, listed ...string) {
@@ -179,7 +179,7 @@ func (s *story) node(name string, listed ...string) {
 
 // usedOn: the volume is attached to node a and used there.
 func (s *story) usedOnA() {
-	s.claim("a", "")
+	s.lock("a", "")
 	s.attachment("a", "u1", false, false)
 	s.state("a", "", entryFor("u1", volumesv1alpha1.AttachmentAttached))
 	s.state("a", "u1", entryFor("u1", volumesv1alpha1.AttachmentAttached))
@@ -204,7 +204,7 @@ func TestTheJudgeOfStories(t *testing.T) {
 		}, ""},
 		{"used on two nodes", func(s *story) {
 			s.usedOnA()
-			s.claim("b", "a")
+			s.lock("b", "a")
 			s.attachment("b", "u2", false, false)
 			s.state("b", "u2", entryFor("u2", attached))
 		}, `v is usable on ["a" "b"]`},
@@ -226,7 +226,7 @@ func TestTheJudgeOfStories(t *testing.T) {
 			s.attachment("a", "u1", true, false)
 		}, ""},
 		{"deleted without Detaching", func(s *story) {
-			s.claim("a", "")
+			s.lock("a", "")
 			s.attachment("a", "u1", false, false)
 			s.state("a", "")
 			s.attachment("a", "u1", true, false)
@@ -237,13 +237,13 @@ func TestTheJudgeOfStories(t *testing.T) {
 			s.state("a", "", entryFor("u1", attached))
 		}, "Detaching of v on a was taken back"},
 		{"Attached without its attachment", func(s *story) {
-			s.claim("a", "")
+			s.lock("a", "")
 			s.state("a", "", entryFor("u1", attached))
 		}, "is Attached without a live attachment"},
-		{"Attached against the claim", func(s *story) {
+		{"Attached against the lock", func(s *story) {
 			s.usedOnA()
-			s.claim("b", "")
-		}, "is Attached while the claim is"},
+			s.lock("b", "")
+		}, "is Attached while the lock is"},
 		{"listed without an entry", func(s *story) {
 			s.usedOnA()
 			s.state("b", "")

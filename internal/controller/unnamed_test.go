@@ -38,7 +38,7 @@ func TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume(t *testing.T) {
 			w.manage(t, managerOptions{})
 			gone(t, w, attachmentOf(volume, volume))
 			until(t, w, stateOf(volume), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && len(s.Spec.Attachments) == 0 })
-			w.claimGone(t, volume)
+			w.lockGone(t, volume)
 		})
 	}
 }

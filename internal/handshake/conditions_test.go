@@ -20,23 +20,23 @@ import (
 func TestEachConditionOfAttachingCounts(t *testing.T) {
 	var p Protocol
 	u2 := Attachment{Exists: true, UID: "u2", Attached: true}
-	held := func(c Claim, exclusive bool) Guard { return p.MayWriteAttached(free, "node-a", exclusive, c, liveU1) }
+	held := func(c Lock, exclusive bool) Guard { return p.MayWriteAttached(free, "node-a", exclusive, c, liveU1) }
 	check(t, []verdict{
-		{"Detaching of another attachment is that one's end", p.MayWriteAttached(detachN, "node-a", false, Claim{}, u2), GuardOneAttachment},
-		{"a shared volume needs no claim", held(Claim{}, false), GuardNone},
-		{"an exclusive one does", held(Claim{}, true), GuardClaimHeld},
-		{"a claim elsewhere counts although the volume is shared by now", held(Claim{Exists: true, Holder: "node-b"}, false), GuardClaimHeld},
-		{"a claim of nobody, too", held(Claim{Exists: true}, false), GuardClaimHeld},
-		{"a claim that was not found names nobody", held(Claim{Holder: "node-a"}, true), GuardClaimHeld},
-		{"not attached yet", p.MayWriteAttached(free, "node-a", false, Claim{}, Attachment{Exists: true, UID: "u1"}), GuardAttachmentLive},
-		{"not there", p.MayWriteAttached(free, "node-a", false, Claim{}, Attachment{UID: "u1", Attached: true}), GuardAttachmentLive},
+		{"Detaching of another attachment is that one's end", p.MayWriteAttached(detachN, "node-a", false, Lock{}, u2), GuardOneAttachment},
+		{"a shared volume needs no lock", held(Lock{}, false), GuardNone},
+		{"an exclusive one does", held(Lock{}, true), GuardLockHeld},
+		{"a lock elsewhere counts although the volume is shared by now", held(Lock{Exists: true, Holder: "node-b"}, false), GuardLockHeld},
+		{"a lock of nobody, too", held(Lock{Exists: true}, false), GuardLockHeld},
+		{"a lock that was not found names nobody", held(Lock{Holder: "node-a"}, true), GuardLockHeld},
+		{"not attached yet", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u1"}), GuardAttachmentLive},
+		{"not there", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{UID: "u1", Attached: true}), GuardAttachmentLive},
 		{
 			"an earlier attachment that is not in use any more",
-			p.MayWriteAttached(with(free, func(n *Node) { n.Use = Use{UID: "u0"} }), "node-a", false, Claim{}, liveU1), GuardNone,
+			p.MayWriteAttached(with(free, func(n *Node) { n.Use = Use{UID: "u0"} }), "node-a", false, Lock{}, liveU1), GuardNone,
 		},
 		{
 			"the same attachment in use",
-			p.MayWriteAttached(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), "node-a", false, Claim{}, liveU1), GuardNone,
+			p.MayWriteAttached(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), "node-a", false, Lock{}, liveU1), GuardNone,
 		},
 	})
 }
@@ -131,12 +131,12 @@ func TestEachConditionOfTheAgentsActsCounts(t *testing.T) {
 
 func TestEachConditionOfASingleUserCounts(t *testing.T) {
 	var p Protocol
-	lock := Claim{Exists: true, Holder: "node-a", User: "i1"}
+	lock := Lock{Exists: true, Holder: "node-a", User: "i1"}
 	there := Intent{Exists: true}
 	check(t, []verdict{
 		{"the lock names the user", p.MayPin(lock, "i1"), GuardNone},
 		{"another", p.MayPin(lock, "i2"), GuardUserLocked},
-		{"there is no lock", p.MayPin(Claim{User: "i1"}, "i1"), GuardUserLocked},
+		{"there is no lock", p.MayPin(Lock{User: "i1"}, "i1"), GuardUserLocked},
 		{"who is named already needs nothing", p.MayTakeUser(lock, "i1", there, inUseN, false), GuardNone},
 		{"another waits until that one is gone", p.MayTakeUser(lock, "i2", there, free, false), GuardUserGone},
 		{"and until its use has ended", p.MayTakeUser(lock, "i2", Intent{}, inUseN, false), GuardUseEnded},

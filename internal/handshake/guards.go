@@ -27,13 +27,13 @@ const (
 	GuardEarlierEnded Guard = "EarlierEnded"
 	// GuardNameHeld: an attachment that is forced away keeps its name taken.
 	GuardNameHeld Guard = "NameHeld"
-	// GuardClaimHeld: an exclusive volume's claim names this node.
-	GuardClaimHeld Guard = "ClaimHeld"
-	// GuardMoveFenced: the node that the claim was moved from has been fenced.
+	// GuardLockHeld: an exclusive volume's lock names this node.
+	GuardLockHeld Guard = "LockHeld"
+	// GuardMoveFenced: the node that the lock was moved from has been fenced.
 	GuardMoveFenced Guard = "MoveFenced"
-	// GuardClaimGivenUp: a claim is deleted only when it names nobody.
-	GuardClaimGivenUp Guard = "ClaimGivenUp"
-	// GuardHolderDetached: the node that holds the claim has no Attached entry any more.
+	// GuardLockGivenUp: a lock is deleted only when it names nobody.
+	GuardLockGivenUp Guard = "LockGivenUp"
+	// GuardHolderDetached: the node that holds the lock has no Attached entry any more.
 	GuardHolderDetached Guard = "HolderDetached"
 	// GuardReported: an agent that never reported counts as having everything in use.
 	GuardReported Guard = "Reported"

@@ -90,7 +90,7 @@ func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
 	return ""
 }
 
-// clean: nothing is left of any use, on any node; an exclusive volume's claim stays with its last holder, and the state
+// clean: nothing is left of any use, on any node; an exclusive volume's lock stays with its last holder, and the state
 // of a machine that is dead goes on saying what was declared to be over.
 func (m *model) clean(s *state) bool {
 	for i := range m.nodes {
@@ -102,7 +102,7 @@ func (m *model) clean(s *state) bool {
 			return false
 		}
 	}
-	return s.claim.from == 0
+	return s.lock.from == 0
 }
 
 // forgotten: there is no entry, or one that alone remembers what was declared of a machine that is dead.

@@ -18,18 +18,18 @@ type object uint8
 
 const (
 	readState object = iota
-	readClaim
+	readLock
 	readVA
 )
 
 func (st *stepper) readOrder() [3]object {
 	switch st.without {
-	case effectOrderClaim:
-		return [3]object{readClaim, readState, readVA}
+	case effectOrderLock:
+		return [3]object{readLock, readState, readVA}
 	case effectOrderVA:
-		return [3]object{readVA, readState, readClaim}
+		return [3]object{readVA, readState, readLock}
 	default:
-		return [3]object{readState, readClaim, readVA}
+		return [3]object{readState, readLock, readVA}
 	}
 }
 
@@ -67,7 +67,7 @@ func (st *stepper) leaderActs(i int) {
 			}
 		}
 		if st.exclusive {
-			st.claimActs(i)
+			st.lockActs(i)
 		}
 	case attaching:
 		st.readForAttached(i, l)
@@ -125,21 +125,21 @@ func (st *stepper) readForAttached(i int, l leader) {
 	order := st.readOrder()
 	what := order[l.reads]
 	l.reads++
-	claims, attachments := []claimState{st.from.claim}, []attachmentState{st.from.node[l.node].va}
+	locks, attachments := []lockState{st.from.lock}, []attachmentState{st.from.node[l.node].va}
 	if st.without == effectLive {
-		claims, attachments = append(claims, st.from.older.claim), append(attachments, st.from.older.va[l.node])
+		locks, attachments = append(locks, st.from.older.lock), append(attachments, st.from.older.va[l.node])
 	}
 	switch what {
 	case readState:
 		st.afterRead(i, l, actReadState, 0)
-	case readClaim:
+	case readLock:
 		if !st.exclusive {
-			st.afterRead(i, l, actReadClaim, 0)
+			st.afterRead(i, l, actReadLock, 0)
 			return
 		}
-		for j, c := range claims {
-			l.claim = c
-			st.afterRead(i, l, actReadClaim, uint8(j))
+		for j, c := range locks {
+			l.lock = c
+			st.afterRead(i, l, actReadLock, uint8(j))
 		}
 	case readVA:
 		for j, va := range attachments {
@@ -157,7 +157,7 @@ func (st *stepper) afterRead(i int, l leader, kind actKind, detail uint8) {
 		st.emit(act{kind, l.node, uint8(i), detail}, s)
 		return
 	}
-	guard := st.rules.MayWriteAttached(n.view(), nodeNames[l.node+1], st.exclusive, l.claim.view(), l.va.view())
+	guard := st.rules.MayWriteAttached(n.view(), nodeNames[l.node+1], st.exclusive, l.lock.view(), l.va.view())
 	if guard == GuardNone {
 		s.leader[i] = leader{pc: attached, node: l.node, uid: l.va.uid}
 	} else {

@@ -125,7 +125,7 @@ func (m modesModel) leaderSteps(s modesState, l int, emit func(modesState, strin
 			become(next, "reads what else is attached")
 		}
 	case modesElse:
-		lock := Claim{Exists: leader.lock != 0, Holder: nodeNames[leader.lock]}
+		lock := Lock{Exists: leader.lock != 0, Holder: nodeNames[leader.lock]}
 		live := Attachment{Exists: s.va[leader.node], UID: uidNames[1], Attached: s.va[leader.node]}
 		if (Protocol{}).MayWriteAttached(Node{Exists: true, Reported: true}, on, leader.exclusive, lock, live) == GuardNone {
 			become(next, "reads the attachment of %s", on)

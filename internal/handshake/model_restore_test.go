@@ -25,7 +25,7 @@ type saved struct {
 type backup struct {
 	taken bool
 	node  [2]saved
-	claim claimState
+	lock  lockState
 }
 
 // lost connection, of an agent and of a manager's Lease watch: what a restore leaves behind in processes that go on.
@@ -46,7 +46,7 @@ func (st *stepper) restoreActs() {
 }
 
 // takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it sees it again,
-// whoever uses the volume by then. With two nodes only while no attachment is half way, no claim is being moved, and nothing of the volume
+// whoever uses the volume by then. With two nodes only while no attachment is half way, no lock is being moved, and nothing of the volume
 // is on the second node.
 func (st *stepper) takeBackup() {
 	if st.from.restored.done || st.from.restored.backup.taken {
@@ -54,10 +54,10 @@ func (st *stepper) takeBackup() {
 	}
 	s := st.from
 	b := &s.restored.backup
-	b.taken, b.claim = true, s.claim
+	b.taken, b.lock = true, s.lock
 	for n := range st.nodes {
 		h := &s.node[n]
-		if h.va.terminating() || st.nodes > 1 && (h.va.phase == vaNew || h.va.phase == vaPublished || s.claim.from != 0) {
+		if h.va.terminating() || st.nodes > 1 && (h.va.phase == vaNew || h.va.phase == vaPublished || s.lock.from != 0) {
 			return
 		}
 		if n > 0 && (h.va.phase != vaNone || h.entry.state != noEntry || h.use.inUse) {
@@ -78,7 +78,7 @@ func (st *stepper) restoreBackup() {
 	}
 	s := st.from
 	s.restored = restoredState{done: true}
-	s.claim, s.leader = b.claim, [2]leader{}
+	s.lock, s.leader = b.lock, [2]leader{}
 	for n := range st.nodes {
 		h, was := &s.node[n], b.node[n]
 		h.va, h.exists, h.reported, h.unconfirmed = was.va, was.exists, was.reported, was.unconfirmed

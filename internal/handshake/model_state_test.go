@@ -208,7 +208,7 @@ type kubeletState struct {
 	waits bool
 }
 
-type claimState struct {
+type lockState struct {
 	exists       bool
 	holder, from uint8 // node + 1
 }
@@ -222,9 +222,9 @@ const (
 	attached         // is about to write Attached
 	marking          // is about to write Detaching (only where compare-and-swap is left out)
 	deleting         // is about to DELETE
-	moving           // is about to move the claim
-	collecting       // is about to delete the claim (only where the delete carries no version)
-	fencing          // has read the claim that is being moved
+	moving           // is about to move the lock
+	collecting       // is about to delete the lock (only where the delete carries no version)
+	fencing          // has read the lock that is being moved
 	fence            // is about to write the fence
 	fenced           // is about to clear MovedFrom
 	releasing        // is about to take the finalizer off the intent
@@ -241,7 +241,7 @@ type leader struct {
 	node  uint8
 	uid   uint8
 	reads uint8 // how many of the reads before Attached are done
-	claim claimState
+	lock  lockState
 	va    attachmentState
 	// boot that the Node named when the volume was taken out.
 	boot uint8
@@ -249,13 +249,13 @@ type leader struct {
 
 type state struct {
 	node     [2]nodeState
-	claim    claimState
+	lock     lockState
 	leader   [2]leader
 	restored restoredState
 	// older is what a cache may still show (only where live reads are left out).
 	older struct {
-		claim claimState
-		va    [2]attachmentState
+		lock lockState
+		va   [2]attachmentState
 	}
 }
 
@@ -304,8 +304,8 @@ func (n *nodeState) declarations() []Declaration {
 	return declared
 }
 
-func (c claimState) view() Claim {
-	return Claim{Exists: c.exists, Holder: nodeNames[c.holder], MovedFrom: nodeNames[c.from]}
+func (c lockState) view() Lock {
+	return Lock{Exists: c.exists, Holder: nodeNames[c.holder], MovedFrom: nodeNames[c.from]}
 }
 
 func (v attachmentState) view() Attachment {
@@ -382,12 +382,12 @@ func (l leader) key(m, boots *naming) uint64 {
 	k := uint64(l.pc)<<8 | uint64(l.node)
 	k = k<<8 | uint64(m.names[l.uid])
 	k = k<<4 | uint64(l.reads)
-	k = k<<4 | uint64(l.claim.holder)<<2 | uint64(l.claim.from)
+	k = k<<4 | uint64(l.lock.holder)<<2 | uint64(l.lock.from)
 	k = k<<4 | uint64(l.va.phase)
 	k = k<<8 | uint64(m.names[l.va.uid])
 	k = k<<4 | uint64(boots.names[l.boot])
 	k <<= 2
-	if l.claim.exists {
+	if l.lock.exists {
 		k |= 1
 	}
 	if l.va.nameHeld {

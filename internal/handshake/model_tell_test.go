@@ -31,7 +31,7 @@ const (
 	actGiveUp
 	actCreate
 	actReadState
-	actReadClaim
+	actReadLock
 	actReadVA
 	actWriteAttached
 	actDecideDetaching
@@ -43,14 +43,14 @@ const (
 	actForget
 	actMarkDetached
 	actFreeName
-	actCreateClaim
+	actCreateLock
 	actDecideMove
-	actMoveClaim
-	actGiveUpClaim
-	actTakeClaim
+	actMoveLock
+	actGiveUpLock
+	actTakeLock
 	actDecideCollect
-	actCollectClaim
-	actReadMovedClaim
+	actCollectLock
+	actReadMovedLock
 	actDecideFence
 	actFence
 	actClearMovedFrom
@@ -110,7 +110,7 @@ const (
 	actBeginSession
 )
 
-// words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the claim,
+// words of each act: L is the leader, N the node, S its NodeVolumeState as it is, V its VolumeAttachment, C the lock,
 // R what an agent still remembers.
 var words = map[actKind]string{
 	actPublish:          "attacher publishes {V}",
@@ -127,7 +127,7 @@ var words = map[actKind]string{
 	actGiveUp:           "{L} begins again",
 	actCreate:           "{L} creates {V}",
 	actReadState:        "{L} reads {S}",
-	actReadClaim:        "{L} reads {C}",
+	actReadLock:         "{L} reads {C}",
 	actReadVA:           "{L} reads {V}",
 	actWriteAttached:    "{L} writes {S}",
 	actDecideDetaching:  "{L} reads {S} and is about to write Detaching",
@@ -139,14 +139,14 @@ var words = map[actKind]string{
 	actForget:           "{L} removes the entry: {S}",
 	actMarkDetached:     "{L} marks the entry detached: {S}",
 	actFreeName:         "{L} takes our finalizer off: {V}",
-	actCreateClaim:      "{L} creates {C}",
-	actDecideMove:       "{L} reads {C}, {S} and {V} and is about to move the claim",
-	actMoveClaim:        "{L} writes {C}",
-	actGiveUpClaim:      "{L} writes {C}",
-	actTakeClaim:        "{L} takes {C}",
+	actCreateLock:       "{L} creates {C}",
+	actDecideMove:       "{L} reads {C}, {S} and {V} and is about to move the lock",
+	actMoveLock:         "{L} writes {C}",
+	actGiveUpLock:       "{L} writes {C}",
+	actTakeLock:         "{L} takes {C}",
 	actDecideCollect:    "{L} reads {C} and is about to delete it",
-	actCollectClaim:     "{L} deletes the claim: {C}",
-	actReadMovedClaim:   "{L} reads {C}",
+	actCollectLock:      "{L} deletes the lock: {C}",
+	actReadMovedLock:    "{L} reads {C}",
 	actDecideFence:      "{L} reads {S} and {V} and is about to fence {N}",
 	actFence:            "{L} fences {N}: {S}",
 	actClearMovedFrom:   "{L} clears MovedFrom: {C}",
@@ -268,7 +268,7 @@ func (t *teller) line(a act, before *state) string {
 		"{N}", nodeNames[i+1],
 		"{S}", fmt.Sprintf("NodeVolumeState %s v%d (%s)", nodeNames[i+1], t.versions[i], after.tell()),
 		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1], strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
-		"{C}", t.now.claim.tell(),
+		"{C}", t.now.lock.tell(),
 		"{H}", string(uidNames[held]),
 		"{X}", string(uidNames[after.kubelet.shown]),
 		"{U}", string(uidNames[declaredUID(&before.node[i], after)]),
@@ -314,11 +314,11 @@ func (v attachmentState) tell() string {
 	return text
 }
 
-func (c claimState) tell() string {
+func (c lockState) tell() string {
 	if !c.exists {
-		return "no claim"
+		return "no lock"
 	}
-	text := "the claim (" + nodeNames[c.holder]
+	text := "the lock (" + nodeNames[c.holder]
 	if c.holder == 0 {
 		text += "nobody"
 	}

@@ -197,7 +197,7 @@ func (m userModel) leaderSteps(s *userState, l int, emit func(bool, func(*userSt
 	if leader.pc != userIdle {
 		emit(false, become(userLeader{}), "leader-%d begins again", l+1)
 	}
-	lock := Claim{Exists: true, Holder: nodeNames[1], User: uidNames[leader.saw]}
+	lock := Lock{Exists: true, Holder: nodeNames[1], User: uidNames[leader.saw]}
 	want := uidNames[leader.want]
 	switch leader.pc {
 	case userIdle:

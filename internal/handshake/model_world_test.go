@@ -56,7 +56,7 @@ type world struct {
 	truth bool
 	// restore: the API goes back to what it was.
 	restore bool
-	// collect: claims that nobody needs are given up and deleted.
+	// collect: locks that nobody needs are given up and deleted.
 	collect bool
 }
 
@@ -68,7 +68,7 @@ const (
 	effectNone          effect = ""
 	effectUID           effect = "UID precondition on DELETE"
 	effectCAS           effect = "compare-and-swap"
-	effectOrderClaim    effect = "state read before claim"
+	effectOrderLock     effect = "state read before lock"
 	effectOrderVA       effect = "state read before attachment"
 	effectLive          effect = "live reads"
 	effectRecord        effect = "record before the call"
@@ -85,8 +85,8 @@ const (
 	effectLookAfter     effect = "agent looks after it has read"
 	effectUnstageAgain  effect = "unstage again after an unknown end"
 	effectDeclaredUID   effect = "a declaration speaks of one UID"
-	effectCollectCAS    effect = "version precondition on the claim's DELETE"
-	effectCollectFenced effect = "fence before the claim is deleted"
+	effectCollectCAS    effect = "version precondition on the lock's DELETE"
+	effectCollectFenced effect = "fence before the lock is deleted"
 	effectRecorded      effect = "a record that was written again proves nothing"
 	effectAskAgain      effect = "agent looks again after a reboot"
 	effectTouched       effect = "a record that was written in this boot counts"
@@ -190,10 +190,10 @@ func (st *stepper) wroteState(s *state, n int) {
 	}
 }
 
-// wroteClaim voids everything that waits to be written at an older version of the claim.
-func (st *stepper) wroteClaim(s *state, was claimState) {
+// wroteLock voids everything that waits to be written at an older version of the lock.
+func (st *stepper) wroteLock(s *state, was lockState) {
 	if st.without == effectLive {
-		s.older.claim = was
+		s.older.lock = was
 	}
 	for i := range s.leader {
 		switch s.leader[i].pc {

@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 // The worlds. Those of one node have everything that can happen to an agent, those of two what concerns the
-// claim. big ones are left out under the race detector.
+// lock. big ones are left out under the race detector.
 var (
 	agentWorld = world{
 		name: "one node, all that befalls an agent", nodes: 1, leaders: 2, cuts: true,
@@ -51,10 +51,10 @@ var (
 		name: "two nodes, exclusive volume, forced detaches", nodes: 2, leaders: 2, cuts: true, exclusive: true, force: true,
 	}
 	collectWorld = world{
-		name: "two nodes, exclusive volume, claims collected", nodes: 2, leaders: 2, cuts: true, exclusive: true, collect: true,
+		name: "two nodes, exclusive volume, locks collected", nodes: 2, leaders: 2, cuts: true, exclusive: true, collect: true,
 	}
 	collectForceWorld = world{
-		name: "two nodes, exclusive volume, claims collected, forced detaches", nodes: 2, leaders: 1, cuts: true, exclusive: true,
+		name: "two nodes, exclusive volume, locks collected, forced detaches", nodes: 2, leaders: 1, cuts: true, exclusive: true,
 		collect: true, force: true,
 	}
 

@@ -35,8 +35,8 @@ func first(guards ...Guard) Guard {
 
 // MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
 // The caller has read, live and in this order, n, c and a; and writes at the version of n. exclusive is what the caller knows of the
-// volume's access modes. They may have changed since: a volume that has a claim is exclusive, whatever its access modes say.
-func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim, a Attachment) Guard {
+// volume's access modes. They may have changed since: a volume that has a lock is exclusive, whatever its access modes say.
+func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Lock, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
 		p.refuse(GuardNotDeclared, !declared),
@@ -44,7 +44,7 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Claim,
 		p.refuse(GuardOneAttachment, n.Entry.State == Absent || n.Entry.UID == a.UID),
 		p.refuse(GuardReported, n.Reported),
 		p.refuse(GuardEarlierEnded, !n.UsesEarlier(a.UID)),
-		p.refuse(GuardClaimHeld, !exclusive && !c.Exists || c.Exists && c.Holder == node),
+		p.refuse(GuardLockHeld, !exclusive && !c.Exists || c.Exists && c.Holder == node),
 		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
 		p.refuse(GuardAttachmentLive, a.Exists && a.Attached && !a.Terminating),
 	)
@@ -109,11 +109,11 @@ func (p Protocol) MayForget(n Node, a Attachment) Guard {
 	)
 }
 
-// MayMoveClaim says whether the claim c may be moved to another node, or to nobody, at the version of c. holder is the live
+// MayMoveLock says whether the lock c may be moved to another node, or to nobody, at the version of c. holder is the live
 // state of the node that holds it, a the live attachment there; both are zero where nobody holds it, and then there is
 // nobody to fence either: MovedFrom stays empty. What makes the move safe is the fence; asking for the holder's
-// state here keeps a claim from leaving a node that still has the volume.
-func (p Protocol) MayMoveClaim(c Claim, holder Node, a Attachment) Guard {
+// state here keeps a lock from leaving a node that still has the volume.
+func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
 		p.refuse(GuardHolderDetached, holder.Entry.State != Attached),
@@ -121,9 +121,9 @@ func (p Protocol) MayMoveClaim(c Claim, holder Node, a Attachment) Guard {
 	)
 }
 
-// MayFence says whether the node that the claim is being moved from may be fenced: spec.fences incremented at the
-// version of from. The caller has read, live and in this order, the claim with MovedFrom set, from, and the
-// attachment a there. MovedFrom is then cleared at the version of that claim.
+// MayFence says whether the node that the lock is being moved from may be fenced: spec.fences incremented at the
+// version of from. The caller has read, live and in this order, the lock with MovedFrom set, from, and the
+// attachment a there. MovedFrom is then cleared at the version of that lock.
 func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardHolderDetached, from.Entry.State != Attached),
@@ -133,12 +133,12 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	)
 }
 
-// MayCollectClaim says whether the claim c, which nobody needs, may be deleted, at the version of c. It was moved to nobody
+// MayCollectLock says whether the lock c, which nobody needs, may be deleted, at the version of c. It was moved to nobody
 // first, and its last holder is fenced: nothing that was decided while it named a node outlives it. fenced means that the
 // caller has fenced the node that c was moved from, after it had read c.
-func (p Protocol) MayCollectClaim(c Claim, fenced bool) Guard {
+func (p Protocol) MayCollectLock(c Lock, fenced bool) Guard {
 	return first(
-		p.refuse(GuardClaimGivenUp, c.Holder == ""),
+		p.refuse(GuardLockGivenUp, c.Holder == ""),
 		p.refuse(GuardMoveFenced, c.MovedFrom == "" || fenced),
 	)
 }

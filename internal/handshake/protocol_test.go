@@ -13,7 +13,7 @@ import (
 
 var (
 	free      = Node{Exists: true, Reported: true}
-	heldByA   = Claim{Exists: true, Holder: "node-a"}
+	heldByA   = Lock{Exists: true, Holder: "node-a"}
 	liveU1    = Attachment{Exists: true, UID: "u1", Attached: true}
 	endingU1  = Attachment{Exists: true, UID: "u1", Attached: true, Terminating: true}
 	nameOnly  = Attachment{Exists: true, UID: "u1", Terminating: true, NameHeld: true, Unpublished: true}
@@ -48,20 +48,20 @@ func check(t *testing.T, verdicts []verdict) {
 
 func TestAttaching(t *testing.T) {
 	var p Protocol
-	moving := Claim{Exists: true, Holder: "node-a", MovedFrom: "node-b"}
+	moving := Lock{Exists: true, Holder: "node-a", MovedFrom: "node-b"}
 	unreported := Node{Exists: true}
 	check(t, []verdict{
 		{"a live attachment may be written", p.MayWriteAttached(free, "node-a", true, heldByA, liveU1), GuardNone},
-		{"and written again", p.MayWriteAttached(attachedN, "node-a", false, Claim{}, liveU1), GuardNone},
-		{"not before the agent has reported", p.MayWriteAttached(unreported, "node-a", false, Claim{}, liveU1), GuardReported},
-		{"a terminating one may not", p.MayWriteAttached(free, "node-a", false, Claim{}, endingU1), GuardAttachmentLive},
-		{"nor one that is gone", p.MayWriteAttached(free, "node-a", false, Claim{}, Attachment{}), GuardAttachmentLive},
-		{"Detaching is final", p.MayWriteAttached(detachN, "node-a", false, Claim{}, liveU1), GuardDetachingIsFinal},
+		{"and written again", p.MayWriteAttached(attachedN, "node-a", false, Lock{}, liveU1), GuardNone},
+		{"not before the agent has reported", p.MayWriteAttached(unreported, "node-a", false, Lock{}, liveU1), GuardReported},
+		{"a terminating one may not", p.MayWriteAttached(free, "node-a", false, Lock{}, endingU1), GuardAttachmentLive},
+		{"nor one that is gone", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{}), GuardAttachmentLive},
+		{"Detaching is final", p.MayWriteAttached(detachN, "node-a", false, Lock{}, liveU1), GuardDetachingIsFinal},
 		{
 			"an entry of another attachment has to go first",
-			p.MayWriteAttached(attachedN, "node-a", false, Claim{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardOneAttachment,
+			p.MayWriteAttached(attachedN, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardOneAttachment,
 		},
-		{"the claim elsewhere refuses", p.MayWriteAttached(free, "node-b", true, heldByA, liveU1), GuardClaimHeld},
+		{"the lock elsewhere refuses", p.MayWriteAttached(free, "node-b", true, heldByA, liveU1), GuardLockHeld},
 		{"a move that is not fenced refuses", p.MayWriteAttached(free, "node-a", true, moving, liveU1), GuardMoveFenced},
 	})
 }
@@ -105,15 +105,15 @@ func TestDetaching(t *testing.T) {
 	})
 }
 
-func TestMovingTheClaim(t *testing.T) {
+func TestMovingTheLock(t *testing.T) {
 	var p Protocol
 	check(t, []verdict{
-		{"a claim may leave a node that is done", p.MayMoveClaim(heldByA, detachN, Attachment{}), GuardNone},
-		{"but not one that is attached", p.MayMoveClaim(heldByA, attachedN, liveU1), GuardHolderDetached},
-		{"nor one whose attachment is still there", p.MayMoveClaim(heldByA, detachN, endingU1), GuardAttachmentGone},
+		{"a lock may leave a node that is done", p.MayMoveLock(heldByA, detachN, Attachment{}), GuardNone},
+		{"but not one that is attached", p.MayMoveLock(heldByA, attachedN, liveU1), GuardHolderDetached},
+		{"nor one whose attachment is still there", p.MayMoveLock(heldByA, detachN, endingU1), GuardAttachmentGone},
 		{
 			"nor before the last move was fenced",
-			p.MayMoveClaim(Claim{Exists: true, Holder: "node-a", MovedFrom: "node-b"}, free, Attachment{}), GuardMoveFenced,
+			p.MayMoveLock(Lock{Exists: true, Holder: "node-a", MovedFrom: "node-b"}, free, Attachment{}), GuardMoveFenced,
 		},
 		{"a node that is done may be fenced", p.MayFence(free, Attachment{}), GuardNone},
 		{"and one without a state", p.MayFence(Node{}, Attachment{}), GuardNone},
@@ -192,10 +192,10 @@ func TestWhatAnAdministratorDeclares(t *testing.T) {
 	usedU2 := with(attachedN, func(n *Node) { n.Entry.UID, n.Use = "u2", Use{UID: "u1", InUse: true} })
 	detached := func(n Node) Node { n.Entry.Detached = true; return n }
 	check(t, []verdict{
-		{"what was declared released is not taken into use any more", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Claim{}, liveU1), GuardNotDeclared},
-		{"nor is another, before the agent has reported", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Claim{}, liveU2), GuardEarlierEnded},
-		{"after that it is", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Claim{}, liveU2), GuardNone},
-		{"what the kubelet uses of nobody's attachment goes over to the next", p.MayWriteAttached(with(stale, func(n *Node) { n.Use.UID = "" }), "node-a", false, Claim{}, liveU2), GuardNone},
+		{"what was declared released is not taken into use any more", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Lock{}, liveU1), GuardNotDeclared},
+		{"nor is another, before the agent has reported", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Lock{}, liveU2), GuardEarlierEnded},
+		{"after that it is", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Lock{}, liveU2), GuardNone},
+		{"what the kubelet uses of nobody's attachment goes over to the next", p.MayWriteAttached(with(stale, func(n *Node) { n.Use.UID = "" }), "node-a", false, Lock{}, liveU2), GuardNone},
 		{"it is evidence for its attachment", p.MayMarkDetaching(declare(silent, "u1"), "u1", true), GuardNone},
 		{"a stale use blocks the detach of another no more", p.MayMarkDetaching(declare(stale, "u1"), "u2", false), GuardNone},
 		{"but does while that other one may be what is used", p.MayMarkDetaching(declare(usedU2, "u1"), "u2", false), GuardNotInUse},
@@ -212,7 +212,7 @@ func TestWhatAnAdministratorDeclares(t *testing.T) {
 		{"and goes then", p.MayForget(declare(releasedN, "u1"), Attachment{}), GuardNone},
 		{"it makes no place for another then", p.MayMarkDetaching(declare(detached(silentN), "u1"), "u2", true), GuardOneAttachment},
 		{"but for one that was declared too", p.MayMarkDetaching(declare(detached(silentN), "u1", "u2"), "u2", true), GuardNone},
-		{"the claim may leave", p.MayFence(declare(stale, "u1"), Attachment{}), GuardNone},
+		{"the lock may leave", p.MayFence(declare(stale, "u1"), Attachment{}), GuardNone},
 		{"not while the attachment is there", p.MayFence(declare(stale, "u1"), liveU1), GuardAttachmentGone},
 		{"intents are let go", p.MayReleaseIntent(declare(stale, "u1"), false, false), GuardNone},
 
@@ -274,17 +274,17 @@ func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
 	})
 }
 
-func TestCollectingTheClaim(t *testing.T) {
+func TestCollectingTheLock(t *testing.T) {
 	var p Protocol
-	nobody, from := Claim{Exists: true}, Claim{Exists: true, MovedFrom: "node-a"}
+	nobody, from := Lock{Exists: true}, Lock{Exists: true, MovedFrom: "node-a"}
 	check(t, []verdict{
-		{"a claim may be given up like it may be moved", p.MayMoveClaim(heldByA, detachN, Attachment{}), GuardNone},
-		{"and by nobody be left at once", p.MayMoveClaim(nobody, Node{}, Attachment{}), GuardNone},
-		{"a claim that is held stays", p.MayCollectClaim(heldByA, false), GuardClaimGivenUp},
-		{"also right after its last holder was fenced", p.MayCollectClaim(Claim{Exists: true, Holder: "node-b", MovedFrom: "node-a"}, true), GuardClaimGivenUp},
-		{"one that is given up waits for the fence", p.MayCollectClaim(from, false), GuardMoveFenced},
-		{"and goes with it", p.MayCollectClaim(from, true), GuardNone},
-		{"or after it", p.MayCollectClaim(nobody, false), GuardNone},
-		{"nothing is attached while nobody holds it", p.MayWriteAttached(free, "node-a", true, nobody, liveU1), GuardClaimHeld},
+		{"a lock may be given up like it may be moved", p.MayMoveLock(heldByA, detachN, Attachment{}), GuardNone},
+		{"and by nobody be left at once", p.MayMoveLock(nobody, Node{}, Attachment{}), GuardNone},
+		{"a lock that is held stays", p.MayCollectLock(heldByA, false), GuardLockGivenUp},
+		{"also right after its last holder was fenced", p.MayCollectLock(Lock{Exists: true, Holder: "node-b", MovedFrom: "node-a"}, true), GuardLockGivenUp},
+		{"one that is given up waits for the fence", p.MayCollectLock(from, false), GuardMoveFenced},
+		{"and goes with it", p.MayCollectLock(from, true), GuardNone},
+		{"or after it", p.MayCollectLock(nobody, false), GuardNone},
+		{"nothing is attached while nobody holds it", p.MayWriteAttached(free, "node-a", true, nobody, liveU1), GuardLockHeld},
 	})
 }

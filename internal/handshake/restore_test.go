@@ -32,8 +32,8 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 	})
 	unpublishes := []do{{actDecideDelete, onA, present}, {actDelete, onA, present}, {kind: actUnpublish, node: onA}}
 	// The volume has moved to B since.
-	movedSince := join(claims, attaches(onA), []do{{kind: actBackup}, {actWriteDetaching, onA, present}}, isUnpublished(onA), []do{{actForget, onA, present}},
-		movesClaimFrom(onA), attaches(onB), isUsed(onB), []do{{kind: actRestore}})
+	movedSince := join(locks, attaches(onA), []do{{kind: actBackup}, {actWriteDetaching, onA, present}}, isUnpublished(onA), []do{{actForget, onA, present}},
+		movesLockFrom(onA), attaches(onB), isUsed(onB), []do{{kind: actRestore}})
 	bothBegin := []do{{kind: actBeginSession, node: onA}, {kind: actBeginSession, node: onB}}
 	bothHeard := []do{{kind: actHear, node: onA}, {kind: actHear, node: onB}}
 	twoLeaders := restoreExclusiveWorld

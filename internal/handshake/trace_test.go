@@ -72,7 +72,7 @@ func publishes(n uint8) []do {
 }
 
 func decidesAttached(n, who uint8) []do {
-	return []do{{actReadState, n, who}, {actReadClaim, n, who}, {actReadVA, n, who}}
+	return []do{{actReadState, n, who}, {actReadLock, n, who}, {actReadVA, n, who}}
 }
 
 func attaches(n uint8) []do {
@@ -99,21 +99,21 @@ func isForcedAway(n uint8) []do {
 	return join([]do{{actWriteForced, n, present}, {actHoldName, n, present}}, isUnpublished(n))
 }
 
-func movesClaimFrom(n uint8) []do {
+func movesLockFrom(n uint8) []do {
 	return []do{
-		{actDecideMove, n, present}, {actMoveClaim, n, present}, {actReadMovedClaim, n, present},
+		{actDecideMove, n, present}, {actMoveLock, n, present}, {actReadMovedLock, n, present},
 		{actDecideFence, n, present}, {actFence, n, present}, {actClearMovedFrom, n, present},
 	}
 }
 
-func collectsClaimOf(n uint8) []do {
+func collectsLockOf(n uint8) []do {
 	return []do{
-		{actDecideMove, n, present}, {actGiveUpClaim, n, present}, {actReadMovedClaim, n, present},
-		{actDecideFence, n, present}, {actFence, n, present}, {kind: actCollectClaim, who: present},
+		{actDecideMove, n, present}, {actGiveUpLock, n, present}, {actReadMovedLock, n, present},
+		{actDecideFence, n, present}, {actFence, n, present}, {kind: actCollectLock, who: present},
 	}
 }
 
-var claims = []do{{actCreateClaim, onA, present}}
+var locks = []do{{actCreateLock, onA, present}}
 
 func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 	noCalls := agentWorld
@@ -131,9 +131,9 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 	}{
 		{
 			name: "a delete that wakes up after the volume went elsewhere and came back", world: exclusiveWorld, effect: effectUID,
-			before: join(claims, attaches(onA), []do{{actWriteDetaching, onA, present}, {actDecideDelete, onA, sleeper}},
-				isUnpublished(onA), []do{{actForget, onA, present}}, movesClaimFrom(onA),
-				attaches(onB), isUsed(onB), isReleased(onB), detaches(onB), movesClaimFrom(onB), attaches(onA), isUsed(onA)),
+			before: join(locks, attaches(onA), []do{{actWriteDetaching, onA, present}, {actDecideDelete, onA, sleeper}},
+				isUnpublished(onA), []do{{actForget, onA, present}}, movesLockFrom(onA),
+				attaches(onB), isUsed(onB), isReleased(onB), detaches(onB), movesLockFrom(onB), attaches(onA), isUsed(onA)),
 			wakes: []do{{actDelete, onA, sleeper}},
 			then:  []do{{kind: actUnpublish, node: onA}},
 			want:  I2,
@@ -146,20 +146,20 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 			want:   I1,
 		},
 		{
-			name: "an Attached that wakes up after the claim went elsewhere", world: exclusiveWorld, effect: effectFenceChanges,
-			before: join(claims, []do{{actReadState, onA, sleeper}, {actReadClaim, onA, sleeper}},
-				movesClaimFrom(onA), attaches(onB), isUsed(onB), publishes(onA)),
+			name: "an Attached that wakes up after the lock went elsewhere", world: exclusiveWorld, effect: effectFenceChanges,
+			before: join(locks, []do{{actReadState, onA, sleeper}, {actReadLock, onA, sleeper}},
+				movesLockFrom(onA), attaches(onB), isUsed(onB), publishes(onA)),
 			wakes: []do{{actReadVA, onA, sleeper}},
 			then:  join([]do{{actWriteAttached, onA, sleeper}}, isUsed(onA)),
 			want:  I3,
 		},
 		{
-			name: "an Attached that wakes up after the claim was collected and made anew", world: collectWorld, effect: effectCollectFenced,
-			before: join(claims, []do{{actReadState, onA, sleeper}, {actReadClaim, onA, sleeper}},
-				collectsClaimOf(onA), []do{{actCreateClaim, onB, present}}, attaches(onB), isUsed(onB), publishes(onA)),
+			name: "an Attached that wakes up after the lock was collected and made anew", world: collectWorld, effect: effectCollectFenced,
+			before: join(locks, []do{{actReadState, onA, sleeper}, {actReadLock, onA, sleeper}},
+				collectsLockOf(onA), []do{{actCreateLock, onB, present}}, attaches(onB), isUsed(onB), publishes(onA)),
 			wakes:   []do{{actReadVA, onA, sleeper}},
 			then:    join([]do{{actWriteAttached, onA, sleeper}}, isUsed(onA)),
-			unknown: []actKind{actReadMovedClaim, actDecideFence, actFence},
+			unknown: []actKind{actReadMovedLock, actDecideFence, actFence},
 			want:    I3,
 		},
 		{
@@ -171,8 +171,8 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 		},
 		{
 			name: "a forced detach A -> B -> A with A's old mount alive", world: forceWorld, guard: GuardForcedAwayReported,
-			before: join(claims, attaches(onA), isUsed(onA), isForcedAway(onA), movesClaimFrom(onA),
-				attaches(onB), isUsed(onB), isReleased(onB), detaches(onB), movesClaimFrom(onB)),
+			before: join(locks, attaches(onA), isUsed(onA), isForcedAway(onA), movesLockFrom(onA),
+				attaches(onB), isUsed(onB), isReleased(onB), detaches(onB), movesLockFrom(onB)),
 			wakes: []do{{actFreeName, onA, sleeper}},
 			then:  []do{{actCreate, onA, sleeper}, {kind: actPublish, node: onA}},
 			want:  I5,

@@ -20,18 +20,18 @@ SPDX-License-Identifier: Apache-2.0
 //
 // # Moving an exclusive volume
 //
-// An exclusive volume has one claim besides, which says on which node it may be usable. It moves
+// An exclusive volume has one lock besides, which says on which node it may be usable. It moves
 // from A to B in three writes whose order matters, because a leader that was deposed may wake up
 // between its reads and its write:
 //
-//  1. the claim names B and remembers A (MovedFrom), by compare-and-swap on the claim;
-//  2. the fence: after that claim was read, spec.fences of A's NodeVolumeState is incremented, at a version
+//  1. the lock names B and remembers A (MovedFrom), by compare-and-swap on the lock;
+//  2. the fence: after that lock was read, spec.fences of A's NodeVolumeState is incremented, at a version
 //     where A is not Attached and not in use, and with A's attachment gone;
-//  3. MovedFrom is cleared, at the version of the claim that was read before the fence.
+//  3. MovedFrom is cleared, at the version of the lock that was read before the fence.
 //
 // Nothing is attached, and no entry written Attached, while MovedFrom stands. Whoever decided on
-// Attached for A had read A's state before a claim that still named A, so the fence voids its write;
-// whoever reads A's state later finds a claim that names B. Where A has no NodeVolumeState, having read that live is
+// Attached for A had read A's state before a lock that still named A, so the fence voids its write;
+// whoever reads A's state later finds a lock that names B. Where A has no NodeVolumeState, having read that live is
 // the fence. A process that dies between the writes leaves them to the next one, which repeats them.
 //
 // # After a forced detach
@@ -157,8 +157,8 @@ func (n Node) DeclaredAway() bool {
 	return n.Entry.Detached && declared
 }
 
-// Claim is an exclusive volume's claim.
-type Claim struct {
+// Lock is an exclusive volume's lock.
+type Lock struct {
 	Exists bool
 	// Holder is the node on which the volume may be usable; empty when it is none.
 	Holder string

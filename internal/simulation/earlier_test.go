@@ -66,9 +66,9 @@ var mends = map[string]mend{
 		without: "(first == nil || i.older(first))",
 	}, {
 		file: "internal/controller/attachment/user.go",
-		with: "return f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == \"\" &&" +
-			" (user == \"\" || f.Claim.User == user)",
-		without: "return f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == \"\" && user == user",
+		with: "return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == \"\" &&" +
+			" (user == \"\" || f.Lock.User == user)",
+		without: "return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == \"\" && user == user",
 	}, {
 		file: "internal/handshake/user.go",
 		with: "return p.refuse(GuardUserLocked, c.Exists && c.User == user)", without: "return GuardNone",

@@ -40,7 +40,7 @@ func (s *soak) end(ctx context.Context) error {
 		leftover{"pods", &corev1.PodList{}, ours},
 		leftover{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, always},
 		leftover{"entries or lines of nodes", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
-		leftover{"moves of exclusive claims", &corev1.ConfigMapList{}, moving},
+		leftover{"moves of locks of exclusive volumes", &corev1.ConfigMapList{}, moving},
 		leftover{"attachments of Hawser", &storagev1.VolumeAttachmentList{}, func(o client.Object) bool { return !upstreamAlone(o) }},
 	); err != nil {
 		return err
@@ -158,9 +158,9 @@ func busyNode(o client.Object) bool {
 }
 
 func moving(o client.Object) bool {
-	claims, err := exclusive.Claims(o.(*corev1.ConfigMap))
-	for _, claim := range claims {
-		if claim.MovedFrom != "" {
+	locks, err := exclusive.Locks(o.(*corev1.ConfigMap))
+	for _, lock := range locks {
+		if lock.MovedFrom != "" {
 			return true
 		}
 	}

@@ -186,8 +186,8 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	released := entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1", volumesv1alpha1.EvidenceAgentReleased)
 	forcedAway := usedIn(entryIn(reported("a"), volumesv1alpha1.AttachmentDetaching, "1",
 		volumesv1alpha1.EvidenceOutOfServiceTaint), "1")
-	toB, fromB := exclusive.Claim{Holder: "b"}, exclusive.Claim{Holder: "a", MovedFrom: "b"}
-	goneUser := exclusive.Claim{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
+	toB, fromB := exclusive.Lock{Holder: "b"}, exclusive.Lock{Holder: "a", MovedFrom: "b"}
+	goneUser := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
 
 	del := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
 		return c.delete(ctx, f, n, &n.Attachments[0])
@@ -200,14 +200,14 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	})
 	attach := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.create(ctx, f, n) })
 	take := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-		taken, err := c.takeClaim(ctx, f, n)
+		taken, err := c.takeLock(ctx, f, n)
 		if taken != (err == nil) {
 			t.Errorf("taken %t, %v", taken, err)
 		}
 		return err
 	})
-	oneNode := func(c handshake.Claim) func(*Facts, *Node) {
-		return func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, c }
+	oneNode := func(c handshake.Lock) func(*Facts, *Node) {
+		return func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, c }
 	}
 
 	for _, test := range []struct {
@@ -217,7 +217,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		given func(*Facts, *Node)
 		do    act
 	}{
-		{"attach", nil, oneNode(handshake.Claim{}), attach},
+		{"attach", nil, oneNode(handshake.Lock{}), attach},
 		{"attach what was attached before", []client.Object{foreign}, nil, attach},
 		{"hold",
 			[]client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
@@ -225,7 +225,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
 		{"confirm on a node that was given the lock meanwhile",
-			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})},
+			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), lockObject("v", exclusive.Lock{Holder: "a"})},
 			nil, confirm},
 		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *Facts, _ *Node) {
 			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
@@ -261,14 +261,14 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
 				return c.markLost(ctx, f, n)
 			}},
-		{"take the lock", nil, oneNode(handshake.Claim{}), take},
-		{"move the lock", []client.Object{claimed("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
-		{"go on with a move", []client.Object{claimed("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},
+		{"take the lock", nil, oneNode(handshake.Lock{}), take},
+		{"move the lock", []client.Object{lockObject("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
+		{"go on with a move", []client.Object{lockObject("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},
 		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")}, func(f *Facts, _ *Node) {
-			f.Exclusive, f.SingleUser, f.Claim = true, true, goneUser.Handshake()
+			f.Exclusive, f.SingleUser, f.Lock = true, true, goneUser.Handshake()
 		}, take},
-		{"end a move", []client.Object{claimed("v", fromB), reported("b")}, func(f *Facts, n *Node) {
-			f.Exclusive, f.Claim, n.Wanted = true, fromB.Handshake(), nil
+		{"end a move", []client.Object{lockObject("v", fromB), reported("b")}, func(f *Facts, n *Node) {
+			f.Exclusive, f.Lock, n.Wanted = true, fromB.Handshake(), nil
 		}, func(ctx context.Context, c *Controller, f *Facts, _ *Node) error { return c.finishMove(ctx, f) }},
 		{"release", []client.Object{intent}, nil, func(ctx context.Context, c *Controller, _ *Facts, n *Node) error {
 			return c.release(ctx, n, n.Leaving)
@@ -322,9 +322,9 @@ func factsOf(t *testing.T, c *Controller) (*Facts, *Node) {
 }
 
 // lockOf is the ConfigMap of a lock that names a user.
-func lockOf(volumeName string, claim exclusive.Claim) *corev1.ConfigMap {
-	m := claimed(volumeName, claim)
-	m.Data["claims.json"] = fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1, "user": {"namespace": %q, "name": %q, "uid": %q}}}}`,
-		volumeName, claim.Holder, claim.MovedFrom, claim.User.Namespace, claim.User.Name, claim.User.UID)
+func lockOf(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
+	m := lockObject(volumeName, lock)
+	m.Data["locks.json"] = fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1, "user": {"namespace": %q, "name": %q, "uid": %q}}}}`,
+		volumeName, lock.Holder, lock.MovedFrom, lock.User.Namespace, lock.User.Name, lock.User.UID)
 	return m
 }

@@ -25,7 +25,7 @@ import (
 
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
-	taken, err := c.takeClaim(ctx, f, n)
+	taken, err := c.takeLock(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}

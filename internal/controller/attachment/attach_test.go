@@ -48,15 +48,15 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 	if c.answers.newer(va.Name, "") == nil {
 		t.Error("the next pass makes it once more before the cache shows it")
 	}
-	if claim, err := c.Claims.Read(t.Context(), "v"); err != nil || claim.Holder != "a" {
-		t.Errorf("claim %+v, %v", claim, err)
+	if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "a" {
+		t.Errorf("lock %+v, %v", lock, err)
 	}
 }
 
 func TestNothingIsAttachedForWhichTheLockCannotBeTaken(t *testing.T) {
-	c, _ := over(t, claimed("v", exclusive.Claim{Holder: "b"}), entryIn(reported("b"), isThere, "2", ""))
+	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}), entryIn(reported("b"), isThere, "2", ""))
 	f, n := factsOf(t, c)
-	f.Exclusive, f.Claim = true, claimOn("b")
+	f.Exclusive, f.Lock = true, lockOn("b")
 	if err := c.create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
 		t.Errorf("waits %v, attachments %v, %v", n.Wait, n.Attachments, err)
 	}

@@ -32,8 +32,8 @@ func TestWhichNodeIsToHaveAnExclusiveVolume(t *testing.T) {
 	checkDecisions(t, []decision{
 		{"the one whose intent is the oldest",
 			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach a"},
-		{"the one that holds the claim, though another's intent is older",
-			Facts{Exclusive: true, Claim: claimOn("b"), Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach b"},
+		{"the one that holds the lock, though another's intent is older",
+			Facts{Exclusive: true, Lock: lockOn("b"), Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach b"},
 		{"the one to which it is attached, though another's intent is older",
 			Facts{Exclusive: true, Nodes: []*Node{
 				on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), attachedAs("2"), inUse("2")),
@@ -83,7 +83,7 @@ func TestWhatIsStillToDoForAnAttachedVolume(t *testing.T) {
 		{"the node is told what changed about the volume",
 			Facts{Nodes: []*Node{on("a", wanted("i"), attachedAs("1"), otherFSType)}}, "Confirm a 1"},
 		{"the lock names the single user",
-			Facts{SingleUser: true, Exclusive: true, Claim: claimOn("b"), Nodes: []*Node{
+			Facts{SingleUser: true, Exclusive: true, Lock: lockOn("b"), Nodes: []*Node{
 				on("a", wanted("i"), attachedAs("1")),
 			}}, "TakeUser a"},
 		{"in place of upstream the Node lists it for the kubelet",
@@ -136,7 +136,7 @@ func TestWhoIsTheSingleUser(t *testing.T) {
 				i.Object.UID = types.UID("uid-" + i.Object.Name)
 			}
 			if c.lock != "" {
-				f.Claim = handshake.Claim{Exists: true, Holder: "a", User: types.UID(c.lock)}
+				f.Lock = handshake.Lock{Exists: true, Holder: "a", User: types.UID(c.lock)}
 			}
 			elect(&f)
 			if stay, keptOut := namesOf(c.node.Wanted), namesOf(c.node.Refused); !slices.Equal(stay, c.stay) ||

@@ -21,22 +21,22 @@ import (
 
 var gone = volume.UniqueName("d", "h")
 
-func TestWhatIsLeftOfAVolumeKeepsItsClaim(t *testing.T) {
-	claim := handshake.Claim{Exists: true, Holder: "a"}
+func TestWhatIsLeftOfAVolumeKeepsItsLock(t *testing.T) {
+	lock := handshake.Lock{Exists: true, Holder: "a"}
 	for _, test := range []struct {
 		name  string
 		facts Facts
 		want  bool
 	}{
-		{"nothing is left", Facts{Claim: claim, Nodes: []*Node{on("a"), on("b")}}, true},
-		{"nobody holds it", Facts{Claim: handshake.Claim{Exists: true}}, true},
-		{"there is no claim", Facts{}, false},
-		{"a PersistentVolume", Facts{Claim: claim, Described: true}, false},
-		{"an intent that wants it", Facts{Claim: claim, Nodes: []*Node{on("a", wanted("i"))}}, false},
-		{"an intent that leaves", Facts{Claim: claim, Nodes: []*Node{on("a", leaving("i"))}}, false},
-		{"an attachment", Facts{Claim: claim, Nodes: []*Node{on("a", va("1"))}}, false},
-		{"an entry", Facts{Claim: claim, Nodes: []*Node{on("a"), on("b", entry(handshake.Detaching, "1"))}}, false},
-		{"a line", Facts{Claim: claim, Nodes: []*Node{on("a", inUse("1"))}}, false},
+		{"nothing is left", Facts{Lock: lock, Nodes: []*Node{on("a"), on("b")}}, true},
+		{"nobody holds it", Facts{Lock: handshake.Lock{Exists: true}}, true},
+		{"there is no lock", Facts{}, false},
+		{"a PersistentVolume", Facts{Lock: lock, Described: true}, false},
+		{"an intent that wants it", Facts{Lock: lock, Nodes: []*Node{on("a", wanted("i"))}}, false},
+		{"an intent that leaves", Facts{Lock: lock, Nodes: []*Node{on("a", leaving("i"))}}, false},
+		{"an attachment", Facts{Lock: lock, Nodes: []*Node{on("a", va("1"))}}, false},
+		{"an entry", Facts{Lock: lock, Nodes: []*Node{on("a"), on("b", entry(handshake.Detaching, "1"))}}, false},
+		{"a line", Facts{Lock: lock, Nodes: []*Node{on("a", inUse("1"))}}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := collectable(&test.facts); got != test.want {
@@ -46,35 +46,35 @@ func TestWhatIsLeftOfAVolumeKeepsItsClaim(t *testing.T) {
 	}
 }
 
-func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
+func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		claim exclusive.Claim
-		// objects besides the claim.
+		name string
+		lock exclusive.Lock
+		// objects besides the lock.
 		objects []client.Object
 		gone    bool
 		fences  int64
 	}{
-		{"held", exclusive.Claim{Holder: "a"}, []client.Object{reported("a")}, true, 1},
-		{"held by a node without a state", exclusive.Claim{Holder: "a"}, nil, true, 0},
-		{"given up by a process that died", exclusive.Claim{MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
-		{"moved by a process that died", exclusive.Claim{Holder: "b", MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
-		{"moved by a process that died, from a node whose agent never reported", exclusive.Claim{Holder: "b", MovedFrom: "a"}, []client.Object{
+		{"held", exclusive.Lock{Holder: "a"}, []client.Object{reported("a")}, true, 1},
+		{"held by a node without a state", exclusive.Lock{Holder: "a"}, nil, true, 0},
+		{"given up by a process that died", exclusive.Lock{MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
+		{"moved by a process that died", exclusive.Lock{Holder: "b", MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
+		{"moved by a process that died, from a node whose agent never reported", exclusive.Lock{Holder: "b", MovedFrom: "a"}, []client.Object{
 			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		}, false, 0},
-		{"given up and fenced", exclusive.Claim{}, nil, true, 0},
-		{"held by a node whose agent never reported", exclusive.Claim{Holder: "a"}, []client.Object{
+		{"given up and fenced", exclusive.Lock{}, nil, true, 0},
+		{"held by a node whose agent never reported", exclusive.Lock{Holder: "a"}, []client.Object{
 			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		}, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, _ := over(t, append(test.objects, claimed(gone, test.claim))...)
-			if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}}); err != nil {
+			c, _ := over(t, append(test.objects, lockObject(gone, test.lock))...)
+			if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 				t.Fatal(err)
 			}
-			claim, err := c.Claims.Read(t.Context(), gone)
-			if err != nil || (claim == exclusive.Claim{}) != test.gone {
-				t.Errorf("claim %+v, %v", claim, err)
+			lock, err := c.Locks.Read(t.Context(), gone)
+			if err != nil || (lock == exclusive.Lock{}) != test.gone {
+				t.Errorf("lock %+v, %v", lock, err)
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil || nvs.Spec.Fences != test.fences {
@@ -84,39 +84,39 @@ func TestACollectedClaimFencesItsLastHolder(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
-	c, now := over(t, claimed(gone, exclusive.Claim{}))
+func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
+	c, now := over(t, lockObject(gone, exclusive.Lock{}))
 	inner := c.Client.(client.WithWatch)
 	rival := exclusive.New(inner, inner, now, nil)
 	met := false
-	c.Claims.Client = interceptor.NewClient(inner, interceptor.Funcs{
+	c.Locks.Client = interceptor.NewClient(inner, interceptor.Funcs{
 		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if !met {
 				met = true
-				if _, taken, err := rival.Swap(ctx, gone, exclusive.Claim{Write: 1}, exclusive.Claim{Holder: "b"}); err != nil || !taken {
+				if _, taken, err := rival.Swap(ctx, gone, exclusive.Lock{Write: 1}, exclusive.Lock{Holder: "b"}); err != nil || !taken {
 					t.Errorf("taken: %t, %v", taken, err)
 				}
 			}
 			return w.Update(ctx, o, opts...)
 		},
 	})
-	if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}}); err != nil {
+	if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := c.Claims.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
-		t.Errorf("claim %+v, %v; met %t", left, err, met)
+	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
+		t.Errorf("lock %+v, %v; met %t", left, err, met)
 	}
 }
 
-func TestAClaimThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
-	c, _ := over(t, claimed(gone, exclusive.Claim{}))
+func TestALockThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
+	c, _ := over(t, lockObject(gone, exclusive.Lock{}))
 	n := on("b", wanted("i"))
-	f := &Facts{Volume: gone, Exclusive: true, Claim: handshake.Claim{Exists: true}, Nodes: []*Node{n}}
-	if taken, err := c.takeClaim(t.Context(), f, n); !taken || err != nil {
+	f := &Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*Node{n}}
+	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taken: %t, %v", taken, err)
 	}
-	left, err := c.Claims.Read(t.Context(), gone)
-	if err != nil || left.Handshake() != (handshake.Claim{Exists: true, Holder: "b"}) || f.Claim != left.Handshake() || left.Write != 2 {
-		t.Errorf("claim %+v, %v", left, err)
+	left, err := c.Locks.Read(t.Context(), gone)
+	if err != nil || left.Handshake() != (handshake.Lock{Exists: true, Holder: "b"}) || f.Lock != left.Handshake() || left.Write != 2 {
+		t.Errorf("lock %+v, %v", left, err)
 	}
 }

@@ -24,9 +24,9 @@ import (
 )
 
 // confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
-// protocol asks for, the node's state, then live the claim and the attachment, and written at that version of the state.
+// protocol asks for, the node's state, then live the lock and the attachment, and written at that version of the state.
 func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	taken, err := c.takeClaim(ctx, f, n)
+	taken, err := c.takeLock(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 		if guard = c.Protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
 			return nil, nil
 		}
-		claim, va, err := c.readForConfirm(ctx, f, nvs, a)
+		lock, va, err := c.readForConfirm(ctx, f, nvs, a)
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 		if err != nil {
 			return nil, err
 		}
-		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, claim, handshake.AttachmentFrom(va))
-		if guard == handshake.GuardNone && claim.Exists {
+		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
+		if guard == handshake.GuardNone && lock.Exists {
 			guard, err = c.freeElsewhere(ctx, f, n)
 		}
 		if err != nil {
@@ -61,7 +61,7 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 			guard = handshake.GuardAttachmentLive
 		}
 		if guard != handshake.GuardNone {
-			f.Claim = claim
+			f.Lock = lock
 			return nil, nil
 		}
 		wanted := withAttachment(entry, va)
@@ -85,17 +85,17 @@ func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachme
 	return nil
 }
 
-// readForConfirm reads the claim and then the attachment. A driver without attach has one that is made up: the entry's own UID
+// readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's own UID
 // or a new one, under which the node's flags speak of this stay of the volume.
-func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Claim, *storagev1.VolumeAttachment, error) {
-	live, err := c.Claims.Read(ctx, f.Volume)
+func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Lock, *storagev1.VolumeAttachment, error) {
+	live, err := c.Locks.Read(ctx, f.Volume)
 	if err != nil {
-		return handshake.Claim{}, nil, err
+		return handshake.Lock{}, nil, err
 	}
-	claim := live.Handshake()
+	lock := live.Handshake()
 	if a != nil {
 		va, err := c.readAttachment(ctx, a.Name)
-		return claim, va, err
+		return lock, va, err
 	}
 	va := &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 	va.UID = uuid.NewUUID()
@@ -104,7 +104,7 @@ func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv
 			va.UID = old.AttachmentUID
 		}
 	}
-	return claim, va, nil
+	return lock, va, nil
 }
 
 // readExclusive reads the access modes live where the cache shows a volume that several nodes may have.

@@ -34,7 +34,7 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 	pending.Status.Attached = false
 	shared, oneNode := usableBy(corev1.ReadWriteMany), usableBy(corev1.ReadWriteOnce)
 	inThePod := func(_ *Facts, n *Node) { n.Wanted[0].Volume.Name = "" }
-	exclusively := func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, claimOn("a") }
+	exclusively := func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, lockOn("a") }
 	for _, test := range []struct {
 		name    string
 		objects []client.Object
@@ -54,17 +54,17 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 				attachedTo("va-1", "1")}, nil, false},
 		{"nor on a node without a state", []client.Object{shared, attachedTo("va-1", "1")}, nil, false},
 		{"one for one node",
-			[]client.Object{reported("a"), oneNode, attachedTo("va-1", "1"), claimed("v", exclusive.Claim{Holder: "a"})},
+			[]client.Object{reported("a"), oneNode, attachedTo("va-1", "1"), lockObject("v", exclusive.Lock{Holder: "a"})},
 			exclusively, true},
 		{"not without its lock, whatever its access modes say by now",
 			[]client.Object{reported("a"), shared, attachedTo("va-1", "1")}, exclusively, false},
 		{"not while another node uses it, as after a restore",
-			[]client.Object{reported("a"), usedIn(reported("b"), "2"), oneNode, attachedTo("va-1", "1"), claimed("v",
-				exclusive.Claim{Holder: "a"})}, exclusively, false},
+			[]client.Object{reported("a"), usedIn(reported("b"), "2"), oneNode, attachedTo("va-1", "1"), lockObject("v",
+				exclusive.Lock{Holder: "a"})}, exclusively, false},
 		{"not while another node has the lock",
 			[]client.Object{reported("a"), entryIn(reported("b"), isThere, "2", ""), oneNode, attachedTo("va-1", "1"),
-				claimed("v", exclusive.Claim{Holder: "b"})},
-			func(f *Facts, _ *Node) { f.Exclusive, f.Claim = true, claimOn("b") }, false},
+				lockObject("v", exclusive.Lock{Holder: "b"})},
+			func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, lockOn("b") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.objects...)
@@ -99,12 +99,12 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 }
 
 func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
-	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v",
-		exclusive.Claim{Holder: "b"}))
+	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v",
+		exclusive.Lock{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n}}
-	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Claim.Holder != "b" {
-		t.Errorf("lock %+v, %v", f.Claim, err)
+	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*Node{n}}
+	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
+		t.Errorf("lock %+v, %v", f.Lock, err)
 	}
 }
 
@@ -224,8 +224,8 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 		}(), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			objects := []client.Object{reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), claimed("v",
-				exclusive.Claim{Holder: "a"})}
+			objects := []client.Object{reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v",
+				exclusive.Lock{Holder: "a"})}
 			if test.elsewhere != nil {
 				objects = append(objects, test.elsewhere)
 			}
@@ -236,7 +236,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				}
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: claimOn("a"), Nodes: []*Node{n, on("b",
+			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*Node{n, on("b",
 				va("2", "terminating"))}}
 			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
@@ -251,10 +251,10 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 func TestANodeIsNotGivenAVolumeWhoseSingleUserIsStillAnother(t *testing.T) {
 	other := intentNamed("other").Object
 	other.UID = "uid-other"
-	lock := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "other", UID: "uid-other"}}
+	lock := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "other", UID: "uid-other"}}
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOncePod), attachedTo("va-1", "1"), lockOf("v", lock), other)
 	f, n := factsOf(t, c)
-	f.Exclusive, f.SingleUser, f.Claim = true, true, lock.Handshake()
+	f.Exclusive, f.SingleUser, f.Lock = true, true, lock.Handshake()
 	n.Wanted[0].Object.UID = "uid-i"
 	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.State.Entry.State != handshake.Absent || n.Wait == nil {

@@ -59,8 +59,8 @@ type Controller struct {
 	// Reader reads live.
 	Reader client.Reader
 	Writer *nodestate.Writer
-	// Claims of exclusive volumes.
-	Claims *exclusive.Store
+	// Locks of exclusive volumes.
+	Locks *exclusive.Store
 	// Lister keeps the Nodes' volumesAttached in Replace.
 	Lister *volumesattached.Writer
 	// Slots that a pass holds while it works, and lends while it waits for what it shares with others.
@@ -162,7 +162,7 @@ func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
 	case Attach:
 		return c.attach(ctx, f, s.Node)
 	case TakeUser:
-		_, err := c.takeClaim(ctx, f, s.Node)
+		_, err := c.takeLock(ctx, f, s.Node)
 		return err
 	case Hold:
 		return c.hold(ctx, f, s.Node, s.Attachment)

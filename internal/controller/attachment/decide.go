@@ -110,7 +110,7 @@ func elect(f *Facts) {
 	}
 }
 
-// choose names the node that may have an exclusive volume: where it is, then where its claim is, then whose
+// choose names the node that may have an exclusive volume: where it is, then where its lock is, then whose
 // intent is the oldest. A node that cannot have it before its agent reports comes last.
 func choose(f *Facts) *Node {
 	var chosen *Node
@@ -129,7 +129,7 @@ func before(f *Facts, n, m *Node) bool {
 	if a, b := n.State.Entry.State == handshake.Attached, m.State.Entry.State == handshake.Attached; a != b {
 		return a
 	}
-	if a, b := f.Claim.Holder == n.Name, f.Claim.Holder == m.Name; a != b {
+	if a, b := f.Lock.Holder == n.Name, f.Lock.Holder == m.Name; a != b {
 		return a
 	}
 	return n.candidate().older(m.candidate())
@@ -160,7 +160,7 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	}
 	for i := range n.Attachments {
 		if a := &n.Attachments[i]; a.NameHeld && a.Unpublished && p.MayFreeName(n.State, a.Attachment) == handshake.GuardNone {
-			return freeOrClaim(f, n, chosen, a)
+			return freeOrLock(f, n, chosen, a)
 		}
 	}
 	switch n.State.Entry.State {
@@ -190,11 +190,11 @@ func makeRoom(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	return nil
 }
 
-// freeOrClaim frees the name. Beside a kubelet that waits there the volume has to be the node's before that: such a kubelet mounts
-// as soon as something is attached, and from then on keeps the claim.
-func freeOrClaim(f *Facts, n, chosen *Node, a *Attachment) []Step {
+// freeOrLock frees the name. Beside a kubelet that waits there the volume has to be the node's before that: such a kubelet mounts
+// as soon as something is attached, and from then on keeps the lock.
+func freeOrLock(f *Facts, n, chosen *Node, a *Attachment) []Step {
 	switch {
-	case !n.State.InUse() || !f.Exclusive || f.Claim.Holder == n.Name && f.Claim.MovedFrom == "":
+	case !n.State.InUse() || !f.Exclusive || f.Lock.Holder == n.Name && f.Lock.MovedFrom == "":
 		return []Step{{Act: FreeName, Node: n, Attachment: a}}
 	case mayComeBack(f, n, chosen):
 		return []Step{{Act: Ask, Node: n, Attachment: a}}

@@ -100,7 +100,7 @@ func va(uid types.UID, how ...string) func(*Node) {
 	}
 }
 
-func claimOn(node string) handshake.Claim { return handshake.Claim{Exists: true, Holder: node} }
+func lockOn(node string) handshake.Lock { return handshake.Lock{Exists: true, Holder: node} }
 
 func TestDecide(t *testing.T) {
 	for _, c := range []struct {
@@ -146,13 +146,13 @@ func TestDecide(t *testing.T) {
 		{"a forced detach does not wait for pods", Facts{Nodes: []*Node{on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, inUse("1"), pods)}}, "Delete a 1"},
 
 		{"an exclusive volume goes to the oldest intent", Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach b"},
-		{"or to the node that holds the claim", Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach a"},
-		{"an exclusive volume waits for its holder", Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{on("a", wanted("j"), va("1", "held", "attached"), entry(handshake.Attached, "1")), on("b", wanted("i"))}}, ""},
+		{"or to the node that holds the lock", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach a"},
+		{"an exclusive volume waits for its holder", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j"), va("1", "held", "attached"), entry(handshake.Attached, "1")), on("b", wanted("i"))}}, ""},
 		{"and for a holder that is in use without an intent", Facts{Exclusive: true, Nodes: []*Node{on("a", inUse("1")), on("b", wanted("i"))}}, ""},
 		{"and for a foreign attachment, attached or not", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1")), on("b", wanted("i"))}}, ""},
 		{"and for one that terminates", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1", "terminating"), entry(handshake.Detaching, "1")), on("b", wanted("i"))}}, ""},
 		{"but not for one that was forced away and is unpublished", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1")), on("b", wanted("i"))}}, "Attach b"},
-		{"who lost an exclusive volume gives its attachment up", Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+		{"who lost an exclusive volume gives its attachment up", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
 			on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")), on("b", wanted("j"), va("2", "held", "attached")),
 		}}, "MarkDetaching b 2"},
 		{"a shared volume is attached everywhere", Facts{Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach a, Attach b"},

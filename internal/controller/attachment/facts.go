@@ -34,7 +34,7 @@ type Facts struct {
 	VolumeHandle string
 	// Described: it has a PersistentVolume.
 	Described bool
-	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive, and so does one that has a claim.
+	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive, and so does one that has a lock.
 	Exclusive bool
 	// Shared: its access modes, as far as they are known, allow several nodes.
 	Shared bool
@@ -45,8 +45,8 @@ type Facts struct {
 	// CutsAccess: the driver's unpublish is known to cut the node's access.
 	CutsAccess    bool
 	FSGroupPolicy storagev1.FSGroupPolicy
-	Claim         handshake.Claim
-	// LockUnreadable, if not nil, says why Claim is not known.
+	Lock          handshake.Lock
+	// LockUnreadable, if not nil, says why Lock is not known.
 	LockUnreadable *exclusive.UnreadableError
 	// Bound are the PersistentVolumeClaims that its PersistentVolumes are bound to.
 	Bound []types.NamespacedName
@@ -278,7 +278,7 @@ func (n *Node) takeOver(nvs *volumesv1alpha1.NodeVolumeState, volumeName string)
 // wait keeps the node out of the rest of this pass.
 func (n *Node) wait(reason, message string) { n.Wait = &Wait{Reason: reason, Message: message} }
 
-// waitFor keeps the node out of the rest of this pass because the claim cannot leave its holder.
+// waitFor keeps the node out of the rest of this pass because the lock cannot leave its holder.
 func (n *Node) waitFor(holder *Node, guard handshake.Guard) {
 	n.Wait = &Wait{Reason: volumesv1alpha1.ReasonVolumeInUse, Holder: holder}
 	if guard == handshake.GuardReported {

@@ -36,7 +36,7 @@ func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
 		return nil, err
 	}
 	for _, gather := range []func(context.Context, *Facts, []corev1.PersistentVolume) error{
-		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherClaim, c.gatherListed,
+		c.gatherIntents, c.gatherStates, c.gatherAttachments, c.gatherLock, c.gatherListed,
 	} {
 		if err := gather(ctx, f, volumes); err != nil {
 			return nil, err
@@ -218,17 +218,17 @@ func isHeld(va *storagev1.VolumeAttachment) bool {
 	return held
 }
 
-// gatherClaim reads the exclusive claim and brings the nodes that it names into the facts.
-func (c *Controller) gatherClaim(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
-	claim, err := c.Claims.Known(ctx, f.Volume)
+// gatherLock reads the exclusive lock and brings the nodes that it names into the facts.
+func (c *Controller) gatherLock(ctx context.Context, f *Facts, _ []corev1.PersistentVolume) error {
+	lock, err := c.Locks.Known(ctx, f.Volume)
 	if errors.As(err, &f.LockUnreadable) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	f.Claim = claim.Handshake()
-	for _, name := range []string{f.Claim.Holder, f.Claim.MovedFrom} {
+	f.Lock = lock.Handshake()
+	for _, name := range []string{f.Lock.Holder, f.Lock.MovedFrom} {
 		if name != "" {
 			f.node(name)
 		}
@@ -249,7 +249,7 @@ func describe(f *Facts, volumes []corev1.PersistentVolume) {
 		}
 		f.SingleUser = f.SingleUser || volume.SingleUser(pv)
 	}
-	f.Shared, f.Exclusive = shared, !shared || f.Claim.Exists || f.LockUnreadable != nil
+	f.Shared, f.Exclusive = shared, !shared || f.Lock.Exists || f.LockUnreadable != nil
 }
 
 // gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.

@@ -133,10 +133,10 @@ func mayComeBack(f *Facts, n, chosen *Node) bool {
 	return n.candidate() != nil && (!f.Exclusive || !f.lockUnreadable() && n == chosen && len(blockers(f, n)) == 0)
 }
 
-// ask has the agent look once more. The claim comes first: what the kubelet waits with counts as in use on the node once the
+// ask has the agent look once more. The lock comes first: what the kubelet waits with counts as in use on the node once the
 // earlier attachment is forgotten.
 func (c *Controller) ask(ctx context.Context, f *Facts, n *Node) error {
-	if taken, err := c.takeClaim(ctx, f, n); err != nil || !taken {
+	if taken, err := c.takeLock(ctx, f, n); err != nil || !taken {
 		return err
 	}
 	if n.State.Entry.Asked {

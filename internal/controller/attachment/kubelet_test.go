@@ -91,12 +91,12 @@ func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing
 		change func(*Facts, *Node)
 		want   string
 	}{
-		{"the claim names the node", func(f *Facts, _ *Node) { f.Claim = claimOn("a") }, "FreeName a 1"},
+		{"the lock names the node", func(f *Facts, _ *Node) { f.Lock = lockOn("a") }, "FreeName a 1"},
 		{"it is shared", func(f *Facts, _ *Node) { f.Exclusive = false }, "FreeName a 1"},
-		{"the claim names another", func(f *Facts, _ *Node) { f.Claim = claimOn("b") }, "Ask a 1"},
-		{"it is on its way", func(f *Facts, _ *Node) { f.Claim = handshake.Claim{Exists: true, Holder: "a", MovedFrom: "b"} }, "Ask a 1"},
-		{"nobody wants the volume there", func(f *Facts, n *Node) { f.Claim, n.Wanted = claimOn("b"), nil }, ""},
-		{"the kubelet has let go", func(f *Facts, n *Node) { f.Claim, n.State.Use = claimOn("b"), handshake.Use{} }, "FreeName a 1"},
+		{"the lock names another", func(f *Facts, _ *Node) { f.Lock = lockOn("b") }, "Ask a 1"},
+		{"it is on its way", func(f *Facts, _ *Node) { f.Lock = handshake.Lock{Exists: true, Holder: "a", MovedFrom: "b"} }, "Ask a 1"},
+		{"nobody wants the volume there", func(f *Facts, n *Node) { f.Lock, n.Wanted = lockOn("b"), nil }, ""},
+		{"the kubelet has let go", func(f *Facts, n *Node) { f.Lock, n.State.Use = lockOn("b"), handshake.Use{} }, "FreeName a 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), afterAReboot)
@@ -155,7 +155,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	}
 }
 
-func TestTheClaimIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
+func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	pv := intentNamed("i").Volume
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
@@ -172,8 +172,8 @@ func TestTheClaimIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	if err := c.ask(t.Context(), f, n); err != nil {
 		t.Fatal(err)
 	}
-	if claim, err := c.Claims.Read(t.Context(), name); err != nil || claim.Holder != "a" {
-		t.Errorf("claim %+v, %v", claim, err)
+	if lock, err := c.Locks.Read(t.Context(), name); err != nil || lock.Holder != "a" {
+		t.Errorf("lock %+v, %v", lock, err)
 	}
 	nvs, err := c.readState(t.Context(), "a")
 	if err != nil {

@@ -24,14 +24,14 @@ import (
 )
 
 func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
-	for name, claim := range map[string]exclusive.Claim{
+	for name, lock := range map[string]exclusive.Lock{
 		"held": {Holder: "a"}, "given up": {MovedFrom: "a"}, "being moved": {Holder: "b", MovedFrom: "a"},
 	} {
 		for fails := 1; ; fails++ {
-			c, _ := over(t, reported("a"), reported("b"), claimed(gone, claim))
+			c, _ := over(t, reported("a"), reported("b"), lockObject(gone, lock))
 			r := &requests{fails: fails}
 			r.through(c)
-			err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}})
+			err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}})
 			if r.lost == "" {
 				break
 			}
@@ -43,13 +43,13 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 }
 
 func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
-	c, _ := over(t, reported("a"), claimed(gone, exclusive.Claim{Holder: "a"}))
+	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
-	c.Claims = exclusive.New(c.Client, c.Reader, c.Clock, nil)
-	if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}, Described: true}); err != nil || *reads > 0 {
+	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
+	if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
 		t.Errorf("%d live reads, %v", *reads, err)
 	}
-	if left, err := c.Claims.Read(t.Context(), gone); err != nil || left.Holder != "a" {
+	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "a" {
 		t.Errorf("the lock: %+v, %v", left, err)
 	}
 }
@@ -58,9 +58,9 @@ func TestALockThatIsGoneIsNoWork(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	r := &requests{}
 	r.through(c)
-	f := &Facts{Volume: gone, Claim: handshake.Claim{Exists: true, Holder: "a"}}
-	if err := c.collect(t.Context(), f); err != nil || f.Claim.Exists || r.sent > 1 {
-		t.Errorf("%d requests, %+v, %v", r.sent, f.Claim, err)
+	f := &Facts{Volume: gone, Lock: handshake.Lock{Exists: true, Holder: "a"}}
+	if err := c.collect(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
+		t.Errorf("%d requests, %+v, %v", r.sent, f.Lock, err)
 	}
 }
 
@@ -69,9 +69,9 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 		"attached":               {entryIn(reported("a"), volumesv1alpha1.AttachmentAttached, "1", "")},
 		"moved from, and in use": {usedIn(reported("a"), "1"), reported("b")},
 	} {
-		claim := exclusive.Claim{Holder: "a"}
+		lock := exclusive.Lock{Holder: "a"}
 		if len(objects) > 1 {
-			claim = exclusive.Claim{Holder: "b", MovedFrom: "a"}
+			lock = exclusive.Lock{Holder: "b", MovedFrom: "a"}
 		}
 		for _, o := range objects {
 			for i := range o.(*volumesv1alpha1.NodeVolumeState).Spec.Attachments {
@@ -81,11 +81,11 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 				o.(*volumesv1alpha1.NodeVolumeState).Status.Volumes[i].VolumeName = gone
 			}
 		}
-		c, _ := over(t, append(objects, claimed(gone, claim))...)
-		if err := c.collect(t.Context(), &Facts{Volume: gone, Claim: handshake.Claim{Exists: true}}); err != nil {
+		c, _ := over(t, append(objects, lockObject(gone, lock))...)
+		if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := c.Claims.Read(t.Context(), gone); err != nil || left.Holder != claim.Holder || left.MovedFrom != claim.MovedFrom {
+		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder || left.MovedFrom != lock.MovedFrom {
 			t.Errorf("%s: the lock is %+v, %v", name, left, err)
 		}
 	}

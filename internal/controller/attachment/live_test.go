@@ -60,7 +60,7 @@ func overAPI(t *testing.T, objects ...client.Object) (*Controller, *testingclock
 // connect has the controller read its cache and write with one client, and read live with another.
 func connect(c *Controller, cl client.Client, reader client.Reader) {
 	c.Client, c.Reader, c.Writer = cl, reader, &nodestate.Writer{Client: cl, Reader: reader}
-	c.Claims = exclusive.New(cl, reader, c.Clock, nil)
+	c.Locks = exclusive.New(cl, reader, c.Clock, nil)
 }
 
 // named is a client that refuses to read an object without a name, as a real one does.
@@ -89,11 +89,11 @@ func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	}
 }
 
-// claimed is the ConfigMap in which the volume's claim stands.
-func claimed(volumeName string, claim exclusive.Claim) *corev1.ConfigMap {
+// lockObject is the ConfigMap in which the volume's lock stands.
+func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
-	claims := fmt.Sprintf(`{"writes": 1, "claims": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, claim.Holder, claim.MovedFrom)
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "claims"}, Data: map[string]string{"claims.json": claims}}
+	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, lock.Holder, lock.MovedFrom)
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "locks"}, Data: map[string]string{"locks.json": locks}}
 }
 
 func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
@@ -259,10 +259,10 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	old := reported("a")
 	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-	c, _ := over(t, claimed("v", exclusive.Claim{Holder: "b", MovedFrom: "a"}), old)
-	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Claim: handshake.Claim{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
+	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b", MovedFrom: "a"}), old)
+	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
-	if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
 	if steps := decide(f, handshake.Protocol{}); len(steps) != 0 {
@@ -320,8 +320,8 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 }
 
 func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
-	c, _ := over(t, claimed("held", exclusive.Claim{Holder: "a"}), claimed("moved", exclusive.Claim{Holder: "b", MovedFrom: "a"}),
-		claimed("elsewhere", exclusive.Claim{Holder: "b"}))
+	c, _ := over(t, lockObject("held", exclusive.Lock{Holder: "a"}), lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
+		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
 	silent.Status.ObservedUID = ""
 	for _, change := range []struct {

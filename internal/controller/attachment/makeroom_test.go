@@ -93,7 +93,7 @@ func acknowledges(n *Node) {
 	}
 }
 
-var unreadable = &exclusive.UnreadableError{ConfigMap: "hawser/claims", Err: errors.New("no JSON")}
+var unreadable = &exclusive.UnreadableError{ConfigMap: "hawser/locks", Err: errors.New("no JSON")}
 
 func TestWhatStaysOnANode(t *testing.T) {
 	usesIt := on("b", inUse("2"))
@@ -127,7 +127,7 @@ func TestWhatStaysOnANode(t *testing.T) {
 				on("a", wanted("i"), va("1", "held")), on("b", wanted("j"), va("2", "held")),
 			}}, ""},
 		{"of two nodes that both have it, as after a restore, neither is detached that may come to use it",
-			Facts{Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+			Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
 				on("a", wanted("i"), attachedAs("1")), on("b", wanted("j"), attachedAs("2")),
 			}}, ""},
 

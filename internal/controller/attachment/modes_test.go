@@ -60,7 +60,7 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 			c, _ := over(t, objects...)
 			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: test.exclusive, Nodes: []*Node{n, on("b")}}
 			if test.lock != "" {
-				if _, swapped, err := c.Claims.Swap(t.Context(), "v", exclusive.Claim{}, exclusive.Claim{Holder: test.lock}); err != nil || !swapped {
+				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{}, exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
 					t.Fatalf("swapped %t, %v", swapped, err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestAVolumeThatHasALockIsExclusiveWhateverItsAccessModesSay(t *testing.T) {
 	pv := intentNamed("i").Volume
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	for _, locked := range []bool{true, false} {
-		f := &Facts{Volume: "v", Claim: handshake.Claim{Exists: locked, Holder: "a"}}
+		f := &Facts{Volume: "v", Lock: handshake.Lock{Exists: locked, Holder: "a"}}
 		describe(f, []corev1.PersistentVolume{*pv})
 		if f.Exclusive != locked || !f.Shared {
 			t.Errorf("locked %t: exclusive %t, shared %t", locked, f.Exclusive, f.Shared)

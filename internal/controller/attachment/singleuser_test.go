@@ -19,23 +19,23 @@ import (
 )
 
 func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
-	claim := handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
+	lock := handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	for name, test := range map[string]struct {
 		change       func(*Facts, *Node)
 		user         string
 		locked, uses bool
 	}{
 		"its user's":                    {func(*Facts, *Node) {}, "uid-x", true, true},
-		"another's":                     {func(f *Facts, _ *Node) { f.Claim.User = "uid-y" }, "uid-x", false, false},
-		"nobody's yet":                  {func(f *Facts, _ *Node) { f.Claim.User = "" }, "uid-x", false, false},
-		"another node's":                {func(f *Facts, _ *Node) { f.Claim.Holder = "b" }, "uid-x", false, true},
-		"being moved":                   {func(f *Facts, _ *Node) { f.Claim.MovedFrom = "b" }, "uid-x", false, true},
-		"not there":                     {func(f *Facts, _ *Node) { f.Claim.Exists = false }, "uid-x", false, true},
-		"that of a volume for several":  {func(f *Facts, _ *Node) { f.SingleUser, f.Claim.User = false, "" }, "", true, false},
-		"that of a node without a wish": {func(f *Facts, n *Node) { n.Wanted = nil; f.Claim.User = "" }, "", true, false},
+		"another's":                     {func(f *Facts, _ *Node) { f.Lock.User = "uid-y" }, "uid-x", false, false},
+		"nobody's yet":                  {func(f *Facts, _ *Node) { f.Lock.User = "" }, "uid-x", false, false},
+		"another node's":                {func(f *Facts, _ *Node) { f.Lock.Holder = "b" }, "uid-x", false, true},
+		"being moved":                   {func(f *Facts, _ *Node) { f.Lock.MovedFrom = "b" }, "uid-x", false, true},
+		"not there":                     {func(f *Facts, _ *Node) { f.Lock.Exists = false }, "uid-x", false, true},
+		"that of a volume for several":  {func(f *Facts, _ *Node) { f.SingleUser, f.Lock.User = false, "" }, "", true, false},
+		"that of a node without a wish": {func(f *Facts, n *Node) { n.Wanted = nil; f.Lock.User = "" }, "", true, false},
 	} {
 		f, n := single("x")
-		f.Claim = claim
+		f.Lock = lock
 		i := n.Wanted[0]
 		test.change(f, n)
 		if got := f.user(n); string(got.UID) != test.user || test.user != "" && (got.Namespace != "default" || got.Name != "x") {
@@ -57,8 +57,8 @@ func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 		change func(*Facts, *Intent)
 		may    bool
 	}{
-		"whom the lock names":               {func(f *Facts, _ *Intent) { f.Claim = handshake.Claim{Exists: true, User: "uid-x"} }, true},
-		"nobody else":                       {func(f *Facts, _ *Intent) { f.Claim = handshake.Claim{Exists: true, User: "uid-y"} }, false},
+		"whom the lock names":               {func(f *Facts, _ *Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-x"} }, true},
+		"nobody else":                       {func(f *Facts, _ *Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-y"} }, false},
 		"who is already":                    {func(_ *Facts, i *Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
 		"anybody, where several may use it": {func(f *Facts, _ *Intent) { f.SingleUser = false }, true},
 	} {
@@ -78,13 +78,13 @@ func TestAnIntentIsToldThatItIsNotTheSingleUserYet(t *testing.T) {
 	}{
 		"attached for another": {func(*Facts, *Node) {}, volumesv1alpha1.ReasonReadWriteOncePod},
 		"not attached":         {func(_ *Facts, n *Node) { n.State.Entry = handshake.Entry{} }, ""},
-		"it is the one":        {func(f *Facts, _ *Node) { f.Claim.User = "uid-x" }, ""},
+		"it is the one":        {func(f *Facts, _ *Node) { f.Lock.User = "uid-x" }, ""},
 		"it is pinned":         {func(_ *Facts, n *Node) { n.Wanted[0].Object.Status.UniqueVolumeName = "v" }, ""},
 		"several may use it":   {func(f *Facts, _ *Node) { f.SingleUser = false }, ""},
 	} {
 		f, n := single("x")
 		entry(handshake.Attached, "1")(n)
-		f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-y"}
+		f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-y"}
 		i := n.Wanted[0]
 		test.change(f, n)
 		found := findUser(f, n, i)
@@ -137,12 +137,12 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 		c, _ := over(t, reported("a"))
 		lockedFor(t, c, user)
 		failing(c, false, kind)
-		claim := exclusive.Claim{Holder: "a", User: user}
-		if taken, err := c.takeUser(t.Context(), f, n, claim); taken || !errors.Is(err, errDown) {
+		lock := exclusive.Lock{Holder: "a", User: user}
+		if taken, err := c.takeUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
 			t.Errorf("%s: taken %t, %v", kind, taken, err)
 		}
 		if kind == "*v1alpha1.VolumeAttachmentIntent" {
-			if passes, err := c.mayPassOn(t.Context(), f, n, claim); passes || !errors.Is(err, errDown) {
+			if passes, err := c.mayPassOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
 				t.Errorf("passes %t, %v", passes, err)
 			}
 		}
@@ -154,18 +154,18 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 		f, n := single("x")
 		c, _ := over(t, reported("a"))
 		reads := counting(c)
-		if passes, err := c.mayPassOn(t.Context(), f, n, exclusive.Claim{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
+		if passes, err := c.mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
 			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
 		}
 	}
 	f, n := single("x")
 	c, _ := over(t, reported("a"))
 	reads := counting(c)
-	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Claim{Holder: "a", User: f.user(n)}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.user(n)}); !taken || err != nil || *reads > 0 {
 		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
 	}
 	f.SingleUser = false
-	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Claim{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
 		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
 	}
 }
@@ -174,7 +174,7 @@ func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, reported("a"))
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
-	stale := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
+	stale := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
 	if taken, err := c.takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
 		t.Errorf("taken %t, %v", taken, err)
 	}
@@ -184,8 +184,8 @@ func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
 	user, _ := single("x")
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)
-	claim := exclusive.Claim{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if passes, err := c.mayPassOn(t.Context(), f, n, claim); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
+	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
+	if passes, err := c.mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
 	}
 }

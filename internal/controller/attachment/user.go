@@ -30,24 +30,24 @@ func (f *Facts) user(n *Node) exclusive.User {
 }
 
 // uses reports whether the lock names the intent.
-func (f *Facts) uses(i *Intent) bool { return f.Claim.User != "" && f.Claim.User == i.Object.UID }
+func (f *Facts) uses(i *Intent) bool { return f.Lock.User != "" && f.Lock.User == i.Object.UID }
 
 // locked reports whether the lock names the node and the user that the node has the volume for, and no move is under way.
 func (f *Facts) locked(n *Node) bool {
 	user := f.user(n).UID
-	return f.Claim.Exists && f.Claim.Holder == n.Name && f.Claim.MovedFrom == "" && (user == "" || f.Claim.User == user)
+	return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == "" && (user == "" || f.Lock.User == user)
 }
 
 // byAgent reports whether the agent publishes for the intent, not the kubelet.
 func (i *Intent) byAgent() bool { return i.Object.Spec.Publisher != volumesv1alpha1.PublisherKubelet }
 
 // takeUser makes the lock, which was read live and names n, name its user too. It says whether it does now.
-func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (bool, error) {
+func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, lock exclusive.Lock) (bool, error) {
 	user := f.user(n)
-	if user == (exclusive.User{}) || claim.User == user {
+	if user == (exclusive.User{}) || lock.User == user {
 		return true, nil
 	}
-	named, err := c.readUser(ctx, claim.User)
+	named, err := c.readUser(ctx, lock.User)
 	if err != nil {
 		return false, err
 	}
@@ -58,26 +58,26 @@ func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, claim excl
 	n.observe(nvs, f.Volume)
 	// The kubelet passes the volume from one of its pods to the next; what an older manager pinned is in use by that.
 	i := n.candidate()
-	own := n.KubeletUses && !i.byAgent() || claim.User == (exclusive.User{}) && i.pinned()
-	if c.Protocol.MayTakeUser(claim.Handshake(), user.UID, named, n.State, own) != handshake.GuardNone {
-		n.waitForUser(claim)
+	own := n.KubeletUses && !i.byAgent() || lock.User == (exclusive.User{}) && i.pinned()
+	if c.Protocol.MayTakeUser(lock.Handshake(), user.UID, named, n.State, own) != handshake.GuardNone {
+		n.waitForUser(lock)
 		return false, nil
 	}
-	_, taken, err := c.swapClaim(ctx, f, n, claim, exclusive.Claim{Holder: n.Name, User: user})
+	_, taken, err := c.swapLock(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, User: user})
 	return taken, err
 }
 
 // mayPassOn says whether the lock may leave the user that it names. It is n that waits for it.
-func (c *Controller) mayPassOn(ctx context.Context, f *Facts, n *Node, claim exclusive.Claim) (bool, error) {
-	if claim.User == f.user(n) {
+func (c *Controller) mayPassOn(ctx context.Context, f *Facts, n *Node, lock exclusive.Lock) (bool, error) {
+	if lock.User == f.user(n) {
 		return true, nil
 	}
-	named, err := c.readUser(ctx, claim.User)
+	named, err := c.readUser(ctx, lock.User)
 	if err != nil {
 		return false, err
 	}
 	if c.Protocol.MayPassOn(named) != handshake.GuardNone {
-		n.waitForUser(claim)
+		n.waitForUser(lock)
 		return false, nil
 	}
 	return true, nil
@@ -101,14 +101,14 @@ func (c *Controller) readUser(ctx context.Context, u exclusive.User) (handshake.
 
 // waitForUser keeps the node out of the rest of this pass because the lock cannot leave its user. The user's name is not told: it may be
 // one of another namespace.
-func (n *Node) waitForUser(claim exclusive.Claim) {
+func (n *Node) waitForUser(lock exclusive.Lock) {
 	n.wait(volumesv1alpha1.ReasonReadWriteOncePod, fmt.Sprintf("the volume's access mode ReadWriteOncePod allows a single user, and the last one on node %s has not let go of it",
-		claim.Holder))
+		lock.Holder))
 }
 
 // mayPin says whether the intent may be pinned to the volume, which lets the node's agent publish it.
 func (c *Controller) mayPin(f *Facts, i *Intent) bool {
-	return !f.SingleUser || i.pinned() || c.Protocol.MayPin(f.Claim, i.Object.UID) == handshake.GuardNone
+	return !f.SingleUser || i.pinned() || c.Protocol.MayPin(f.Lock, i.Object.UID) == handshake.GuardNone
 }
 
 // findUser: a volume for a single user has another one, or is about to pass to this one.

@@ -51,7 +51,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 	first, now := over(t, append(stored(f1, f2), reported("a"))...)
 	second := &Controller{
 		Client: first.Client, Reader: first.Reader, Writer: first.Writer, Tracker: first.Tracker, Clock: now,
-		Claims: exclusive.New(first.Client, first.Reader, now, nil), answers: answers{clock: now},
+		Locks: exclusive.New(first.Client, first.Reader, now, nil), answers: answers{clock: now},
 	}
 	for _, c := range []*Controller{first, second} {
 		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
@@ -95,9 +95,9 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 // lockedFor is the lock of v as a store of its own writes it.
 func lockedFor(t *testing.T, c *Controller, user exclusive.User) {
 	t.Helper()
-	claim, swapped, err := c.Claims.Swap(t.Context(), "v", exclusive.Claim{}, exclusive.Claim{Holder: "a", User: user})
+	lock, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{}, exclusive.Lock{Holder: "a", User: user})
 	if err != nil || !swapped {
-		t.Fatalf("swapped %t: %+v, %v", swapped, claim, err)
+		t.Fatalf("swapped %t: %+v, %v", swapped, lock, err)
 	}
 }
 
@@ -155,15 +155,15 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 			}
 			c, _ := over(t, objects...)
 			lockedFor(t, c, test.user)
-			f.Claim = handshake.Claim{Exists: true, Holder: "a", User: test.user.UID}
-			taken, err := c.takeClaim(t.Context(), f, n)
+			f.Lock = handshake.Lock{Exists: true, Holder: "a", User: test.user.UID}
+			taken, err := c.takeLock(t.Context(), f, n)
 			if err != nil || taken != test.taken || c.mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].pinned()) {
 				t.Errorf("taken %t, may pin %t, %v", taken, c.mayPin(f, n.Wanted[0]), err)
 			}
 			if !test.taken && (n.Wait == nil || !strings.Contains(n.Wait.Message, test.message)) {
 				t.Errorf("waits for %+v", n.Wait)
 			}
-			lock, err := c.Claims.Read(t.Context(), "v")
+			lock, err := c.Locks.Read(t.Context(), "v")
 			if err != nil || (lock.User.UID == "uid-y") != test.taken || lock.Holder != "a" {
 				t.Errorf("the lock: %+v, %v", lock, err)
 			}
@@ -175,18 +175,18 @@ func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(f), reported("a"))...)
 	lockedFor(t, c, exclusive.User{})
-	f.Claim = handshake.Claim{Exists: true, Holder: "a"}
-	c.Claims.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+	f.Lock = handshake.Lock{Exists: true, Holder: "a"}
+	c.Locks.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if taken, err := c.takeClaim(t.Context(), f, n); taken || !errors.Is(err, errDown) {
+	if taken, err := c.takeLock(t.Context(), f, n); taken || !errors.Is(err, errDown) {
 		t.Errorf("taken %t, %v", taken, err)
 	}
 }
 
 func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *testing.T) {
 	f, n := single("y")
-	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	if f.locked(n) {
 		t.Error("the lock of another user serves a single user")
 	}
@@ -214,18 +214,18 @@ func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	user, _ := single("x")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})
-	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-x"}
-	if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
+	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %t, %v", taken, err)
 	}
 	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
 		t.Fatal(err)
 	}
 	n.Wait = nil
-	if taken, err := c.takeClaim(t.Context(), f, n); !taken || err != nil {
+	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taken %t, %v", taken, err)
 	}
-	lock, err := c.Claims.Read(t.Context(), "v")
+	lock, err := c.Locks.Read(t.Context(), "v")
 	if err != nil || lock.Holder != "b" || lock.MovedFrom != "" || lock.User.UID != "uid-y" {
 		t.Errorf("the lock: %+v, %v", lock, err)
 	}
@@ -233,14 +233,14 @@ func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 
 func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
 	f, n := single("a-younger-name", "z")
-	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-z"}
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
 	if steps := decide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
 		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
 	}
 	f, n = single("z")
-	f.Claim = handshake.Claim{Exists: true, Holder: "a", User: "uid-gone"}
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
 	if steps := decide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {

@@ -47,11 +47,11 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		wake   wake
 	}{
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentChanged},
-		{&corev1.PersistentVolumeClaim{}, c.claimChanged},
+		{&corev1.PersistentVolumeClaim{}, c.pvcChanged},
 		{&corev1.PersistentVolume{}, c.volumeChanged},
 		{&volumesv1alpha1.NodeVolumeState{}, c.stateChanged},
 		{&storagev1.VolumeAttachment{}, c.attachmentChanged},
-		{&corev1.ConfigMap{}, c.claimsChanged},
+		{&corev1.ConfigMap{}, c.locksChanged},
 		{&corev1.Node{}, c.nodeChanged},
 		{&storagev1.CSINode{}, c.driversChanged},
 		{&storagev1.CSIDriver{}, c.driverChanged},
@@ -119,7 +119,7 @@ func (c *Controller) addIntentVolume(ctx context.Context, intent *volumesv1alpha
 	c.add(q, intent.Spec.NodeName, name)
 }
 
-func (c *Controller) claimChanged(ctx context.Context, before, after client.Object, q queue) {
+func (c *Controller) pvcChanged(ctx context.Context, before, after client.Object, q queue) {
 	claim := either[*corev1.PersistentVolumeClaim](before, after)
 	c.addIntents(ctx, index.Claim, index.ClaimKey(claim.Namespace, claim.Name), q)
 }
@@ -175,10 +175,10 @@ func (c *Controller) addAttachmentVolume(ctx context.Context, va *storagev1.Volu
 	}
 }
 
-func (c *Controller) claimsChanged(ctx context.Context, before, after client.Object, q queue) {
+func (c *Controller) locksChanged(ctx context.Context, before, after client.Object, q queue) {
 	old, _ := before.(*corev1.ConfigMap)
 	object, _ := after.(*corev1.ConfigMap)
-	volumes, err := c.Claims.Changed(old, object)
+	volumes, err := c.Locks.Changed(old, object)
 	if err != nil {
 		c.tellUnreadable(object)
 		locks := either[*corev1.ConfigMap](before, after).Name
@@ -197,7 +197,7 @@ const EventLocksUnreadable = "LocksUnreadable"
 
 // tellUnreadable puts an event on locks that cannot be read; nil is for a ConfigMap that is gone.
 func (c *Controller) tellUnreadable(locks *corev1.ConfigMap) {
-	if _, err := exclusive.Claims(locks); err != nil {
+	if _, err := exclusive.Locks(locks); err != nil {
 		c.Events.Eventf(locks, nil, corev1.EventTypeWarning, EventLocksUnreadable, "Read",
 			"%s", report.Shortened(err.Error()+"; the volumes that they are of are neither attached nor moved until an administrator has repaired them"))
 	}

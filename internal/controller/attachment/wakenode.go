@@ -41,7 +41,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 	if before == nil || after == nil || nodeDiffers(was, is) || c.Tracker.Vouches(was) != c.Tracker.Vouches(is) {
 		c.addNode(ctx, is, q)
 		c.addNode(ctx, was, q)
-		c.addClaimed(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
+		c.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
 		return
 	}
 	wasAttached, isAttached := entries(was), entries(is)
@@ -83,7 +83,7 @@ func (c *Controller) heard(ctx context.Context, node string, q queue) {
 		return
 	}
 	c.addNode(ctx, nvs, q)
-	c.addClaimed(ctx, node, q)
+	c.addLocked(ctx, node, q)
 }
 
 // looksSince says whether the agent has come to look at that generation.
@@ -163,21 +163,21 @@ func (c *Controller) addOfKubelet(ctx context.Context, name string, q queue) {
 	}
 }
 
-// addClaimed adds the exclusive volumes that were last on the node: who waits for one to be fenced there need have
+// addLocked adds the exclusive volumes that were last on the node: who waits for one to be fenced there need have
 // nothing else to do with the node.
-func (c *Controller) addClaimed(ctx context.Context, node string, q queue) {
+func (c *Controller) addLocked(ctx context.Context, node string, q queue) {
 	objects := &corev1.ConfigMapList{}
 	if err := c.Client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the claims of a node", "node", node)
+		ctrl.LoggerFrom(ctx).Error(err, "listing the locks of a node", "node", node)
 		return
 	}
 	for i := range objects.Items {
-		claims, err := exclusive.Claims(&objects.Items[i])
+		locks, err := exclusive.Locks(&objects.Items[i])
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "finding the claims of a node", "node", node)
+			ctrl.LoggerFrom(ctx).Error(err, "finding the locks of a node", "node", node)
 		}
-		for name, claim := range claims {
-			if claim.Holder == node || claim.MovedFrom == node {
+		for name, lock := range locks {
+			if lock.Holder == node || lock.MovedFrom == node {
 				c.add(q, node, name)
 			}
 		}

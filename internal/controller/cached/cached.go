@@ -37,7 +37,7 @@ func Options() cache.Options {
 			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
 			// A cache of one namespace by its selector: one by Namespaces looks the kind up in the API's list of resources at each read.
 			&corev1.ConfigMap{}: {
-				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveClaimsLabel: "true"}),
+				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveLocksLabel: "true"}),
 				Field: fields.OneTermEqualSelector("metadata.namespace", volumesv1alpha1.InstallNamespace),
 			},
 			&storagev1.CSIDriver{}:             {},

@@ -76,8 +76,8 @@ func (n *newest) keep(object *corev1.ConfigMap, t table) {
 	n.last[object.Name] = version{object, t}
 }
 
-// Changed names the volumes whose claims somebody else has changed, given both versions that the watch tells of; one of the two may be nil. Whoever
-// changes a claim here goes on by himself.
+// Changed names the volumes whose locks somebody else has changed, given both versions that the watch tells of; one of the two may be nil. Whoever
+// changes a lock here goes on by himself.
 func (s *Store) Changed(before, after *corev1.ConfigMap) ([]string, error) {
 	old, err := parse(before)
 	if err != nil {
@@ -94,13 +94,13 @@ func (s *Store) Changed(before, after *corev1.ConfigMap) ([]string, error) {
 		s.newest.forget(before)
 	}
 	var changed []string
-	for name := range old.Claims {
-		if _, there := t.Claims[name]; !there {
+	for name := range old.Locks {
+		if _, there := t.Locks[name]; !there {
 			changed = append(changed, name)
 		}
 	}
-	for name, claim := range t.Claims {
-		if claim != old.Claims[name] && !own[claim.Write] {
+	for name, lock := range t.Locks {
+		if lock != old.Locks[name] && !own[lock.Write] {
 			changed = append(changed, name)
 		}
 	}

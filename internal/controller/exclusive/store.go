@@ -28,7 +28,7 @@ import (
 // commitTimeout bounds one group's write with its reruns; what did not make it is tried again with backoff.
 const commitTimeout = 30 * time.Second
 
-// Store is the only reader and writer of claims.
+// Store is the only reader and writer of locks.
 type Store struct {
 	// Client writes, and reads from the cache.
 	Client client.Client
@@ -44,7 +44,7 @@ type Store struct {
 // New makes a store. Each of its writes holds one of the slots.
 func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *inflight.Slots) *Store {
 	s := &Store{Client: c, Reader: reader, Clock: now, batches: batch.Batches[*request]{Slots: slots}}
-	// Whoever reads a claim live may do so within a write of something else, whose slot it has.
+	// Whoever reads a lock live may do so within a write of something else, whose slot it has.
 	s.reads = batch.NewReads(nil, func(ctx context.Context, name string) (table, error) {
 		_, t, err := s.load(ctx, name)
 		return t, err
@@ -55,33 +55,33 @@ func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *i
 // request to put next in place of old.
 type request struct {
 	volume    string
-	old, next Claim
+	old, next Lock
 
 	done    chan struct{}
-	stands  Claim
+	stands  Lock
 	swapped bool
 	err     error
 }
 
-// Known is the newest claim that is known here, as the cache has it or as it was last written.
-func (s *Store) Known(ctx context.Context, volumeName string) (Claim, error) {
+// Known is the newest lock that is known here, as the cache has it or as it was last written.
+func (s *Store) Known(ctx context.Context, volumeName string) (Lock, error) {
 	_, t, err := s.known(ctx, Key(volumeName).Name)
-	return t.Claims[volumeName], err
+	return t.Locks[volumeName], err
 }
 
-// Read reads the claim live, together with others who do.
-func (s *Store) Read(ctx context.Context, volumeName string) (Claim, error) {
+// Read reads the lock live, together with others who do.
+func (s *Store) Read(ctx context.Context, volumeName string) (Lock, error) {
 	t, err := s.reads.Get(ctx, Key(volumeName).Name)
-	return t.Claims[volumeName], err
+	return t.Locks[volumeName], err
 }
 
-// Swap puts next in place of old; the zero Claim stands for none in both. It says whether it did, and returns what stands: where old
+// Swap puts next in place of old; the zero Lock stands for none in both. It says whether it did, and returns what stands: where old
 // did not stand any more, that was read live. The caller need not fill in when and with which write; while it waits, its slot is lent.
-func (s *Store) Swap(ctx context.Context, volumeName string, old, next Claim) (Claim, bool, error) {
+func (s *Store) Swap(ctx context.Context, volumeName string, old, next Lock) (Lock, bool, error) {
 	r := &request{volume: volumeName, old: old, next: next, done: make(chan struct{})}
 	s.batches.Add(Key(volumeName).Name, r, s.commit)
 	if err := inflight.Await(ctx, r.done); err != nil {
-		return Claim{}, false, err
+		return Lock{}, false, err
 	}
 	return r.stands, r.swapped, r.err
 }
@@ -93,7 +93,7 @@ func (s *Store) commit(name string, group []*request) {
 	err := s.write(ctx, name, group)
 	for _, r := range group {
 		if err != nil {
-			r.stands, r.swapped, r.err = Claim{}, false, err
+			r.stands, r.swapped, r.err = Lock{}, false, err
 		}
 		close(r.done)
 	}
@@ -101,7 +101,7 @@ func (s *Store) commit(name string, group []*request) {
 
 func (s *Store) write(ctx context.Context, name string, group []*request) error {
 	object, t, err := s.known(ctx, name)
-	t.Claims = maps.Clone(t.Claims)
+	t.Locks = maps.Clone(t.Locks)
 	for live := false; err == nil; live = true {
 		if s.apply(&t, group) {
 			if err = s.send(ctx, name, object, t); !outdated(object, err) || ctx.Err() != nil {
@@ -137,10 +137,10 @@ func (s *Store) apply(t *table, group []*request) bool {
 func (s *Store) send(ctx context.Context, name string, object *corev1.ConfigMap, t table) error {
 	data, err := json.Marshal(t)
 	if err != nil {
-		return fmt.Errorf("encoding the claims of %s: %w", name, err)
+		return fmt.Errorf("encoding the locks of %s: %w", name, err)
 	}
 	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key(name).Namespace, Name: name, Labels: map[string]string{volumesv1alpha1.ExclusiveClaimsLabel: "true"},
+		Namespace: key(name).Namespace, Name: name, Labels: map[string]string{volumesv1alpha1.ExclusiveLocksLabel: "true"},
 	}}
 	if object != nil {
 		next = object.DeepCopy()
@@ -152,7 +152,7 @@ func (s *Store) send(ctx context.Context, name string, object *corev1.ConfigMap,
 		err = s.Client.Update(ctx, next)
 	}
 	if err != nil {
-		return fmt.Errorf("writing the claims of %s: %w", name, err)
+		return fmt.Errorf("writing the locks of %s: %w", name, err)
 	}
 	s.newest.wrote(next, t)
 	return nil
@@ -166,7 +166,7 @@ func (s *Store) load(ctx context.Context, name string) (*corev1.ConfigMap, table
 		return nil, table{}, nil
 	}
 	if err != nil {
-		return nil, table{}, fmt.Errorf("reading the claims of %s: %w", name, err)
+		return nil, table{}, fmt.Errorf("reading the locks of %s: %w", name, err)
 	}
 	t, err := parse(object)
 	return object, t, err
@@ -181,7 +181,7 @@ func (s *Store) known(ctx context.Context, name string) (*corev1.ConfigMap, tabl
 		return object, t, nil
 	}
 	if err != nil {
-		return nil, table{}, fmt.Errorf("reading the claims of %s: %w", name, err)
+		return nil, table{}, fmt.Errorf("reading the locks of %s: %w", name, err)
 	}
 	return s.newest.of(cached)
 }

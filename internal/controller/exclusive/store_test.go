@@ -113,7 +113,7 @@ func process(a *api) (*Store, *cache) {
 	return New(c, a.Client, clock.RealClock{}, nil), c
 }
 
-func swap(t *testing.T, s *Store, volume string, old, next Claim) (Claim, bool) {
+func swap(t *testing.T, s *Store, volume string, old, next Lock) (Lock, bool) {
 	t.Helper()
 	stands, swapped, err := s.Swap(t.Context(), volume, old, next)
 	if err != nil {
@@ -122,7 +122,7 @@ func swap(t *testing.T, s *Store, volume string, old, next Claim) (Claim, bool) 
 	return stands, swapped
 }
 
-// together are so many volumes whose claims stand in one ConfigMap.
+// together are so many volumes whose locks stand in one ConfigMap.
 func together(n int) []string {
 	names := []string{"v0"}
 	for i := 1; len(names) < n; i++ {
@@ -133,29 +133,29 @@ func together(n int) []string {
 	return names
 }
 
-func TestOfTwoWhoTakeAClaimOneIsFirst(t *testing.T) {
+func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
-	if claim, taken := swap(t, one, "v", Claim{}, Claim{Holder: "a"}); !taken || claim.Holder != "a" || claim.Since == "" || claim.Write != 1 {
-		t.Errorf("taken %t: %+v", taken, claim)
+	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" || lock.Write != 1 {
+		t.Errorf("taken %t: %+v", taken, lock)
 	}
-	if stands, taken := swap(t, other, "v", Claim{}, Claim{Holder: "b"}); taken || stands.Holder != "a" {
+	if stands, taken := swap(t, other, "v", Lock{}, Lock{Holder: "b"}); taken || stands.Holder != "a" {
 		t.Errorf("taken %t, although this stands: %+v", taken, stands)
 	}
 }
 
-func TestAClaimThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
+func TestALockThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
 	a := newAPI(t)
 	sleeper, _ := process(a)
 	other, _ := process(a)
-	first, _ := swap(t, sleeper, "v", Claim{}, Claim{Holder: "a"})
-	away, _ := swap(t, other, "v", first, Claim{Holder: "b"})
-	back, moved := swap(t, other, "v", away, Claim{Holder: "a"})
+	first, _ := swap(t, sleeper, "v", Lock{}, Lock{Holder: "a"})
+	away, _ := swap(t, other, "v", first, Lock{Holder: "b"})
+	back, moved := swap(t, other, "v", away, Lock{Holder: "a"})
 	if !moved {
 		t.Fatal("not moved")
 	}
-	if stands, moved := swap(t, sleeper, "v", first, Claim{Holder: "c"}); moved || stands != back {
+	if stands, moved := swap(t, sleeper, "v", first, Lock{Holder: "c"}); moved || stands != back {
 		t.Errorf("moved %t what stands as %+v by who knows %+v", moved, stands, first)
 	}
 }
@@ -164,17 +164,17 @@ func TestARefusalRestsOnALiveRead(t *testing.T) {
 	a := newAPI(t)
 	one, seen := process(a)
 	other, _ := process(a)
-	claim, _ := swap(t, one, "v", Claim{}, Claim{Holder: "a"})
+	lock, _ := swap(t, one, "v", Lock{}, Lock{Holder: "a"})
 	seen.renew(t, "v")
-	given, _ := swap(t, other, "v", claim, Claim{})
-	if (given != Claim{}) {
+	given, _ := swap(t, other, "v", lock, Lock{})
+	if (given != Lock{}) {
 		t.Fatalf("still there: %+v", given)
 	}
-	// What is known here, and what is cached, is the claim of a.
-	if known, err := one.Known(t.Context(), "v"); err != nil || known != claim {
+	// What is known here, and what is cached, is the lock of a.
+	if known, err := one.Known(t.Context(), "v"); err != nil || known != lock {
 		t.Fatalf("known: %+v, %v", known, err)
 	}
-	if stands, taken := swap(t, one, "v", Claim{}, Claim{Holder: "b"}); !taken || stands.Holder != "b" {
+	if stands, taken := swap(t, one, "v", Lock{}, Lock{Holder: "b"}); !taken || stands.Holder != "b" {
 		t.Errorf("taken %t: %+v", taken, stands)
 	}
 }
@@ -192,10 +192,10 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	s.batches.Slots = slots
 	names := together(20)
 	var wg sync.WaitGroup
-	claim := func(name string) {
+	lock := func(name string) {
 		wg.Go(func() {
 			if err := slots.Do(t.Context(), func(ctx context.Context) error {
-				_, taken, err := s.Swap(ctx, name, Claim{}, Claim{Holder: "a"})
+				_, taken, err := s.Swap(ctx, name, Lock{}, Lock{Holder: "a"})
 				if !taken {
 					err = errors.Join(err, errors.New("not taken"))
 				}
@@ -205,10 +205,10 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 			}
 		})
 	}
-	claim(names[0])
+	lock(names[0])
 	<-inFlight
 	for _, name := range names[1:] {
-		claim(name)
+		lock(name)
 	}
 	for s.batches.Waiting(Key("v0").Name) < len(names)-1 {
 		goruntime.Gosched()
@@ -216,11 +216,11 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	close(goOn)
 	wg.Wait()
 	if a.writes != 2 {
-		t.Errorf("%d writes for %d claims, of which all but the first waited", a.writes, len(names))
+		t.Errorf("%d writes for %d locks, of which all but the first waited", a.writes, len(names))
 	}
 	for _, name := range names {
-		if claim, err := s.Read(t.Context(), name); err != nil || claim.Holder != "a" {
-			t.Errorf("%s: %+v, %v", name, claim, err)
+		if lock, err := s.Read(t.Context(), name); err != nil || lock.Holder != "a" {
+			t.Errorf("%s: %+v, %v", name, lock, err)
 		}
 	}
 }
@@ -230,9 +230,9 @@ func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 	one, _ := process(a)
 	other, _ := process(a)
 	names := together(2)
-	swap(t, other, names[0], Claim{}, Claim{Holder: "b"})
-	refused := &request{volume: names[0], next: Claim{Holder: "a"}, done: make(chan struct{})}
-	taken := &request{volume: names[1], next: Claim{Holder: "a"}, done: make(chan struct{})}
+	swap(t, other, names[0], Lock{}, Lock{Holder: "b"})
+	refused := &request{volume: names[0], next: Lock{Holder: "a"}, done: make(chan struct{})}
+	taken := &request{volume: names[1], next: Lock{Holder: "a"}, done: make(chan struct{})}
 	one.commit(Key(names[0]).Name, []*request{refused, taken})
 	if refused.swapped || refused.stands.Holder != "b" || refused.err != nil || !taken.swapped || taken.err != nil {
 		t.Errorf("refused %+v, taken %+v", refused, taken)
@@ -242,13 +242,13 @@ func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	a := newAPI(t)
 	s, _ := process(a)
-	swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
 	a.first = func() error { return errors.ErrUnsupported }
 	known, err := s.Known(t.Context(), "v")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stands, swapped, err := s.Swap(t.Context(), "v", known, Claim{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Claim{}) {
+	if stands, swapped, err := s.Swap(t.Context(), "v", known, Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
 		t.Errorf("%+v, %t, %v", stands, swapped, err)
 	}
 	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
@@ -262,7 +262,7 @@ func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), volumesv1alpha1.InstallNamespace)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Claim{}, Claim{Holder: "a"}); taken || !apierrors.IsNotFound(err) || a.writes != 1 {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) || a.writes != 1 {
 		t.Errorf("taken %t after %d writes, %v", taken, a.writes, err)
 	}
 }
@@ -270,15 +270,15 @@ func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
 func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
-	claim, _ := swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	lock, _ := swap(t, s, "v", Lock{}, Lock{Holder: "a"})
 	seen.renew(t, "v")
 	if err := a.Client.Delete(t.Context(), seen.seen[Key("v")].DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	if stands, moved := swap(t, s, "v", claim, Claim{Holder: "b"}); moved || stands != (Claim{}) {
+	if stands, moved := swap(t, s, "v", lock, Lock{Holder: "b"}); moved || stands != (Lock{}) {
 		t.Errorf("moved %t what is not there: %+v", moved, stands)
 	}
-	if _, taken := swap(t, s, "v", Claim{}, Claim{Holder: "b"}); !taken {
+	if _, taken := swap(t, s, "v", Lock{}, Lock{Holder: "b"}); !taken {
 		t.Error("not taken")
 	}
 }
@@ -291,7 +291,7 @@ func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Claim{}, Claim{Holder: "a"}); taken || err == nil || !strings.Contains(err.Error(), broken.Name) {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil || !strings.Contains(err.Error(), broken.Name) {
 		t.Errorf("taken %t, %v", taken, err)
 	}
 }
@@ -313,20 +313,20 @@ func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
 		before = after
 		return volumes
 	}
-	first, _ := swap(t, one, names[0], Claim{}, Claim{Holder: "a"})
+	first, _ := swap(t, one, names[0], Lock{}, Lock{Holder: "a"})
 	if woken := changed(); len(woken) > 0 {
 		t.Errorf("its own write wakes %v", woken)
 	}
-	swap(t, other, names[1], Claim{}, Claim{Holder: "b"})
-	swap(t, one, names[2], Claim{}, Claim{Holder: "c"})
+	swap(t, other, names[1], Lock{}, Lock{Holder: "b"})
+	swap(t, one, names[2], Lock{}, Lock{Holder: "c"})
 	if woken := changed(); !slices.Equal(woken, names[1:2]) {
 		t.Errorf("woken: %v", woken)
 	}
-	swap(t, other, names[0], first, Claim{})
+	swap(t, other, names[0], first, Lock{})
 	if woken := changed(); !slices.Equal(woken, names[:1]) {
-		t.Errorf("woken by the end of a claim: %v", woken)
+		t.Errorf("woken by the end of a lock: %v", woken)
 	}
-	// A manager that starts looks at every claim once.
+	// A manager that starts looks at every lock once.
 	again, _ := process(a)
 	if woken, err := again.Changed(nil, before); err != nil || !slices.Equal(woken, names[1:]) {
 		t.Errorf("woken at the start: %v, %v", woken, err)
@@ -336,7 +336,7 @@ func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
 func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
-	swap(t, s, "v", Claim{}, Claim{Holder: "a"})
+	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
 	seen.renew(t, "v")
 	object := seen.seen[Key("v")]
 	if err := a.Client.Delete(t.Context(), object.DeepCopy()); err != nil {
@@ -346,14 +346,14 @@ func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
 	if woken, err := s.Changed(object, nil); err != nil || !slices.Equal(woken, []string{"v"}) {
 		t.Errorf("woken: %v, %v", woken, err)
 	}
-	if known, err := s.Known(t.Context(), "v"); err != nil || known != (Claim{}) {
+	if known, err := s.Known(t.Context(), "v"); err != nil || known != (Lock{}) {
 		t.Errorf("known: %+v, %v", known, err)
 	}
 }
 
 func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testing.T) {
 	user := User{Namespace: "default", Name: "data", UID: "uid"}
-	line, err := json.Marshal(Claim{Holder: "a", MovedFrom: "b", User: user, Since: "then", Write: 7})
+	line, err := json.Marshal(Lock{Holder: "a", MovedFrom: "b", User: user, Since: "then", Write: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,18 +370,18 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 	if err := json.Unmarshal(line, &old); err != nil || old.Holder != "a" || old.MovedFrom != "b" || old.Write != 7 {
 		t.Errorf("an older manager reads %+v, %v", old, err)
 	}
-	var claim Claim
-	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &claim); err != nil || claim != (Claim{Holder: "a", Since: "then", Write: 7}) {
-		t.Errorf("of an older manager's line: %+v, %v", claim, err)
+	var lock Lock
+	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil || lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
+		t.Errorf("of an older manager's line: %+v, %v", lock, err)
 	}
-	if line, err := json.Marshal(claim); err != nil || strings.Contains(string(line), "user") {
+	if line, err := json.Marshal(lock); err != nil || strings.Contains(string(line), "user") {
 		t.Errorf("a line without a user: %s, %v", line, err)
 	}
 }
 
-func TestWhereAClaimStandsDoesNotChange(t *testing.T) {
-	// A process that looked elsewhere would not find the claims of the others.
-	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-claims-14" {
-		t.Errorf("the claim stands in %s", key)
+func TestWhereALockStandsDoesNotChange(t *testing.T) {
+	// A process that looked elsewhere would not find the locks of the others.
+	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-locks-14" {
+		t.Errorf("the lock stands in %s", key)
 	}
 }

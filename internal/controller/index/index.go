@@ -56,7 +56,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&storagev1.VolumeAttachment{}, PersistentVolume, attachmentPersistentVolume},
 		{&storagev1.VolumeAttachment{}, Volume, attachmentVolume},
 		{&storagev1.VolumeAttachment{}, Node, attachmentNode},
-		{&corev1.ConfigMap{}, Node, claimNodes},
+		{&corev1.ConfigMap{}, Node, lockNodes},
 		{&corev1.Pod{}, NodeClaim, podNodeClaims},
 		{&corev1.Pod{}, Claim, podClaims},
 		{&corev1.Pod{}, Volume, podVolumes},
@@ -151,13 +151,13 @@ func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
 
-// claimNodes are the nodes that hold the claims of exclusive volumes and those that they are being moved from. What cannot be read is told
+// lockNodes are the nodes that hold the locks of exclusive volumes and those that they are being moved from. What cannot be read is told
 // by whoever reads it next.
-func claimNodes(o client.Object) []string {
-	claims, _ := exclusive.Claims(o.(*corev1.ConfigMap))
+func lockNodes(o client.Object) []string {
+	locks, _ := exclusive.Locks(o.(*corev1.ConfigMap))
 	nodes := map[string]bool{}
-	for _, claim := range claims {
-		nodes[claim.Holder], nodes[claim.MovedFrom] = true, true
+	for _, lock := range locks {
+		nodes[lock.Holder], nodes[lock.MovedFrom] = true, true
 	}
 	delete(nodes, "")
 	return slices.Sorted(maps.Keys(nodes))

@@ -92,7 +92,7 @@ func (c *cluster) answer(o client.Object) error {
 	case *storagev1.VolumeAttachment:
 		name = hold
 	case *corev1.ConfigMap:
-		name = claims
+		name = locks
 	case *coordinationv1.Lease:
 		name = leases
 	case *volumesv1alpha1.NodeVolumeState:

@@ -51,8 +51,8 @@ func kindOf(name string) kind {
 }
 
 const (
-	hold, finalizer, claims, declared = "hawser-hold", "hawser-release-finalizer", "hawser-exclusive-claims", "hawser-declared"
-	agentState, agentIntents, leases  = "hawser-agent-node-state", "hawser-agent-intents", "hawser-agent-leases"
+	hold, finalizer, locks, declared = "hawser-hold", "hawser-release-finalizer", "hawser-exclusive-locks", "hawser-declared"
+	agentState, agentIntents, leases = "hawser-agent-node-state", "hawser-agent-intents", "hawser-agent-leases"
 
 	// probe is the name of what a dry run would create.
 	probe = "hawser-policy-probe"
@@ -64,7 +64,7 @@ const (
 var policies = []policy{
 	{hold, validating, tryHold},
 	{finalizer, mutating, tryFinalizer},
-	{claims, validating, refused(claims, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveClaimsPrefix + "probe")})},
+	{locks, validating, refused(locks, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")})},
 	{declared, validating, refused(declared, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
 		Name: probe, Annotations: map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"},
 	}})},

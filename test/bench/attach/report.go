@@ -189,10 +189,10 @@ func counts(requests []request, user string, divisor float64) []Count {
 	return all
 }
 
-// resource names what is asked for; the claims of exclusive volumes apart from other ConfigMaps.
+// resource names what is asked for; the locks of exclusive volumes apart from other ConfigMaps.
 func resource(r request) string {
-	if r.ObjectRef.Resource == "configmaps" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveClaimsPrefix) {
-		return "configmaps (claims)"
+	if r.ObjectRef.Resource == "configmaps" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveLocksPrefix) {
+		return "configmaps (locks)"
 	}
 	return r.What()
 }

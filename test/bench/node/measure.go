@@ -60,7 +60,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return b.all(ctx, b.undo)
 }
 
-// fresh measures volumes that come alone and were never attached: their exclusive claims are made too, which
+// fresh measures volumes that come alone and were never attached: their locks are made too, which
 // stay for later attachments, and they are formatted.
 func (b *bench) fresh(ctx context.Context) error {
 	count := min(10, b.mass-1)

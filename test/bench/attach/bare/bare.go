@@ -39,7 +39,7 @@ type Client struct {
 
 	volumes map[string]*volume
 	nodes   map[string]*node
-	claims  *exclusive.Store
+	locks   *exclusive.Store
 }
 
 // volume is one volume's part, by the name of its intent.
@@ -74,7 +74,7 @@ func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 		api: api, failed: failed, slots: inflight.New(concurrency),
 		volumes: map[string]*volume{}, nodes: map[string]*node{},
 	}
-	c.claims = exclusive.New(uncached{api}, api, clock.RealClock{}, c.slots)
+	c.locks = exclusive.New(uncached{api}, api, clock.RealClock{}, c.slots)
 	for _, name := range s.Nodes {
 		n := &node{name: name, state: newLatest[volumesv1alpha1.NodeVolumeState]()}
 		n.spec.batches.Slots, n.list.batches.Slots, n.users.batches.Slots = c.slots, c.slots, c.slots

@@ -19,7 +19,7 @@ import (
 
 // attachIntent is the way in, in mode Coexist. The intent wants no more than Attached, so its claim is left alone.
 func (c *Client) attachIntent(ctx context.Context, v *volume) error {
-	if err := c.claim(ctx, v); err != nil {
+	if err := c.lock(ctx, v); err != nil {
 		return err
 	}
 	va, err := c.attach(ctx, v)

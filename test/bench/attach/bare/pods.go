@@ -25,7 +25,7 @@ func (c *Client) attachPod(ctx context.Context, v *volume, pod *corev1.Pod) erro
 	if err := c.request(ctx, func() error { return c.api.Create(ctx, i) }); err != nil {
 		return fmt.Errorf("creating the intent: %w", err)
 	}
-	if err := c.claim(ctx, v); err != nil {
+	if err := c.lock(ctx, v); err != nil {
 		return err
 	}
 	va, err := c.attach(ctx, v)

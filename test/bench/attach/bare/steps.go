@@ -41,7 +41,7 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 	})
 }
 
-// confirm writes Attached, having read the node's state, the claim and the attachment, in this order.
+// confirm writes Attached, having read the node's state, the lock and the attachment, in this order.
 func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
 	return c.change(ctx, v, change{
 		read: func(ctx context.Context) error {

@@ -53,9 +53,9 @@ func (s *Stage) Sweep(ctx context.Context, manager client.Client) (int, error) {
 	if err != nil {
 		return left, err
 	}
-	claims := client.MatchingLabels{volumesv1alpha1.ExclusiveClaimsLabel: "true"}
-	if err := manager.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(volumesv1alpha1.InstallNamespace), claims); err != nil {
-		return left, fmt.Errorf("deleting the claims of exclusive volumes: %w", err)
+	locks := client.MatchingLabels{volumesv1alpha1.ExclusiveLocksLabel: "true"}
+	if err := manager.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(volumesv1alpha1.InstallNamespace), locks); err != nil {
+		return left, fmt.Errorf("deleting the locks of exclusive volumes: %w", err)
 	}
 	return left, s.sweepNodes(ctx)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-// claim makes the exclusive volume the node's, together with others. A volume that was attached before has its claim, which is read.
-func (c *Client) claim(ctx context.Context, v *volume) error {
-	claim, _, err := c.claims.Swap(ctx, v.Unique, exclusive.Claim{}, exclusive.Claim{Holder: v.Node})
-	if err == nil && claim.Holder != v.Node {
-		err = fmt.Errorf("volume %s is claimed for node %s", v.Unique, claim.Holder)
+// lock makes the exclusive volume the node's, together with others. A volume that was attached before has its lock, which is read.
+func (c *Client) lock(ctx context.Context, v *volume) error {
+	lock, _, err := c.locks.Swap(ctx, v.Unique, exclusive.Lock{}, exclusive.Lock{Holder: v.Node})
+	if err == nil && lock.Holder != v.Node {
+		err = fmt.Errorf("volume %s is locked for node %s", v.Unique, lock.Holder)
 	}
 	return err
 }

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package exclusive keeps the claims of exclusive volumes: for each, the one node on which it may be usable.
+// Package exclusive keeps the locks of exclusive volumes: for each, the one node on which it may be usable.
 //
-// A claim is written by compare-and-swap, so that of two processes one is first. Many claims stand in one ConfigMap: those of volumes
+// A lock is written by compare-and-swap, so that of two processes one is first. Many locks stand in one ConfigMap: those of volumes
 // that come at once are written together.
 package exclusive
 
@@ -22,25 +22,25 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// parts is over how many ConfigMaps the claims are spread. The fewer, the more volumes share a write; the more, the less is
-// written with each. It is part of the format: a process with another number would look for a claim where there is none.
+// parts is over how many ConfigMaps the locks are spread. The fewer, the more volumes share a write; the more, the less is
+// written with each. It is part of the format: a process with another number would look for a lock where there is none.
 const parts = 128
 
-// dataKey is where a ConfigMap has its claims.
-const dataKey = "claims.json"
+// dataKey is where a ConfigMap has its locks.
+const dataKey = "locks.json"
 
-// Key of the ConfigMap that has the volume's claim.
+// Key of the ConfigMap that has the volume's lock.
 func Key(volumeName string) client.ObjectKey {
 	sum := sha256.Sum256([]byte(volumeName))
-	return key(fmt.Sprintf("%s%02x", volumesv1alpha1.ExclusiveClaimsPrefix, sum[0]%parts))
+	return key(fmt.Sprintf("%s%02x", volumesv1alpha1.ExclusiveLocksPrefix, sum[0]%parts))
 }
 
 func key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: name}
 }
 
-// Claim of one volume as it was written. The zero value is none.
-type Claim struct {
+// Lock of one volume as it was written. The zero value is none.
+type Lock struct {
 	// Holder is the node that has it; empty for nobody.
 	Holder string `json:"node,omitempty"`
 	// MovedFrom is the node that had it before, as long as that is not fenced.
@@ -50,7 +50,7 @@ type Claim struct {
 	User User `json:"user,omitzero"`
 	// Since is when Holder got it, in RFC 3339.
 	Since string `json:"since,omitempty"`
-	// Write is the number of the write that made the claim what it is: one that was moved away and back is not the same.
+	// Write is the number of the write that made the lock what it is: one that was moved away and back is not the same.
 	Write int64 `json:"write"`
 }
 
@@ -61,23 +61,23 @@ type User struct {
 	UID       types.UID `json:"uid"`
 }
 
-// Handshake is the claim as the protocol sees it.
-func (c Claim) Handshake() handshake.Claim {
-	return handshake.Claim{Exists: c != Claim{}, Holder: c.Holder, MovedFrom: c.MovedFrom, User: c.User.UID}
+// Handshake is the lock as the protocol sees it.
+func (c Lock) Handshake() handshake.Lock {
+	return handshake.Lock{Exists: c != Lock{}, Holder: c.Holder, MovedFrom: c.MovedFrom, User: c.User.UID}
 }
 
 // table is what stands in one ConfigMap.
 type table struct {
 	// Writes counts them.
 	Writes int64 `json:"writes"`
-	// Claims by the unique name of the volume.
-	Claims map[string]Claim `json:"claims,omitempty"`
+	// Locks by the unique name of the volume.
+	Locks map[string]Lock `json:"locks,omitempty"`
 }
 
-// Claims in the ConfigMap by the unique name of their volume; none where it is nil.
-func Claims(object *corev1.ConfigMap) (map[string]Claim, error) {
+// Locks in the ConfigMap by the unique name of their volume; none where it is nil.
+func Locks(object *corev1.ConfigMap) (map[string]Lock, error) {
 	t, err := parse(object)
-	return t.Claims, err
+	return t.Locks, err
 }
 
 func parse(object *corev1.ConfigMap) (table, error) {
@@ -105,22 +105,22 @@ func (e *UnreadableError) Error() string {
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // swap puts next, written now, in place of old if that stands. It says whether it did, and what stands then.
-func (t *table) swap(volumeName string, old, next Claim, now string) (Claim, bool) {
-	stands := t.Claims[volumeName]
+func (t *table) swap(volumeName string, old, next Lock, now string) (Lock, bool) {
+	stands := t.Locks[volumeName]
 	if stands != old {
 		return stands, false
 	}
-	if next == (Claim{}) {
-		delete(t.Claims, volumeName)
+	if next == (Lock{}) {
+		delete(t.Locks, volumeName)
 		return next, true
 	}
 	if next.Since = old.Since; next.Holder != old.Holder {
 		next.Since = now
 	}
 	next.Write = t.Writes
-	if t.Claims == nil {
-		t.Claims = map[string]Claim{}
+	if t.Locks == nil {
+		t.Locks = map[string]Lock{}
 	}
-	t.Claims[volumeName] = next
+	t.Locks[volumeName] = next
 	return next, true
 }

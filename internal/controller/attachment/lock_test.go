@@ -26,8 +26,8 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// lock as it stands, and as the cache shows it where that differs.
-		lock   exclusive.Claim
-		cached *exclusive.Claim
+		lock   exclusive.Lock
+		cached *exclusive.Lock
 		b      *volumesv1alpha1.NodeVolumeState
 		// attached are attachments to b.
 		attached []client.Object
@@ -40,35 +40,35 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 		told bool
 	}{
 		{name: "nobody has it", taken: true, holder: "a"},
-		{name: "it is nobody's", lock: exclusive.Claim{User: exclusive.User{Name: "was"}}, taken: true, holder: "a"},
+		{name: "it is nobody's", lock: exclusive.Lock{User: exclusive.User{Name: "was"}}, taken: true, holder: "a"},
 		{name: "its holder has let go",
-			lock: exclusive.Claim{Holder: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
+			lock: exclusive.Lock{Holder: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
 		{name: "its holder's driver knew no attach",
-			lock: exclusive.Claim{Holder: "b"}, b: attachlessIn(entryIn(reported("b"), leavesIt, "2", byAgent)),
+			lock: exclusive.Lock{Holder: "b"}, b: attachlessIn(entryIn(reported("b"), leavesIt, "2", byAgent)),
 			taken: true, holder: "a", fenced: true},
 		{name: "its holder's entry is Attached",
-			lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), isThere, "2", ""), holder: "b", told: true},
-		{name: "an attachment under the shared name is left", lock: exclusive.Claim{Holder: "b"}, b: reported("b"),
+			lock: exclusive.Lock{Holder: "b"}, b: entryIn(reported("b"), isThere, "2", ""), holder: "b", told: true},
+		{name: "an attachment under the shared name is left", lock: exclusive.Lock{Holder: "b"}, b: reported("b"),
 			attached: []client.Object{attachedTo(volume.AttachmentName("d", "h", "b"), "2")}, holder: "b", told: true},
 		{name: "the attachment of its holder's entry is left",
-			lock: exclusive.Claim{Holder: "b"}, b: entryIn(reported("b"), leavesIt, "2", byAgent),
+			lock: exclusive.Lock{Holder: "b"}, b: entryIn(reported("b"), leavesIt, "2", byAgent),
 			attached: []client.Object{attachedTo("va-2", "2")}, holder: "b", told: true},
-		{name: "an attachment of any other name is left", lock: exclusive.Claim{Holder: "b"}, b: reported("b"),
+		{name: "an attachment of any other name is left", lock: exclusive.Lock{Holder: "b"}, b: reported("b"),
 			attached: []client.Object{attachedTo(other, "2")}, facts: on("b", va("2"),
 				func(n *Node) { n.Attachments[0].Name = other }), holder: "b", told: true},
 		{name: "its holder uses it without an entry",
-			lock: exclusive.Claim{Holder: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
+			lock: exclusive.Lock{Holder: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
 		{name: "a move to this node is under way and its last holder has let go",
-			lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
+			lock: exclusive.Lock{Holder: "a", MovedFrom: "b"}, b: reported("b"), taken: true, holder: "a", fenced: true},
 		{name: "a move to this node is under way and its last holder uses it",
-			lock: exclusive.Claim{Holder: "a", MovedFrom: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b",
+			lock: exclusive.Lock{Holder: "a", MovedFrom: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b",
 			told: true},
-		{name: "the node has it already", lock: exclusive.Claim{Holder: "a"}, taken: true, holder: "a"},
-		{name: "it went meanwhile", cached: &exclusive.Claim{Holder: "b"}, b: reported("b")},
+		{name: "the node has it already", lock: exclusive.Lock{Holder: "a"}, taken: true, holder: "a"},
+		{name: "it went meanwhile", cached: &exclusive.Lock{Holder: "b"}, b: reported("b")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			objects := test.attached
-			if test.lock != (exclusive.Claim{}) {
+			if test.lock != (exclusive.Lock{}) {
 				objects = append(objects, lockOf("v", test.lock))
 			}
 			if test.b != nil {
@@ -77,21 +77,21 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 			c, _ := over(t, objects...)
 			refuseNoName(c)
 			f, n := factsOf(t, c)
-			f.Exclusive, f.Claim = true, test.lock.Handshake()
+			f.Exclusive, f.Lock = true, test.lock.Handshake()
 			if test.cached != nil {
-				f.Claim = test.cached.Handshake()
+				f.Lock = test.cached.Handshake()
 			}
 			if test.facts != nil {
 				f.Nodes = append(f.Nodes, test.facts)
 			}
 			nodes := len(f.Nodes)
-			taken, err := c.takeClaim(t.Context(), f, n)
+			taken, err := c.takeLock(t.Context(), f, n)
 			if err != nil || taken != test.taken || taken == (n.Wait != nil) {
 				t.Errorf("taken %t, waits %v, %v", taken, n.Wait, err)
 			}
-			claim, err := c.Claims.Read(t.Context(), "v")
-			if err != nil || claim.Holder != test.holder || claim.MovedFrom != test.movedFrom || f.Claim != claim.Handshake() {
-				t.Errorf("lock %+v, known as %+v, %v", claim, f.Claim, err)
+			lock, err := c.Locks.Read(t.Context(), "v")
+			if err != nil || lock.Holder != test.holder || lock.MovedFrom != test.movedFrom || f.Lock != lock.Handshake() {
+				t.Errorf("lock %+v, known as %+v, %v", lock, f.Lock, err)
 			}
 			if test.b != nil && (liveState(t, c, "b").Spec.Fences == 1) != test.fenced {
 				t.Errorf("fenced: %t", !test.fenced)
@@ -110,16 +110,16 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	c, _ := over(t)
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, n.Wanted[0].Object.UID = true, true, "uid-i"
-	taken, err := c.takeClaim(t.Context(), f, n)
-	if claim, _ := c.Claims.Read(t.Context(), "v"); !taken || err != nil || claim.User.UID != "uid-i" ||
-		claim.User.Name != "i" {
-		t.Errorf("taken %t: %+v, %v", taken, claim, err)
+	taken, err := c.takeLock(t.Context(), f, n)
+	if lock, _ := c.Locks.Read(t.Context(), "v"); !taken || err != nil || lock.User.UID != "uid-i" ||
+		lock.User.Name != "i" {
+		t.Errorf("taken %t: %+v, %v", taken, lock, err)
 	}
 }
 
 // TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder: the holder may have been given the volume since.
 func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
-	lock := claimed("v", exclusive.Claim{Holder: "b"})
+	lock := lockObject("v", exclusive.Lock{Holder: "b"})
 	c, _ := over(t, lock, entryIn(reported("b"), isThere, "2", ""), attachedTo(volume.AttachmentName("d", "h", "b"), "2"))
 	for _, cached := range [][]client.Object{
 		{lock, reported("b"), attachedTo(volume.AttachmentName("d", "h", "b"), "2")},
@@ -128,31 +128,31 @@ func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
 	} {
 		behind(t, c, cached...)
 		f, n := factsOf(t, c)
-		f.Exclusive, f.Claim = true, claimOn("b")
-		if taken, err := c.takeClaim(t.Context(), f, n); taken || err != nil {
+		f.Exclusive, f.Lock = true, lockOn("b")
+		if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 			t.Errorf("taken %t, %v", taken, err)
 		}
-		if claim, err := c.Claims.Read(t.Context(), "v"); err != nil || claim.Holder != "b" || claim.MovedFrom != "" {
-			t.Errorf("lock %+v, %v", claim, err)
+		if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "b" || lock.MovedFrom != "" {
+			t.Errorf("lock %+v, %v", lock, err)
 		}
 	}
 }
 
 func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
-	c, _ := over(t, claimed("v", exclusive.Claim{Holder: "b"}))
+	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}))
 	f, n := factsOf(t, c)
-	_, swapped, err := c.swapClaim(t.Context(), f, n, exclusive.Claim{Holder: "another"}, exclusive.Claim{Holder: "a"})
+	_, swapped, err := c.swapLock(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
 	if swapped || err != nil || n.Wait == nil {
 		t.Errorf("swapped %t, waits %v, %v", swapped, n.Wait, err)
 	}
 }
 
 func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
-	moving := exclusive.Claim{Holder: "a", MovedFrom: "b"}
+	moving := exclusive.Lock{Holder: "a", MovedFrom: "b"}
 	for _, test := range []struct {
 		name     string
-		known    handshake.Claim
-		stands   exclusive.Claim
+		known    handshake.Lock
+		stands   exclusive.Lock
 		given    func(f *Facts, n *Node)
 		finished bool
 	}{
@@ -160,14 +160,14 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *Facts, n *Node) { wanted("i")(n) }, false},
 		{"the lock cannot be read",
 			moving.Handshake(), moving, func(f *Facts, _ *Node) { f.LockUnreadable = unreadable }, false},
-		{"none is known to be under way", claimOn("a"), moving, func(*Facts, *Node) {}, false},
-		{"another leader has finished it", moving.Handshake(), exclusive.Claim{Holder: "a"}, func(*Facts, *Node) {}, false},
-		{"it is given up to nobody", moving.Handshake(), exclusive.Claim{MovedFrom: "b"}, func(*Facts, *Node) {}, false},
+		{"none is known to be under way", lockOn("a"), moving, func(*Facts, *Node) {}, false},
+		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"}, func(*Facts, *Node) {}, false},
+		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"}, func(*Facts, *Node) {}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, _ := over(t, claimed("v", test.stands), reported("b"))
+			c, _ := over(t, lockObject("v", test.stands), reported("b"))
 			n := on("a")
-			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Claim: test.known, Nodes: []*Node{n}}
+			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known, Nodes: []*Node{n}}
 			test.given(f, n)
 			if err := c.finishMove(t.Context(), f); err != nil {
 				t.Fatal(err)
@@ -176,10 +176,10 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 			if test.finished {
 				want.MovedFrom = ""
 			}
-			claim, err := c.Claims.Read(t.Context(), "v")
-			if err != nil || claim.Holder != want.Holder || claim.MovedFrom != want.MovedFrom || !test.finished &&
-				claim.Write != 1 {
-				t.Errorf("lock %+v, %v", claim, err)
+			lock, err := c.Locks.Read(t.Context(), "v")
+			if err != nil || lock.Holder != want.Holder || lock.MovedFrom != want.MovedFrom || !test.finished &&
+				lock.Write != 1 {
+				t.Errorf("lock %+v, %v", lock, err)
 			}
 			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {
 				t.Errorf("fenced %t", fenced)
