@@ -135,7 +135,7 @@ func (in installation) testDeclared(t *testing.T) {
 	in.testFindingUIDs(t, name)
 }
 
-// testFindingUIDs runs what docs/operations.md tells to look for.
+// testFindingUIDs runs what docs/operate.md tells to look for.
 func (in installation) testFindingUIDs(t *testing.T, name string) {
 	t.Helper()
 	state := newNodeState(name)

@@ -29,7 +29,7 @@ const (
 	another  = "example.com/other"
 )
 
-// testUnprotectClaims runs the script that docs/security.md names for uninstalling.
+// testUnprotectClaims runs the script that docs/install.md names for uninstalling.
 func (in installation) testUnprotectClaims(t *testing.T) {
 	mixed, first := in.claim(t, "mixed", upstream, ours, another), in.claim(t, "first", ours, upstream)
 	racing, never := in.claim(t, "racing", upstream, ours), in.claim(t, "never", upstream, another)

@@ -2,7 +2,7 @@
 # Copyright 2026 The Hawser Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# The last step of uninstalling Hawser (docs/security.md): takes its finalizer, and nothing else, off every
+# The last step of uninstalling Hawser (docs/install.md): takes its finalizer, and nothing else, off every
 # PersistentVolumeClaim that carries it. Such a claim would otherwise stay Terminating once it is deleted. Needs kubectl and
 # nothing else, and can be run again.
 #

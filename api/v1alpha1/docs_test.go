@@ -44,13 +44,13 @@ func TestEveryFieldIsInItsContractPage(t *testing.T) {
 		if err := yaml.Unmarshal(read(t, "config", "crd", "bases", "volumes.hawser.io_"+kind+"s.yaml"), &crd); err != nil {
 			t.Fatal(err)
 		}
-		page := string(read(t, "docs", kind+".md"))
+		page := string(read(t, "docs", "reference", kind+".md"))
 		root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 		for _, part := range []string{"spec", "status"} {
 			for _, path := range fields(part, root.Properties[part]) {
 				name := path[strings.LastIndex(path, ".")+1:]
 				if !regexp.MustCompile("`[^` ]*\\b" + name + "\\b").MatchString(page) {
-					t.Errorf("docs/%s.md does not speak of %s", kind, path)
+					t.Errorf("docs/reference/%s.md has no field %s", kind, path)
 				}
 			}
 		}
@@ -72,8 +72,10 @@ func fields(path string, s schema) []string {
 	return paths
 }
 
-func TestEveryConditionAndReasonIsInAContractPage(t *testing.T) {
-	pages := string(read(t, "docs", "volumeattachmentintent.md")) + string(read(t, "docs", "nodevolumestate.md"))
+// Condition types are in the contract pages. Reasons are in one page, in a table with the person or component that has to act.
+func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
+	contracts := string(read(t, "docs", "reference", "volumeattachmentintent.md")) + string(read(t, "docs", "reference", "nodevolumestate.md"))
+	reasons := rows(string(read(t, "docs", "troubleshoot.md")))
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,14 +95,30 @@ func TestEveryConditionAndReasonIsInAContractPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen++
-		if !strings.Contains(pages, "`"+value+"`") {
-			t.Errorf("no contract page speaks of %s", value)
+		page := contracts
+		if strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			page = reasons
+		}
+		if !strings.Contains(page, "`"+value+"`") {
+			t.Errorf("%s is not in its page", value)
 		}
 		return true
 	})
 	if seen == 0 {
 		t.Error("no condition type and no reason was found in conditions.go")
 	}
+}
+
+// rows returns the first cells of all rows of the page's tables of reasons.
+func rows(page string) string {
+	_, tables, _ := strings.Cut(page, "\n## Reasons\n")
+	var first strings.Builder
+	for line := range strings.Lines(tables) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			first.WriteString(cells[1])
+		}
+	}
+	return first.String()
 }
 
 func read(t *testing.T, path ...string) []byte {

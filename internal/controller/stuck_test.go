@@ -92,7 +92,7 @@ func TestAnAttacherThatIsGoneIsNamedAndItsFinalizerIsTheWayOut(t *testing.T) {
 	}
 
 	uid := va.UID
-	w.walk(t, documented(t, "operations.md", "An attacher that is gone", "csi-a46d7a27...", va.Name, "external-attacher/loop-csi-hawser-io", attacherFinalizer))
+	w.walk(t, documented(t, "troubleshoot.md", "An attacher that is gone", "csi-a46d7a27...", va.Name, "external-attacher/loop-csi-hawser-io", attacherFinalizer))
 	until(t, w, va, "there is another attachment", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.UID != uid })
 	w.attacher.set("pv-data", "", false)
 	w.attached(t, again)
@@ -160,7 +160,7 @@ func TestLocksThatCannotBeReadAreToldAndRepairedAsDocumented(t *testing.T) {
 	w.attached(t, w.intent(t, "other", "here", "other"))
 
 	stop()
-	w.walk(t, documented(t, "operations.md", "Locks that cannot be read", "hawser-exclusive-locks-3f", locks.Name))
+	w.walk(t, documented(t, "troubleshoot.md", "Locks that cannot be read", "hawser-exclusive-locks-3f", locks.Name))
 	w.manage(t, managerOptions{})
 	w.reason(t, there, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.attached(t, here)

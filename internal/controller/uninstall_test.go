@@ -32,7 +32,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/security.md, with a manager that does what its Deployment says, while a
+// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/install.md, with a manager that does what its Deployment says, while a
 // pod goes on using its volume.
 func TestTheDocumentedUninstallComesToAnEnd(t *testing.T) {
 	for _, arg := range []string{"--attach-mode=Replace", "--pod-intents=true", "--attach-mode=Coexist"} {
@@ -133,7 +133,7 @@ func (i *installed) walk(heading string) {
 		defer watcher.Stop()
 		watches = append(watches, watcher)
 	}
-	commands := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", documented(i.t, "security.md", heading))
+	commands := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", documented(i.t, "install.md", heading))
 	assets, err := filepath.Abs(os.Getenv(apiserver.AssetsVariable))
 	if err != nil {
 		i.t.Fatal(err)

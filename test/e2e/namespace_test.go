@@ -147,7 +147,7 @@ func (n *tenant) forgotten() {
 	}
 }
 
-// TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone, and the way out that docs/operations.md gives is one.
+// TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone, and the way out that docs/troubleshoot.md gives is one.
 func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
 	t.Run("the Secret is made again", func(t *testing.T) {
 		n := newTenant(t, "tenant-with-secret")

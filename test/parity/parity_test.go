@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package parity keeps docs/parity.md true: every test that it names is there.
+// Package parity keeps docs/internals/parity.md true: every test that it names is there.
 package parity
 
 import (
@@ -21,7 +21,7 @@ import (
 var reference = regexp.MustCompile("`([a-z0-9/]+) (Test[A-Za-z]+)(?:/([^`]+))?`")
 
 func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", "parity.md"))
+	page, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", "internals", "parity.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,7 +166,7 @@ type how string
 const (
 	// free: nobody counted on the volume.
 	free how = ""
-	// inGap: Hawser's DELETE, of what came to be counted on between its last look and that DELETE. docs/handshake.md names it.
+	// inGap: Hawser's DELETE, of what came to be counted on between its last look and that DELETE. docs/internals/handshake.md names it.
 	inGap how = "in the gap between Hawser's check and its DELETE"
 	// outOfService: upstream's DELETE, which asks nobody on a node that is out of service.
 	outOfService how = "by upstream on a node out of service"

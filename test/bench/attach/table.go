@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// print the report as docs/benchmarks.md has it.
+// print the report as docs/internals/benchmarks.md has it.
 func (r *Report) print(out io.Writer) {
 	p := printer{out}
 	p.line("\n%d volumes on %d nodes, %d CPUs, Linux %s; finalizer of the stub attacher: %t", r.Volumes, r.Nodes, r.CPUs, r.Kernel, r.AttacherFinalizer)
