@@ -21,14 +21,15 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// schema is as much of a CRD's schema as its field names need.
+// schema is the part of a CRD's schema that contains its field names.
 type schema struct {
 	Properties map[string]schema `json:"properties"`
 	Items      *schema           `json:"items"`
 }
 
-// ofOthers are fields whose inside Kubernetes documents.
-var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true, "nodeExpandSecretRef": true}
+// ofOthers are fields whose nested fields Kubernetes documents.
+var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true,
+	"nodeExpandSecretRef": true}
 
 func TestEveryFieldIsInItsContractPage(t *testing.T) {
 	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate"} {
@@ -50,7 +51,7 @@ func TestEveryFieldIsInItsContractPage(t *testing.T) {
 			for _, path := range fields(part, root.Properties[part]) {
 				name := path[strings.LastIndex(path, ".")+1:]
 				if !regexp.MustCompile("`[^` ]*\\b" + name + "\\b").MatchString(page) {
-					t.Errorf("docs/%s.md does not speak of %s", kind, path)
+					t.Errorf("docs/%s.md does not mention %s", kind, path)
 				}
 			}
 		}
@@ -74,7 +75,8 @@ func fields(path string, s schema) []string {
 
 func TestEveryConditionAndReasonIsInAContractPage(t *testing.T) {
 	pages := string(read(t, "docs", "volumeattachmentintent.md")) + string(read(t, "docs", "nodevolumestate.md"))
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"),
+		nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,7 @@ func TestEveryConditionAndReasonIsInAContractPage(t *testing.T) {
 		}
 		seen++
 		if !strings.Contains(pages, "`"+value+"`") {
-			t.Errorf("no contract page speaks of %s", value)
+			t.Errorf("no contract page mentions %s", value)
 		}
 		return true
 	})
