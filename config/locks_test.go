@@ -16,10 +16,10 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func newClaims(name string) *corev1.ConfigMap {
-	claims := newConfigMap(name)
-	claims.Labels = map[string]string{volumesv1alpha1.ExclusiveClaimsLabel: "true"}
-	return claims
+func newLocks(name string) *corev1.ConfigMap {
+	locks := newConfigMap(name)
+	locks.Labels = map[string]string{volumesv1alpha1.ExclusiveClaimsLabel: "true"}
+	return locks
 }
 
 func newConfigMap(name string) *corev1.ConfigMap {
@@ -28,37 +28,38 @@ func newConfigMap(name string) *corev1.ConfigMap {
 	return object
 }
 
-func (in installation) testExclusiveClaims(t *testing.T) {
-	const message = "the claims of exclusive volumes"
+func (in installation) testExclusiveLocks(t *testing.T) {
+	const message = "the locks of exclusive volumes"
 	const name = volumesv1alpha1.ExclusiveClaimsPrefix + "00"
 	in.grantEverything(t, managerAccount)
 	in.grantEverything(t, agentAccount)
 	manager, agent := in.as(t, managerAccount), in.as(t, agentAccount, "node-a")
-	claims := newClaims(name)
+	locks := newLocks(name)
 
 	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
 		t.Run(who+" cannot create any", func(t *testing.T) {
-			expectForbidden(t, other.Create(t.Context(), claims.DeepCopy()), name)
-			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveClaimsPrefix+"01")), volumesv1alpha1.ExclusiveClaimsPrefix+"01")
-			expectForbidden(t, other.Create(t.Context(), newClaims("named-otherwise")), "named-otherwise")
+			expectForbidden(t, other.Create(t.Context(), locks.DeepCopy()), name)
+			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveClaimsPrefix+"01")),
+				volumesv1alpha1.ExclusiveClaimsPrefix+"01")
+			expectForbidden(t, other.Create(t.Context(), newLocks("named-otherwise")), "named-otherwise")
 		})
 	}
-	expectAllowed(t, manager.Create(t.Context(), claims))
+	expectAllowed(t, manager.Create(t.Context(), locks))
 
 	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
 		t.Run(who+" cannot change any", func(t *testing.T) {
-			moved := claims.DeepCopy()
+			moved := locks.DeepCopy()
 			moved.Data["claims.json"] = `{"writes": 2}`
 			expectForbidden(t, other.Update(t.Context(), moved), name)
-			unmarked := claims.DeepCopy()
+			unmarked := locks.DeepCopy()
 			unmarked.Labels = nil
 			expectForbidden(t, other.Update(t.Context(), unmarked), name)
-			expectForbidden(t, other.Delete(t.Context(), claims.DeepCopy()), name)
+			expectForbidden(t, other.Delete(t.Context(), locks.DeepCopy()), name)
 		})
 	}
 	ordinary := newConfigMap("ordinary")
 	expectAllowed(t, in.admin.Create(t.Context(), ordinary))
-	ordinary.Labels = claims.Labels
+	ordinary.Labels = locks.Labels
 	expectForbidden(t, in.admin.Update(t.Context(), ordinary), message)
 	expectAllowed(t, in.admin.Delete(t.Context(), ordinary))
 
@@ -67,11 +68,11 @@ func (in installation) testExclusiveClaims(t *testing.T) {
 		metav1.ListOptions{LabelSelector: volumesv1alpha1.ExclusiveClaimsLabel})
 	expectForbidden(t, err, message)
 
-	elsewhere := newClaims(name)
+	elsewhere := newLocks(name)
 	elsewhere.Namespace = "default"
 	expectAllowed(t, in.admin.Create(t.Context(), elsewhere))
 
-	claims.Data["claims.json"] = `{"writes": 2}`
-	expectAllowed(t, manager.Update(t.Context(), claims))
-	expectAllowed(t, manager.Delete(t.Context(), claims))
+	locks.Data["claims.json"] = `{"writes": 2}`
+	expectAllowed(t, manager.Update(t.Context(), locks))
+	expectAllowed(t, manager.Delete(t.Context(), locks))
 }
