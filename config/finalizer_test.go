@@ -79,7 +79,9 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 	expectAllowed(t, in.admin.Update(t.Context(), intent))
 	expectFinalizers(t, intent, "example.com/other")
 
-	for _, desired := range []volumesv1alpha1.DesiredState{volumesv1alpha1.DesiredStaged, volumesv1alpha1.DesiredPublished} {
+	for _, desired := range []volumesv1alpha1.DesiredState{
+		volumesv1alpha1.DesiredStaged, volumesv1alpha1.DesiredPublished,
+	} {
 		raised := newIntent("raised", "node-a")
 		raised.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 		expectAllowed(t, in.admin.Create(t.Context(), raised))
