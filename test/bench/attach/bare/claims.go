@@ -16,16 +16,17 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-// claim makes the exclusive volume the node's, together with others. A volume that was attached before has its claim, which is read.
+// claim takes the exclusive volume's lock for the node, together with other volumes. A volume that was attached before
+// has its lock, which is read.
 func (c *Client) claim(ctx context.Context, v *volume) error {
 	claim, _, err := c.claims.Swap(ctx, v.Unique, exclusive.Claim{}, exclusive.Claim{Holder: v.Node})
 	if err == nil && claim.Holder != v.Node {
-		err = fmt.Errorf("volume %s is claimed for node %s", v.Unique, claim.Holder)
+		err = fmt.Errorf("the lock of volume %s belongs to node %s", v.Unique, claim.Holder)
 	}
 	return err
 }
 
-// uncached is a client whose cache is empty: all that is known is what it wrote.
+// uncached is a client with an empty cache: it knows only its own writes.
 type uncached struct{ client.Client }
 
 func (uncached) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
