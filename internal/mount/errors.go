@@ -55,7 +55,7 @@ func (e *PendingError) Error() string {
 
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// IsPending reports whether a call is still running, so that its effect is unknown.
+// IsPending says whether a call goes on of which the end is not known.
 func IsPending(err error) bool {
 	var pending *PendingError
 	return errors.As(err, &pending)

@@ -85,11 +85,12 @@ func KnownFilesystem(fsType string) bool {
 	return ok || fsType == ""
 }
 
-// RequiredPrograms returns the programs that create and check a filesystem, or none for an unknown filesystem.
+// RequiredPrograms returns the programs that it takes on the node to make and check a filesystem; none for one
+// that is not known.
 func RequiredPrograms(fsType string) []string { return slices.Clone(programs[fsType]) }
 
-// MissingPrograms returns those of RequiredPrograms that the agent cannot find. It covers only the agent's own
-// filesystem: a driver in another container has its own programs.
+// MissingPrograms returns those of RequiredPrograms that are not to be found. It speaks of the agent's own
+// surroundings; a driver in a container of its own brings its own programs.
 func (m *Mounter) MissingPrograms(fsType string) []string {
 	var missing []string
 	for _, program := range programs[fsType] {
