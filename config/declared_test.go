@@ -149,8 +149,10 @@ func (in installation) testFindingUIDs(t *testing.T, name string) {
 		{VolumeName: "v3", AttachmentUID: "uid-3"}}
 	expectAllowed(t, in.admin.Status().Update(t.Context(), state))
 	for path, want := range map[string]string{
-		`{range .spec.attachments[*]}{.attachmentUID}{"  "}{.state}{"  "}{.volumeName}{"\n"}{end}`:        "uid-1  Detaching  v1\n",
-		`{range .status.volumes[?(@.inUse==true)]}{.attachmentUID}{"  in use  "}{.volumeName}{"\n"}{end}`: "uid-2  in use  v2\n",
+		`{range .spec.attachments[*]}{.attachmentUID}{"  "}` +
+			`{.state}{"  "}{.volumeName}{"\n"}{end}`: "uid-1  Detaching  v1\n",
+		`{range .status.volumes[?(@.inUse==true)]}{.attachmentUID}` +
+			`{"  in use  "}{.volumeName}{"\n"}{end}`: "uid-2  in use  v2\n",
 	} {
 		if got := in.kubectl(t, "get", "nvs", name, "-o", "jsonpath="+path); got != want {
 			t.Errorf("%s shows %q, want %q", path, got, want)
@@ -196,8 +198,8 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 func (in installation) testForgetGoneNodes(t *testing.T) {
 	dir := t.TempDir()
 	var relative []string
-	for _, folder := range []string{"default", "forget-gone-nodes"} {
-		absolute, err := filepath.Abs(folder)
+	for _, directory := range []string{"default", "forget-gone-nodes"} {
+		absolute, err := filepath.Abs(directory)
 		expectAllowed(t, err)
 		path, err := filepath.Rel(dir, absolute)
 		expectAllowed(t, err)

@@ -104,7 +104,7 @@ func (in installation) testHoldAnnotation(t *testing.T) {
 	reread()
 
 	other := attachment.DeepCopy()
-	other.Annotations["other"] = "a change beside the hold"
+	other.Annotations["other"] = "a change next to the hold"
 	expectAllowed(t, in.admin.Update(t.Context(), other))
 	reread()
 

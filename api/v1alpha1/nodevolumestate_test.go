@@ -43,7 +43,8 @@ func (s server) testNodeVolumeState(t *testing.T) {
 			attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("AgentReleased")})}},
 		{name: "no volume name", attachments: []any{entry(changes{"entry.volumeName": ""})},
 			want: []string{
-				`spec.attachments[0].volumeName: Invalid value: "": spec.attachments[0].volumeName in body should be at least 1 chars long`}},
+				`spec.attachments[0].volumeName: Invalid value: "": ` +
+					`spec.attachments[0].volumeName in body should be at least 1 chars long`}},
 		{name: "an unknown state", attachments: []any{entry(changes{"entry.state": "Gone"})},
 			want: []string{`spec.attachments[0].state: Unsupported value: "Gone": supported values: "Attached", "Detaching"`}},
 		{name: "unknown evidence",

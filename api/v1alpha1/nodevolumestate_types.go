@@ -60,7 +60,7 @@ const (
 
 // Publication is one place on the node where a volume can be used.
 type Publication struct {
-	// intent for which it was published.
+	// intent of the publication.
 	Intent IntentReference `json:"intent"`
 	// path on the node.
 	Path string `json:"path"`
@@ -113,7 +113,7 @@ type NodeVolume struct {
 	// the volume any more. For other volumes the agent opens the device exclusively to find holders.
 	// +optional
 	MountTableOnly bool `json:"mountTableOnly,omitempty"`
-	// publishedBy is who mounted the volume: the agent or the kubelet.
+	// publishedBy is the program that mounted the volume: the agent or the kubelet.
 	// +optional
 	PublishedBy Publisher `json:"publishedBy,omitempty"`
 	// publications of the volume on this node, each at its own path.

@@ -21,7 +21,8 @@ const (
 		"beginning and ending with a letter or digit"
 	kubernetesName = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', " +
 		"and must start and end with " +
-		`an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`
+		`an alphanumeric character (e.g. 'example.com', regex used for validation is ` +
+		`'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`
 	podNameSyntax = "podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and " +
 		"ending with a letter or digit"
 	volumeNameSyntax = "volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', " +

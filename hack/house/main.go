@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// house measures the size of packages, structs and files, and how often the prose uses words that slow readers down.
-// It prints the figures and fails if one is above its limit.
+// house measures the size of packages, structs and files. It counts how often the prose uses words that slow
+// readers down. It prints the figures and fails if one is above its limit.
 //
 //	go run ./hack/house            # figures and what is above a limit
 //	go run ./hack/house -words     # also each line that uses a counted word

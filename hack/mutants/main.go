@@ -3,11 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// mutants makes careless changes to the code that keeps data safe, one at a time, and lists those that no test detects.
+// mutants makes careless changes to the code that keeps data safe, one at a time. It lists those that no test detects.
 //
-// All changes are compiled in at once, and a number in the environment enables one of them, so that the tests are built
-// once. Each test, and each few seeds of the simulation, first runs without a change, to find the changes that it
-// reaches. A change is then tested with those tests only, the quickest first, until one fails.
+// All changes are compiled in at once, so that the tests are built once. A number in the environment enables
+// one of them. Each test, and each few seeds of the simulation, first runs without a change, to find the
+// changes that it reaches. A change is then tested with those tests only, the quickest first, until one fails.
 package main
 
 import (

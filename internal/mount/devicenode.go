@@ -45,9 +45,9 @@ func (m *Mounter) DeviceNodes(dir string) ([]string, error) {
 	return names, nil
 }
 
-// SetDeviceNodes creates in dir a block device node of no device for each name, and removes its nodes of other names.
-// It does not change anything else in dir. It is idempotent. It needs CAP_MKNOD, and also works on a mount with the
-// option nodev.
+// SetDeviceNodes creates a block device node of no device in dir for each name. It removes its nodes with other
+// names, and does not change anything else in dir. It is idempotent. It needs CAP_MKNOD, and also works on a
+// mount with the option nodev.
 func (m *Mounter) SetDeviceNodes(ctx context.Context, dir string, names []string) error {
 	dir = filepath.Clean(dir)
 	return m.run(ctx, changes, "change of device nodes", dir, func() error {

@@ -106,7 +106,7 @@ func TestAFilesystemThatHangsDelaysNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := New(Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience/100)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/100)
 	defer cancel()
 	if _, err := m.Usage(ctx, stuck); !IsPending(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("usage of the dead filesystem: %v", err)

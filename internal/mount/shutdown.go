@@ -28,8 +28,8 @@ const (
 // proof that nothing is written any more: ext4 still wrote metadata in a test.
 //
 // It never shuts down a filesystem that does not belong to the volume alone. path must be the mount of a whole
-// filesystem, and each of its mounts must be strictly below path or one of the directories within. Otherwise, or if the
-// filesystem does not support it, the error is ErrShutdownUnsupported.
+// filesystem. Its other mounts must be strictly below path or one of the directories within. Otherwise, or if
+// the filesystem does not support it, the error is ErrShutdownUnsupported.
 //
 // It calls still, if given, while it holds the filesystem open. The result of still is therefore about the filesystem
 // that is shut down, however long the caller slept before. On an error of still it returns that and does nothing.

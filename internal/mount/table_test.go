@@ -30,7 +30,8 @@ func paths(entries []Entry) []string {
 
 func TestALineIsParsedWithItsEscapes(t *testing.T) {
 	table := parse(t, `22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-36 22 7:3 /a\040b\134c\011d /mnt/with\040space\012line ro,noatime shared:5 master:2 - ext4 /dev/loop\0403 rw,context="system_u:object_r:t:s0:c1,c2",errors=continue
+36 22 7:3 /a\040b\134c\011d /mnt/with\040space\012line ro,noatime shared:5 master:2 - ext4 /dev/loop\0403 `+
+		`rw,context="system_u:object_r:t:s0:c1,c2",errors=continue
 `)
 	e, ok := table.At("/mnt/with space\nline")
 	if !ok {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-const patience = 10 * time.Second
+const waitTimeout = 10 * time.Second
 
 func await[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
 	}

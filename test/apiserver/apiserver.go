@@ -68,7 +68,7 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 func needPrograms(t *testing.T) {
 	t.Helper()
 	if os.Getenv(AssetsVariable) == "" {
-		t.Skipf("LEFT OUT (needs %s, a folder with kube-apiserver and etcd; make test builds it)", AssetsVariable)
+		t.Skipf("LEFT OUT (needs %s, a directory with kube-apiserver and etcd; make test builds it)", AssetsVariable)
 	}
 }
 

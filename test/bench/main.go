@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes, compared with
-// upstream's controller and with the API server's limits. Part node measures one node with real mounts.
+// Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes. It
+// compares Hawser with upstream's controller and the API server's limits. Part node measures one node with real
+// mounts.
 package main
 
 import (

@@ -99,7 +99,7 @@ func TestACleanExitRemovesTheSocketsAndAKillDoesNot(t *testing.T) {
 	}
 }
 
-// A mkfs that hangs is a stand-in for every moment at which a node plugin may be killed while it formats.
+// A mkfs that hangs represents every moment of formatting at which a node plugin may be killed.
 func TestAVolumeWhoseFormattingWasKilledIsFormattedAgain(t *testing.T) {
 	w := newWorld(t, harness.Options{})
 	bin := filepath.Join(w.dir, "bin")

@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command demo shows Hawser's main job on a real control plane with real devices. Claims become mounted volumes, which
-// survive a killed agent, grow, move to another node with their data, and leave nothing behind.
+// Command demo shows Hawser's main job on a real control plane with real devices. Claims become mounted
+// volumes, which survive a killed agent and grow. They move to another node with their data, and leave nothing
+// behind.
 package main
 
 import (

@@ -92,7 +92,7 @@ func (s stage) play(v *volume, code codes.Code) {
 	s.act(v)
 	if !slices.Contains(s.done, code) {
 		v.see(words, slices.Contains(s.stalls, code))
-		v.mend(id)
+		v.removeFault(id)
 	}
 	if !slices.Contains(s.stalls, code) {
 		s.after(v)

@@ -20,8 +20,8 @@ func large(pvc *corev1.PersistentVolumeClaim) {
 	pvc.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("512Mi")
 }
 
-// TestAnAgentRequestsOnlyItsOwnNode reads the API server's audit log. It checks that every request of an agent selects
-// its node by name, by field selector or by the object's name.
+// TestAnAgentRequestsOnlyItsOwnNode reads the API server's audit log. It checks that every request of an agent
+// selects its node: by name, by field selector or by the object's name.
 func TestAnAgentRequestsOnlyItsOwnNode(t *testing.T) {
 	v := newVolume(t)
 	name := v.intent(nodeA)

@@ -24,9 +24,9 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment shows the premise of decision 15. The claim of a volume
-// that is only attached may be deleted at any time, because the external-provisioner does not delete a volume with a
-// VolumeAttachment. A finalizer of the test keeps that object after the driver has detached.
+// TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment shows the premise of decision 15. The claim of a
+// volume that is only attached may be deleted at any time. The external-provisioner does not delete a volume
+// with a VolumeAttachment. A finalizer of the test keeps that object after the driver has detached.
 func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) {
 	v := newClaim(limited(t), t)
 	v.bind(limited(t))
@@ -46,7 +46,7 @@ func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) 
 	awaitRefusal(t, pv, v.refusals(pv))
 
 	before := time.Now()
-	v.letGo(attachment)
+	v.removeHold(attachment)
 	if err := sys.AwaitVolumeGone(limited(t), pv); err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func (v *volume) hold() *storagev1.VolumeAttachment {
 	if err := sys.Client.Patch(limited(v.t), attachment, patch); err != nil {
 		v.t.Fatal(err)
 	}
-	v.t.Cleanup(func() { v.letGo(attachment) })
+	v.t.Cleanup(func() { v.removeHold(attachment) })
 	return attachment
 }
 
-// letGo removes the test's finalizer.
-func (v *volume) letGo(held *storagev1.VolumeAttachment) {
+// removeHold removes the test's finalizer.
+func (v *volume) removeHold(held *storagev1.VolumeAttachment) {
 	v.t.Helper()
 	attachment := &storagev1.VolumeAttachment{}
 	err := sys.Client.Get(limited(v.t), client.ObjectKeyFromObject(held), attachment)

@@ -33,8 +33,8 @@ const (
 	class        = "loop"
 	// driverTimeout of the tested agents. It is short, so that an agent soon gives up a call that hangs.
 	driverTimeout = 3 * time.Second
-	// patience is the timeout of every wait.
-	patience = 3 * time.Minute
+	// waitTimeout is the timeout of every wait.
+	waitTimeout = 3 * time.Minute
 )
 
 // sys is shared by all tests of the package. Each test has its own claims and intents.
@@ -111,7 +111,7 @@ type volume struct {
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	// Not the test's own context: the clean-up waits too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -283,12 +283,12 @@ func (v *volume) fault(f faults.Fault) string {
 	if err != nil {
 		v.t.Error(err)
 	}
-	v.t.Cleanup(func() { v.mend(id) })
+	v.t.Cleanup(func() { v.removeFault(id) })
 	return id
 }
 
-// mend removes a fault.
-func (v *volume) mend(id string) {
+// removeFault removes a fault.
+func (v *volume) removeFault(id string) {
 	v.t.Helper()
 	if err := faults.Remove(sys.BackingDir(), id); err != nil {
 		v.t.Error(err)

@@ -95,7 +95,7 @@ func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 	if !inUse(nvs, v.handle) {
 		t.Error("a volume whose stage may still take effect must count as in use")
 	}
-	v.mend(id)
+	v.removeFault(id)
 	write(t, v.ready(name))
 }
 
@@ -116,7 +116,7 @@ func TestAnIntentDeletedDuringAHangingStageIsReleasedOnlyAfterTheCall(t *testing
 	name := v.intent(nodeA)
 	v.struck(id)
 	v.delete(name)
-	v.mend(id)
+	v.removeFault(id)
 	if err := sys.AwaitGone(limited(t), namespace, name); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestAnAgentKilledInsideEachCallContinues(t *testing.T) {
 				if err := sys.Kill(system.Agent(nodeA)); err != nil {
 					t.Fatal(err)
 				}
-				v.mend(id)
+				v.removeFault(id)
 				startAgent(t, nodeA)
 				if !release {
 					write(t, v.ready(name))
@@ -179,7 +179,7 @@ func TestAControllerKilledBetweenAttachmentAndStatusFinishesTheAttach(t *testing
 	if err := sys.Kill(system.Manager); err != nil {
 		t.Fatal(err)
 	}
-	v.mend(id)
+	v.removeFault(id)
 	if _, err := system.Await(limited(t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: v.attachment()},
 		func(a *storagev1.VolumeAttachment) bool { return a != nil && a.Status.Attached }); err != nil {
 		t.Fatal(err)

@@ -206,7 +206,7 @@ func TestEachFilesystemIsCreatedAndKept(t *testing.T) {
 			v.release(first)
 			path := v.ready(v.intent(nodeB))
 			if _, err := os.Stat(filepath.Join(path, "proof")); err != nil {
-				t.Errorf("what was written on %s is not there on %s: %v", nodeA, nodeB, err)
+				t.Errorf("data from %s is missing on %s: %v", nodeA, nodeB, err)
 			}
 		})
 	}

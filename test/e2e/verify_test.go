@@ -46,7 +46,7 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 		t.Error(err)
 	}
 	write(t, path)
-	v.mend(fault)
+	v.removeFault(fault)
 	v.ready(name)
 	after, err := system.MountIDs(sys.Dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	if err := sys.AwaitEvent(limited(t), "default", nodeA, "AttachmentLost"); err != nil {
 		t.Error(err)
 	}
-	v.mend(fault)
+	v.removeFault(fault)
 	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func(entries []ledger.Entry) bool {
 		published := 0
 		for _, e := range entries {

@@ -39,7 +39,7 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasReleasedIt(t *testi
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
 		t.Errorf("attached to %v while the kubelet of %s releases it", nodes, nodeA)
 	}
-	mend(t, id)
+	removeFault(t, id)
 	runs(t, second)
 }
 
@@ -113,7 +113,7 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 		t.Fatal(err)
 	}
 	back := func() { startAgain(t, system.Kubelet(nodeA)) }
-	v.comesBack(back, v.goesOn())
+	v.comeBack(back, v.takeOver())
 }
 
 // TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService ends everything on the node at once.
@@ -127,7 +127,7 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
 		t.Fatal(err)
 	}
-	holder := v.goesOn()
+	holder := v.takeOver()
 	taint(t, nodeA)
 	// At its start the kubelet finds its records of the old mount, and a pod that waits for the volume.
 	// A controller that evicts may still see the taint.
@@ -139,9 +139,9 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	runs(t, waiting)
 }
 
-// goesOn waits until node A is not Ready, checks that this alone moves nothing, and puts the node out of
-// service. Then a pod on node B has the volume.
-func (v *volume) goesOn() *corev1.Pod {
+// takeOver waits until node A is not Ready, and checks that this alone moves nothing. It then puts the node out
+// of service, and a pod on node B gets the volume.
+func (v *volume) takeOver() *corev1.Pod {
 	v.t.Helper()
 	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
 	v.refused(second)
@@ -160,9 +160,9 @@ func (v *volume) goesOn() *corev1.Pod {
 	return second
 }
 
-// comesBack puts node A back into service, waits until nothing of the old attachment is left there, and gives
-// the volume to a pod there.
-func (v *volume) comesBack(start func(), holder *corev1.Pod) {
+// comeBack puts node A back into service and waits until nothing of the old attachment is left there. Then it
+// gives the volume to a pod there.
+func (v *volume) comeBack(start func(), holder *corev1.Pod) {
 	v.t.Helper()
 	start()
 	awaitReady(v.t, nodeA)
@@ -268,7 +268,7 @@ func TestAControllerKilledInTheMiddleAttachesAndDetachesAfterwards(t *testing.T)
 			if err := sys.Kill(system.Manager); err != nil {
 				t.Fatal(err)
 			}
-			mend(t, id)
+			removeFault(t, id)
 			startAgain(t, system.Manager)
 			if method == "ControllerPublishVolume" {
 				for v, pod := range pods {
@@ -289,12 +289,12 @@ func fault(t *testing.T, f faults.Fault) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { mend(t, id) })
+	t.Cleanup(func() { removeFault(t, id) })
 	return id
 }
 
-// mend removes a fault.
-func mend(t *testing.T, id string) {
+// removeFault removes a fault.
+func removeFault(t *testing.T, id string) {
 	t.Helper()
 	if err := faults.Remove(sys.BackingDir(), id); err != nil {
 		t.Error(err)

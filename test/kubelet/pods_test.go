@@ -27,7 +27,7 @@ import (
 // limited is a context for one wait. It outlives the test's own: the clean-up waits too.
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -100,7 +100,7 @@ func (v *volume) path() string {
 func (v *volume) write(text string) []string { return []string{"write", v.path(), text} }
 func (v *volume) read(text string) []string  { return []string{"read", v.path(), text} }
 
-// pod creates a pod on a node that runs the steps on the volume, one after the other, and then waits. It is
+// pod creates a pod on a node. The pod runs the steps on the volume, one after the other, and then waits. It is
 // deleted when the test ends.
 func (v *volume) pod(node string, steps ...[]string) *corev1.Pod {
 	v.t.Helper()

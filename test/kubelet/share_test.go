@@ -182,7 +182,7 @@ func (v *volume) isRefused(node string) {
 // eventually polls a condition without a signal.
 func (v *volume) eventually(what string, ok func() (bool, error)) {
 	v.t.Helper()
-	err := wait.PollUntilContextTimeout(v.t.Context(), 100*time.Millisecond, longBackoff+patience, true,
+	err := wait.PollUntilContextTimeout(v.t.Context(), 100*time.Millisecond, longBackoff+waitTimeout, true,
 		func(context.Context) (bool, error) { return ok() })
 	if err != nil {
 		dump(v.t)

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet has the end-to-end tests with pods. They use two nodes, each a machine with a real containerd and an
-// unmodified kubelet, and Hawser instead of upstream's attach/detach controller. They take minutes and need programs
-// that nothing else needs; `make test-e2e` runs them.
+// Package kubelet has the end-to-end tests with pods. They use two nodes, each a machine with a real containerd
+// and an unmodified kubelet. Hawser replaces upstream's attach/detach controller. They take minutes and need
+// programs that nothing else needs; `make test-e2e` runs them.
 package kubelet
 
 import (
@@ -30,8 +30,8 @@ const (
 	nodeA, nodeB = "node-a", "node-b"
 	namespace    = "default"
 	class        = "loop"
-	// patience is the timeout of every wait.
-	patience = 2 * time.Minute
+	// waitTimeout is the timeout of every wait.
+	waitTimeout = 2 * time.Minute
 	// gracePeriod after which a silent node is not Ready.
 	gracePeriod = 12 * time.Second
 

@@ -56,7 +56,7 @@ func (v *volume) last(method string) time.Time {
 }
 
 // TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode moves the pod as an update of the set does. The new pod
-// is created when the old one is gone from the API, which is before its volume is detached.
+// is created when the old one is gone from the API. The old pod's volume is detached later.
 func TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode(t *testing.T) {
 	labels := map[string]string{"app": "moving"}
 	set := &appsv1.StatefulSet{

@@ -237,7 +237,7 @@ func (j *judge) weigh(entries []ledger.Entry, found []ledger.Violation, upstream
 	return wrong
 }
 
-// excused reports whether the volume was being forced away from that node, or from the node that still had it staged.
+// excused reports whether a forced detach from that node, or from the node that had the volume staged, was in progress.
 func (j *judge) excused(v ledger.Violation) bool {
 	for p := range j.forced {
 		if p.volume == v.Volume && j.forcedAt(p, v.Time) {

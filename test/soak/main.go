@@ -3,11 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command soak runs a whole system under random wishes and random trouble for some minutes. A wish is an intent or a
-// pod. In attach mode Coexist, upstream's controller attaches for the pods. Trouble is a kill of an agent, controller,
-// attacher, driver or kubelet, a node that fails or is put out of service, or a driver that answers with errors, late,
-// or not at all. At the end the soak deletes all wishes, and nothing may be left. The judge checks, all the time and in
-// the driver's ledger, that no volume was taken away while in use, or used on two nodes.
+// Command soak runs a whole system under random wishes and random trouble for some minutes. A wish is an intent
+// or a pod. In attach mode Coexist, upstream's controller attaches for the pods. Trouble is the kill of a
+// program, a node that fails or is put out of service, or a driver that answers with errors, late, or not at
+// all. At the end the soak deletes all wishes, and nothing may be left. The judge watches the node states and
+// reads the driver's ledger. No volume may be taken away while in use, or used on two nodes.
 package main
 
 import (

@@ -23,8 +23,8 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// observer records, in Coexist, which volumes upstream and the kubelets use, and reads from the audit log which user
-// deleted which attachment. It separates what the protocol of Coexist does not cover from violations.
+// observer records, in Coexist, which volumes upstream and the kubelets use. It reads from the audit log which
+// user deleted which attachment. It separates what the protocol of Coexist does not cover from violations.
 type observer struct {
 	sys *system.System
 
@@ -213,7 +213,7 @@ type inquiry struct {
 	entries  []ledger.Entry
 	detaches []detach
 	hows     []how
-	// taken is since when a used volume was detached from a node, until it was unstaged there or the node rebooted.
+	// taken is how long a used volume was detached from a node, until it was unstaged there or the node rebooted.
 	taken map[place][]takenInterval
 }
 

@@ -163,7 +163,7 @@ func TestTheJudgeOfCoexist(t *testing.T) {
 			w.deletes(t, system.ManagerUser, ago(0), 200)
 			calls(t, j, taken...)
 		}, "is staged there", 0},
-		{"a volume was to be detached beside a pod", func(t *testing.T, _ *judge, w *observer) {
+		{"Hawser asked to detach a volume that a pod uses", func(t *testing.T, _ *judge, w *observer) {
 			comes(w, time.Minute)
 			w.deletes(t, system.ManagerUser, ago(time.Second), 200)
 		}, string(blind), 0},

@@ -70,7 +70,7 @@ func (s *soak) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...)) // progress only
 }
 
-// progress prints a line for the user who waits.
+// progress prints a line for the waiting user.
 func (s *soak) progress(format string, args ...any) {
 	fmt.Printf("%s %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }

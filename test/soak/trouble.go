@@ -180,8 +180,8 @@ func (s *soak) fault(ctx context.Context) error {
 	return nil
 }
 
-// loseNode makes a node silent, with its agent and kubelet, puts it out of service, and deletes its pods by force. Then
-// it brings the node back, sometimes as it was, sometimes rebooted.
+// loseNode makes a node silent, with its agent and kubelet. It puts the node out of service, and deletes its
+// pods by force. Then it brings the node back, sometimes as it was, sometimes rebooted.
 func (s *soak) loseNode(ctx context.Context) error {
 	l := &loss{
 		soak: s, node: pick(s.random, s.sys.Nodes), taint: s.random.IntN(3) > 0, reboot: s.random.IntN(2) == 0,

@@ -49,7 +49,7 @@ type progress struct {
 	// sent is true if a part of the request left this process. Otherwise the call had no effect.
 	sent bool
 	// answered is true if the status came from the driver. Otherwise gRPC generated it in this process, for a
-	// broken stream or a deadline, and the driver may still run the call.
+	// broken stream or a deadline. The driver may then still run the call.
 	answered bool
 }
 

@@ -108,7 +108,7 @@ func TestACallThatDidNotReachTheDriverIsTransient(t *testing.T) {
 				t.Errorf("driver is down: %s: %v", driver.OutcomeOf(err), err)
 			}
 			mute(t, socket)
-			ctx, cancel := context.WithTimeout(t.Context(), patience/200)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/200)
 			defer cancel()
 			if err := operate(ctx, d); driver.OutcomeOf(err) != driver.Transient || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("driver does not accept the connection: %s: %v", driver.OutcomeOf(err), err)

@@ -172,7 +172,7 @@ func waitFor(t *testing.T, what string, good func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !good() {
 		select {
 		case <-ticker.C:

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	driverName = "scripted.csi.test"
-	patience   = 10 * time.Second
+	driverName  = "scripted.csi.test"
+	waitTimeout = 10 * time.Second
 )
 
 func await[T any](t *testing.T, what string, c <-chan T) T {
@@ -30,7 +30,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
 	}

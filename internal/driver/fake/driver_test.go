@@ -87,7 +87,7 @@ func TestACallThatHangsMayHaveItsEffectAfterItsCallerGaveUp(t *testing.T) {
 	}
 	err := d.Unstage(t.Context(), driver.UnstageRequest{Handle: "vol", StagingPath: "/stage"})
 	if driver.CodeOf(err) != "Aborted" || !driver.IsUncertain(err) {
-		t.Errorf("beside it: %v", err)
+		t.Errorf("during the hanging call: %v", err)
 	}
 	hang.Release()
 	<-hang.Ended()

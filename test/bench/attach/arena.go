@@ -97,12 +97,12 @@ func (b *bench) enter(ctx context.Context, c contender) (*arena, func(), error) 
 
 // measureAll runs the measurements of all contenders.
 func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
-	beside := func(existing int) error {
+	nextTo := func(existing int) error {
 		point, err := b.oneByOne(ctx, a, existing)
 		turn.OneByOne = append(turn.OneByOne, point)
 		return err
 	}
-	if err := beside(0); err != nil {
+	if err := nextTo(0); err != nil {
 		return err
 	}
 	// An idle minute with all volumes attached, and one more volume next to them.
@@ -110,7 +110,7 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 		if turn.Idle, err = b.idleRequests(ctx, a); err != nil {
 			return err
 		}
-		return beside(b.volumes)
+		return nextTo(b.volumes)
 	}); err != nil {
 		return err
 	}
@@ -118,11 +118,11 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 		if existing >= b.volumes {
 			continue
 		}
-		volumes := b.beside(existing)
+		volumes := b.nextTo(existing)
 		if _, err := b.attach(ctx, a, volumes); err != nil {
 			return err
 		}
-		if err := beside(existing); err != nil {
+		if err := nextTo(existing); err != nil {
 			return err
 		}
 		if _, err := b.detach(ctx, a, volumes); err != nil {
@@ -141,7 +141,7 @@ func (b *bench) warmUp(ctx context.Context, a *arena) error {
 			return err
 		}
 		if result.LeftBehind > 0 {
-			return fmt.Errorf("not even one volume was attached and detached in %s", b.patience)
+			return fmt.Errorf("not even one volume was attached and detached in %s", b.stallTimeout)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge
 	if err := stage.Each(ctx, volumes, each); err != nil {
 		return p, err
 	}
-	if err := race.Wait(ctx, b.patience, 10*time.Second,
+	if err := race.Wait(ctx, b.stallTimeout, 10*time.Second,
 		func(through int) { b.say("  %d of %d", through, len(volumes)) }); err != nil {
 		return p, err
 	}
@@ -295,12 +295,12 @@ func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, er
 			if err := way.send(ctx, v); err != nil {
 				return point, err
 			}
-			if err := way.race.Wait(ctx, b.patience, time.Minute, func(int) {}); err != nil {
+			if err := way.race.Wait(ctx, b.stallTimeout, time.Minute, func(int) {}); err != nil {
 				return point, err
 			}
 			result := way.race.Result()
 			if result.LeftBehind > 0 {
-				return point, fmt.Errorf("volume %s, alone, was not attached and detached in %s", v.Name, b.patience)
+				return point, fmt.Errorf("volume %s, alone, was not attached and detached in %s", v.Name, b.stallTimeout)
 			}
 			*way.times = append(*way.times, result.Latency.Max)
 			if err := pause(ctx, between); err != nil {

@@ -42,7 +42,7 @@ type Options struct {
 	Out io.Writer
 
 	volumes, nodes, repetitions, rounds int
-	idle, patience                      time.Duration
+	idle, stallTimeout                  time.Duration
 	finalizer, keep                     bool
 	contenders, curve                   string
 	managerProgram, managerArgs         string
@@ -58,7 +58,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.rounds, "attach-rounds", 3, "attach: how often each contender attaches and detaches all volumes, "+
 		"in turn with the others; the rates are medians")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "attach: how long idle requests are counted")
-	flags.DurationVar(&o.patience, "patience", 150*time.Second,
+	flags.DurationVar(&o.stallTimeout, "stall-timeout", 150*time.Second,
 		"attach: give up the remaining volumes when none was attached or detached for this long")
 	flags.BoolVar(&o.finalizer, "attacher-finalizer", false,
 		"attach: the stub attacher sets a finalizer, as the real one does")
@@ -220,8 +220,8 @@ func (b *bench) plan() {
 // nodesOf is how many nodes have this number of volumes, if all nodes have equal shares.
 func (b *bench) nodesOf(volumes int) int { return max(1, volumes*b.nodes/b.volumes) }
 
-// beside returns the volumes next to which single ones are measured, on as few nodes as have this number.
-func (b *bench) beside(existing int) []*stage.Volume {
+// nextTo returns the volumes next to which single ones are measured, on as few nodes as have this number.
+func (b *bench) nextTo(existing int) []*stage.Volume {
 	nodes := b.stage.Nodes[:b.nodesOf(existing)]
 	var volumes []*stage.Volume
 	for _, v := range b.many {

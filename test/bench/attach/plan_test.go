@@ -26,7 +26,7 @@ func TestANodeHasTheSameNumberOfVolumesAtEveryPointOfTheCurve(t *testing.T) {
 		20: {"node-000": 10, "node-001": 10},
 		30: {"node-000": 10, "node-001": 10, "node-002": 10},
 	} {
-		if got := byNode(b.beside(existing)); !maps.Equal(got, want) {
+		if got := byNode(b.nextTo(existing)); !maps.Equal(got, want) {
 			t.Errorf("next to %d: %v", existing, got)
 		}
 	}
@@ -42,7 +42,7 @@ func TestANodeHasTheSameNumberOfVolumesAtEveryPointOfTheCurve(t *testing.T) {
 func TestFewerVolumesThanNodesUseAtLeastOneNode(t *testing.T) {
 	b := &bench{Options: Options{volumes: 20, nodes: 10, repetitions: 1}, curve: []int{1}}
 	b.plan()
-	if got := b.beside(1); len(got) != 1 || b.single[0].Node != got[0].Node {
+	if got := b.nextTo(1); len(got) != 1 || b.single[0].Node != got[0].Node {
 		t.Errorf("next to 1: %v, one at a time on %s", got, b.single[0].Node)
 	}
 }

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package node measures an idle local cluster with the real external-attacher and the loop driver. It measures how long
-// an intent takes to become Ready and to be undone, and the API requests of each program for each volume. It also
-// measures the requests while nothing changes, and memory.
+// Package node measures an idle local cluster with the real external-attacher and the loop driver. It measures
+// how long an intent takes to become Ready and to be undone. It counts the API requests of each program for
+// each volume. It also measures the requests while nothing changes, and memory.
 package node
 
 import (

@@ -135,8 +135,8 @@ func (n *node) wipeHalfFormatted(volume string, device loopdev.Device) error {
 	return n.store.FormattingDone(volume)
 }
 
-// inspect finds out what the device contains. Data that blkid does not know may still be valuable, so a device is empty
-// only if it is zero throughout.
+// inspect finds out what the device contains. Data that blkid does not know may be valuable. A device is
+// therefore empty only if it is zero throughout.
 func inspect(mounter *mount.SafeFormatAndMount, device loopdev.Device) (content, error) {
 	format, err := mounter.GetDiskFormat(device.Path)
 	if err != nil {

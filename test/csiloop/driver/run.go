@@ -50,8 +50,8 @@ func (c *command) CombinedOutput() ([]byte, error) {
 	return out, err
 }
 
-// run runs a program that dies with this process. The kernel kills the program when the thread that started it ends, so
-// the thread must stay until the program has ended.
+// run runs a program that dies with this process. The kernel kills the program when the thread that started it
+// ends. The thread must therefore stay until then.
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -68,7 +68,7 @@ func TestTheJudgeFindsADetachWhileStaged(t *testing.T) {
 		"staged":                   {tale(effect("NodeStageVolume", "a"), detach), 1},
 		"staged on another node":   {tale(effect("NodeStageVolume", "b"), detach), 0},
 		"unstaged":                 {tale(effect("NodeStageVolume", "a"), effect("NodeUnstageVolume", "a"), detach), 0},
-		"stage under way":          {tale(start("NodeStageVolume", "a"), detach), 1},
+		"stage running":            {tale(start("NodeStageVolume", "a"), detach), 1},
 		"stage failed":             {tale(start("NodeStageVolume", "a"), failed, detach), 0},
 		"stage refused by a fault": {tale(start("NodeStageVolume", "a"), refused, detach), 0},
 		"rebooted": {tale(effect("NodeStageVolume", "a"),

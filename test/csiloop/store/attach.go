@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-// Published returns how the volume is published to the node, or an error with the reason why the node may not use it.
+// Published returns how the volume is published to the node. Its error is the reason why the node may not use it.
 func (s *Store) Published(id, node string) (Publication, error) {
 	volume, err := s.Get(id)
 	if err != nil {

@@ -123,7 +123,7 @@ func sameFile(a, b string) (bool, error) {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB), nil
 }
 
-// Unpublish removes the volume from the node, or from every node if none is named, even if the node still uses it.
+// Unpublish removes the volume from the node, even if the node still uses it. Without a node it removes it from all.
 func (s *Store) Unpublish(ctx context.Context, id, node string) error {
 	return s.locked(func() error {
 		volume, err := s.Get(id)
@@ -153,9 +153,9 @@ func (s *Store) Unpublish(ctx context.Context, id, node string) error {
 	})
 }
 
-// cutOff prevents that any request of the node reaches the volume. The loop device of the node loses its capacity, so
-// that none of its requests can be half done. Then the data moves to a new inode, and the device keeps the old one,
-// which has no name any more. If other nodes share the inode, the data cannot move, and only the capacity is removed.
+// cutOff prevents that any request of the node reaches the volume. The loop device of the node loses its
+// capacity, so that none of its requests can be half done. Then the data moves to a new inode. The device keeps
+// the old one, which has no name any more. If other nodes share the inode, only the capacity is removed.
 func (s *Store) cutOff(ctx context.Context, volume Volume, node string) error {
 	link := s.Link(volume.ID, node)
 	shared, err := sameFile(link, s.image(volume.ID))

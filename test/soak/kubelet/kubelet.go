@@ -42,8 +42,9 @@ type Kubelet struct {
 	Client client.WithWatch
 	// Drivers that are registered on the node.
 	Drivers driver.Registry
-	// Recalls is true if the first report of the volumes in use includes the records on disk, as from a kubelet that has
-	// reconstructed everything. Otherwise the kubelet first reports that it uses nothing, and reads the records then.
+	// Recalls is true if the first report of the volumes in use includes the records on disk. A kubelet that has
+	// reconstructed everything reports so. Otherwise the kubelet first reports that it uses nothing, and reads the
+	// records then.
 	Recalls bool
 	// Log receives a line for each failure.
 	Log io.Writer
@@ -257,7 +258,7 @@ func (k *Kubelet) undo(ctx context.Context, v *volume, active []*corev1.Pod) err
 	return k.use(ctx, v.name, false)
 }
 
-// do reports the volume as in use, waits until the Node lists it as attached, and mounts it for each pod.
+// do reports the volume as in use and waits until the Node lists it as attached. Then it mounts it for each pod.
 func (k *Kubelet) do(ctx context.Context, v *volume, active []*corev1.Pod) error {
 	if err := k.use(ctx, v.name, true); err != nil {
 		return err

@@ -100,7 +100,7 @@ func (v *volume) targetPath(uid string) string {
 
 const recordName = "vol_data.json"
 
-// publications are the UIDs of the pods for which the volume is published, according to the records.
+// publications are the UIDs of the pods with a publication of the volume, according to the records.
 func (v *volume) publications() ([]string, error) {
 	paths, err := filepath.Glob(v.podRecord("*"))
 	var uids []string

@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 */
 
 // Package machine creates a machine from namespaces, for a node with a real kubelet. It has its own mounts,
-// process IDs, network and boot ID. When its first process ends, the kernel ends every process inside and
+// process IDs, network and boot ID. When its first process ends, the kernel ends every process inside. It also
 // removes the mounts and the network, as in a power failure.
 package machine
 

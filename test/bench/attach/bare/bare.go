@@ -64,7 +64,7 @@ type node struct {
 	// spec of the node's state, and the Node's list of attached volumes.
 	spec lane[change]
 	list lane[listing]
-	// users are the pods and intents for which upstream keeps volumes attached.
+	// users are the pods and intents whose volumes upstream keeps attached.
 	users lane[struct{}]
 }
 

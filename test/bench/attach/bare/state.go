@@ -30,8 +30,8 @@ type change struct {
 	written func(*volumesv1alpha1.NodeVolumeState)
 }
 
-// writeState takes the newest known version of the node's state, reads the preconditions of the changes, and writes at
-// that version. After a conflict it reads the state live.
+// writeState takes the newest known version of the node's state. It reads the preconditions of the changes, and
+// writes at that version. After a conflict it reads the state live.
 func (c *Client) writeState(ctx context.Context, n *node, group []change) error {
 	nvs, err := n.known(ctx)
 	for err == nil {
@@ -53,7 +53,7 @@ func (c *Client) writeState(ctx context.Context, n *node, group []change) error 
 	return fmt.Errorf("reading the state of node %s: %w", n.name, err)
 }
 
-// known is a copy of the node's state as last written, or as the watch showed it if that is newer.
+// known is a copy of the node's state: the newer one of the last write and the watch.
 func (n *node) known(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
 	seen, err := n.state.await(ctx, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 	if err != nil {

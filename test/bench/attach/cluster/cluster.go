@@ -182,7 +182,7 @@ func (c *Cluster) serviceAccountToken(ctx context.Context, name string) (string,
 	return answer.Status.Token, nil
 }
 
-// Kubeconfig writes a kubeconfig to the file for a user with a certificate, with the rights of its name and groups.
+// Kubeconfig writes a kubeconfig to the file. Its user has a certificate, and the rights of its name and groups.
 func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error) {
 	user, err := c.user(name, groups...)
 	if err != nil {

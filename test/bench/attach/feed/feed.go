@@ -43,8 +43,8 @@ func New(config *rest.Config) (*Feed, error) {
 	return &Feed{Reader: c, cache: c}, nil
 }
 
-// On calls changed with each new or changed object of the kind, and gone with each deleted one, one after the
-// other. Both may be nil. On must be called before Start.
+// On calls changed with each new or changed object of the kind, and gone with each deleted one. The calls are
+// sequential. Both may be nil. On must be called before Start.
 func On[T client.Object](ctx context.Context, f *Feed, kind T, changed, gone func(T)) error {
 	informer, err := f.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {

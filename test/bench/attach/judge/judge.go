@@ -77,11 +77,11 @@ func (r *Race) Saw(name, what string) {
 	}
 }
 
-// Wait returns when all volumes are through, or when none got through for as long as patience. The others are then left
-// behind. It calls report from time to time with the number of volumes that are through.
-func (r *Race) Wait(ctx context.Context, patience, every time.Duration, report func(through int)) error {
-	patient := time.NewTimer(patience)
-	defer patient.Stop()
+// Wait returns when all volumes are through, or when none got through for as long as stallTimeout. The others
+// are then left behind. It calls report from time to time with the number of volumes that are through.
+func (r *Race) Wait(ctx context.Context, stallTimeout, every time.Duration, report func(through int)) error {
+	stalled := time.NewTimer(stallTimeout)
+	defer stalled.Stop()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -90,12 +90,12 @@ func (r *Race) Wait(ctx context.Context, patience, every time.Duration, report f
 			return fmt.Errorf("waiting for the volumes: %w", context.Cause(ctx))
 		case <-r.done:
 			return nil
-		case <-patient.C:
+		case <-stalled.C:
 			return nil
 		case <-ticker.C:
 			report(r.Result().Through)
 		case <-r.progress:
-			patient.Reset(patience)
+			stalled.Reset(stallTimeout)
 		}
 	}
 }
