@@ -127,8 +127,8 @@ func (o options) controllers() (controller.Options, error) {
 		Endpoints:            o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
-		return options,
-			fmt.Errorf("attach mode %q is not known; there are %s and %s", o.attachMode, controller.Coexist, controller.Replace)
+		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",
+			o.attachMode, controller.Coexist, controller.Replace)
 	}
 	if o.forgetGone != 0 && o.forgetGone < leastForgetGone {
 		return options, fmt.Errorf("--forget-gone-nodes-after=%s: must be 0 or at least %s", o.forgetGone, leastForgetGone)

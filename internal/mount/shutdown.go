@@ -57,8 +57,8 @@ func (m *Mounter) shutdownTarget(path string, within []string) (Entry, error) {
 		return Entry{}, ErrNotMounted
 	}
 	if entry.Major == 0 || entry.Root != "/" {
-		return Entry{},
-			fmt.Errorf("%w: %s of a %s without a device of its own", ErrShutdownUnsupported, entry.Root, entry.FSType)
+		return Entry{}, fmt.Errorf("%w: %s of a %s without a device of its own",
+			ErrShutdownUnsupported, entry.Root, entry.FSType)
 	}
 	for _, other := range table.OfDevice(entry.Major, entry.Minor) {
 		if !other.placed(path, within) {

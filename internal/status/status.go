@@ -18,8 +18,8 @@ import (
 )
 
 // Set sets one condition of intent for its present generation and reports whether anything changed.
-func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus, reason,
-	message string) bool {
+func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus,
+	reason, message string) bool {
 	return meta.SetStatusCondition(&intent.Status.Conditions, metav1.Condition{
 		Type: conditionType, Status: value, Reason: reason, Message: message,
 		ObservedGeneration: intent.Generation,

@@ -70,8 +70,8 @@ func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint s
 		return nil, nil
 	}
 	if !supported(info.GetSupportedVersions()) {
-		return nil,
-			fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1", info.GetName(), info.GetSupportedVersions())
+		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1",
+			info.GetName(), info.GetSupportedVersions())
 	}
 	endpoint := info.GetEndpoint()
 	if endpoint == "" {

@@ -181,8 +181,7 @@ func (b *bench) detach(ctx context.Context, a *arena, volumes []*stage.Volume) (
 
 // phase attaches or detaches all volumes at once.
 func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge.Race], race *judge.Race,
-	volumes []*stage.Volume,
-	each func(context.Context, *stage.Volume) error) (Phase, error) {
+	volumes []*stage.Volume, each func(context.Context, *stage.Volume) error) (Phase, error) {
 	var p Phase
 	mark, err := b.cluster.Mark()
 	if err != nil {

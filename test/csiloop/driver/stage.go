@@ -102,8 +102,8 @@ func (n *node) NodeUnstageVolume(_ context.Context,
 		return nil, err
 	}
 	if len(elsewhere) > 0 {
-		return nil,
-			status.Errorf(codes.FailedPrecondition, "volume %q is still mounted at %s", volume, strings.Join(elsewhere, ", "))
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still mounted at %s",
+			volume, strings.Join(elsewhere, ", "))
 	}
 	info, err := mountAt(staging)
 	if err != nil {
