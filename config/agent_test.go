@@ -36,7 +36,7 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	expectForbidden(t, report(in.as(t, agentAccount, ""), "own"), noNode)
 	expectAllowed(t, report(in.admin, "other"))
 
-	// An agent with a service account of its own is held to its node too, whatever it was granted.
+	// The policy limits an agent with another service account to its node too, whatever rights it has.
 	in.grantEverything(t, "hawser-agent-pool")
 	pool := in.as(t, "hawser-agent-pool", "own")
 	expectAllowed(t, report(pool, "own"))
@@ -44,14 +44,17 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	state := newNodeState("own")
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
 	state.Spec.Fences++
-	expectForbidden(t, pool.Update(t.Context(), state), "the status of a NodeVolumeState and nothing else")
-	expectForbidden(t, pool.Delete(t.Context(), state), "the status of a NodeVolumeState and nothing else")
-	expectForbidden(t, pool.Create(t.Context(), newNodeState("third")), "the status of a NodeVolumeState and nothing else")
+	expectForbidden(t, pool.Update(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
+	expectForbidden(t, pool.Delete(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
+	expectForbidden(t, pool.Create(t.Context(), newNodeState("third")),
+		"an agent may write only the status of a NodeVolumeState")
 }
 
 func (in installation) testAgentIntents(t *testing.T) {
-	resolved := metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionTrue, Reason: "Resolved", LastTransitionTime: metav1.Now()}
-	attached := metav1.Condition{Type: volumesv1alpha1.ConditionAttached, Status: metav1.ConditionTrue, Reason: "Attached", LastTransitionTime: metav1.Now()}
+	resolved := metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionTrue, Reason: "Resolved",
+		LastTransitionTime: metav1.Now()}
+	attached := metav1.Condition{Type: volumesv1alpha1.ConditionAttached, Status: metav1.ConditionTrue, Reason: "Attached",
+		LastTransitionTime: metav1.Now()}
 	for _, node := range []string{"own", "other"} {
 		intent := newIntent("on-"+node, node)
 		expectAllowed(t, in.admin.Create(t.Context(), intent))
@@ -63,23 +66,25 @@ func (in installation) testAgentIntents(t *testing.T) {
 	report := func(c client.Client, node string, change func(*volumesv1alpha1.VolumeAttachmentIntentStatus)) error {
 		intent := newIntent("on-"+node, node)
 		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent))
-		intent.Spec.NodeName = "own" // no use: a status update leaves the spec alone
+		intent.Spec.NodeName = "own" // no effect: a status update ignores the spec
 		change(&intent.Status)
 		return c.Status().Update(t.Context(), intent)
 	}
 	publish := func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
 		s.Path, s.ObservedGeneration = "/var/lib/hawser/published/default/on-own", 1
-		for _, done := range []string{volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ConditionReady} {
+		for _, done := range []string{volumesv1alpha1.ConditionStaged, volumesv1alpha1.ConditionPublished,
+			volumesv1alpha1.ConditionReady} {
 			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: done, Status: metav1.ConditionTrue, Reason: done})
 		}
-		slices.Reverse(s.Conditions) // their order says nothing
+		slices.Reverse(s.Conditions) // their order has no meaning
 	}
 	agent := in.as(t, agentAccount, "own")
 	expectAllowed(t, report(agent, "own", publish))
 	expectForbidden(t, report(agent, "other", publish), "the agent of node own cannot write an intent of node other")
 	expectForbidden(t, report(in.as(t, agentAccount), "own", publish), noNode)
 
-	const pins, conditions = "are written by the manager; an agent cannot change them", "the conditions Resolved and Attached are written by the manager"
+	const pins, conditions = "uniqueVolumeName and volumeMode; an agent cannot change them",
+		"only the manager writes the conditions Resolved and Attached"
 	refused := map[string]struct {
 		change  func(*volumesv1alpha1.VolumeAttachmentIntentStatus)
 		message string
@@ -90,7 +95,8 @@ func (in installation) testAgentIntents(t *testing.T) {
 		"uniqueVolumeName": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.UniqueVolumeName = "9" }, pins},
 		"volumeMode":       {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) { s.VolumeMode = "Block" }, pins},
 		"Resolved": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
-			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "Resolved", Status: metav1.ConditionFalse, Reason: "Changed"})
+			meta.SetStatusCondition(&s.Conditions,
+				metav1.Condition{Type: "Resolved", Status: metav1.ConditionFalse, Reason: "Changed"})
 		}, conditions},
 		"Attached": {func(s *volumesv1alpha1.VolumeAttachmentIntentStatus) {
 			meta.RemoveStatusCondition(&s.Conditions, volumesv1alpha1.ConditionAttached)
@@ -110,7 +116,7 @@ func (in installation) testAgentLeases(t *testing.T) {
 	expectAllowed(t, agent.Create(t.Context(), lease))
 	expectAllowed(t, agent.Update(t.Context(), lease))
 
-	const message = "the agent of node own writes no Lease but hawser-system/hawser-agent-own"
+	const message = "the agent of node own may write only the Lease hawser-system/hawser-agent-own"
 	expectForbidden(t, agent.Create(t.Context(), newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
 	other := in.as(t, agentAccount, "other")
 	expectForbidden(t, other.Update(t.Context(), lease.DeepCopy()), "the agent of node other")

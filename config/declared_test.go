@@ -24,18 +24,19 @@ import (
 
 const declaredKey = volumesv1alpha1.DeclaredReleasedPrefix + "8d3f2b1c-0000-0000-0000-000000000001"
 
-// user acts for a person who has these verbs on every NodeVolumeState.
+// user returns a client of a user with these verbs on every NodeVolumeState.
 func (in installation) user(t *testing.T, name string, verbs ...string) client.Client {
 	t.Helper()
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"volumes.hawser.io"}, Resources: []string{"nodevolumestates"}, Verbs: append([]string{"get"}, verbs...),
+		APIGroups: []string{"volumes.hawser.io"}, Resources: []string{"nodevolumestates"},
+		Verbs: append([]string{"get"}, verbs...),
 	}}}
 	role.Name = "test-" + name
 	in.grant(t, role.Name, name, role)
 	return in.person(t, name)
 }
 
-// grant gives a cluster role, which is made first where there is one, to a person.
+// grant binds a cluster role to a user, and creates the objects of the role first.
 func (in installation) grant(t *testing.T, role, name string, objects ...client.Object) {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{
@@ -48,7 +49,7 @@ func (in installation) grant(t *testing.T, role, name string, objects ...client.
 	}
 }
 
-// holds says whether each of them may change a NodeVolumeState: the authorizer takes a moment to know.
+// holds is true once each user may change a NodeVolumeState. The authorizer sees new roles after a delay.
 func (in installation) holds(people ...client.Client) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		for _, c := range people {
@@ -66,7 +67,7 @@ func (in installation) holds(people ...client.Client) func(context.Context) bool
 	}
 }
 
-// person acts for somebody who is not a service account.
+// person returns a client of a user that is not a service account.
 func (in installation) person(t *testing.T, name string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(in.config)
@@ -76,7 +77,7 @@ func (in installation) person(t *testing.T, name string) client.Client {
 	return c
 }
 
-// testDeclared asks who may declare an attachment released.
+// testDeclared checks which users may declare an attachment released.
 func (in installation) testDeclared(t *testing.T) {
 	const name, verb = "declared", "the verb declare on nodevolumestates.volumes.hawser.io"
 	expectAllowed(t, in.admin.Create(t.Context(), newNodeState(name)))
@@ -122,9 +123,10 @@ func (in installation) testDeclared(t *testing.T) {
 	expectForbidden(t, put(editor), "is removed by Hawser")
 	expectAllowed(t, put(declarer, "the machine was scrapped, ticket 4711"))
 
-	in.kubectl(t, "create", "clusterrole", "hawser-declarer", "--verb=get,list,patch,declare", "--resource=nodevolumestates.volumes.hawser.io", "--dry-run=server")
+	in.kubectl(t, "create", "clusterrole", "hawser-declarer", "--verb=get,list,patch,declare",
+		"--resource=nodevolumestates.volumes.hawser.io", "--dry-run=server")
 
-	// Who may not declare goes on writing beside it.
+	// A user without the verb may still write the object's other annotations.
 	expectAllowed(t, put(editor, "the machine was scrapped, ticket 4711"))
 	expectAllowed(t, update(manager, func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Fences++ }))
 	in.reportBesideDeclaration(t, name)
@@ -135,18 +137,22 @@ func (in installation) testDeclared(t *testing.T) {
 	in.testFindingUIDs(t, name)
 }
 
-// testFindingUIDs runs what docs/operate.md tells to look for.
+// testFindingUIDs runs the queries that docs/operate.md documents.
 func (in installation) testFindingUIDs(t *testing.T, name string) {
 	t.Helper()
 	state := newNodeState(name)
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
-	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v1", AttachmentUID: "uid-1", State: volumesv1alpha1.AttachmentDetaching}}
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "v1", AttachmentUID: "uid-1", State: volumesv1alpha1.AttachmentDetaching}}
 	expectAllowed(t, in.admin.Update(t.Context(), state))
-	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v2", AttachmentUID: "uid-2", InUse: true}, {VolumeName: "v3", AttachmentUID: "uid-3"}}
+	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v2", AttachmentUID: "uid-2", InUse: true},
+		{VolumeName: "v3", AttachmentUID: "uid-3"}}
 	expectAllowed(t, in.admin.Status().Update(t.Context(), state))
 	for path, want := range map[string]string{
-		`{range .spec.attachments[*]}{.attachmentUID}{"  "}{.state}{"  "}{.volumeName}{"\n"}{end}`:        "uid-1  Detaching  v1\n",
-		`{range .status.volumes[?(@.inUse==true)]}{.attachmentUID}{"  in use  "}{.volumeName}{"\n"}{end}`: "uid-2  in use  v2\n",
+		`{range .spec.attachments[*]}{.attachmentUID}{"  "}` +
+			`{.state}{"  "}{.volumeName}{"\n"}{end}`: "uid-1  Detaching  v1\n",
+		`{range .status.volumes[?(@.inUse==true)]}{.attachmentUID}` +
+			`{"  in use  "}{.volumeName}{"\n"}{end}`: "uid-2  in use  v2\n",
 	} {
 		if got := in.kubectl(t, "get", "nvs", name, "-o", "jsonpath="+path); got != want {
 			t.Errorf("%s shows %q, want %q", path, got, want)
@@ -154,7 +160,7 @@ func (in installation) testFindingUIDs(t *testing.T, name string) {
 	}
 }
 
-// reportBesideDeclaration: an agent's report leaves the declaration as it is, whatever it sends along.
+// reportBesideDeclaration checks that an agent's report cannot change a declaration.
 func (in installation) reportBesideDeclaration(t *testing.T, name string) {
 	t.Helper()
 	state := newNodeState(name)
@@ -168,13 +174,13 @@ func (in installation) reportBesideDeclaration(t *testing.T, name string) {
 	}
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
 	if len(state.Annotations) != 2 || state.Annotations[declaredKey] != why {
-		t.Errorf("a report changed what was declared: %v", state.Annotations)
+		t.Errorf("a report changed the declaration: %v", state.Annotations)
 	}
 	state.Status.Reports++
 	expectAllowed(t, in.as(t, agentAccount, name).Status().Update(t.Context(), state))
 }
 
-// testDeclaredByHawser: what Hawser's own accounts were granted does not let them declare.
+// testDeclaredByHawser checks that Hawser's own accounts may not declare, even with the verb.
 func (in installation) testDeclaredByHawser(t *testing.T) {
 	for _, account := range []string{managerAccount, "hawser-agent-pool"} {
 		in.grantEverything(t, account)
@@ -188,12 +194,12 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), state))
 }
 
-// testForgetGoneNodes: the manager declares in the name of its flag only where the component lets it.
+// testForgetGoneNodes checks that the manager may declare only with the component, and only because of its flag.
 func (in installation) testForgetGoneNodes(t *testing.T) {
 	dir := t.TempDir()
 	var relative []string
-	for _, folder := range []string{"default", "forget-gone-nodes"} {
-		absolute, err := filepath.Abs(folder)
+	for _, directory := range []string{"default", "forget-gone-nodes"} {
+		absolute, err := filepath.Abs(directory)
 		expectAllowed(t, err)
 		path, err := filepath.Rel(dir, absolute)
 		expectAllowed(t, err)
@@ -205,20 +211,21 @@ func (in installation) testForgetGoneNodes(t *testing.T) {
 	state := newNodeState("forgotten-gone")
 	state.Annotations = map[string]string{declaredKey: volumesv1alpha1.ForgetGoneReason + "24h0m0s: gone"}
 	manager := in.as(t, managerAccount)
-	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()), "the verb declare on nodevolumestates.volumes.hawser.io")
+	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
+		"the verb declare on nodevolumestates.volumes.hawser.io")
 	if all := in.kubectl(t, "kustomize", dir); !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}
 	in.kubectl(t, "apply", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
 	defer in.kubectl(t, "delete", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
-	eventually(t, "the manager may declare in the name of its flag", func(ctx context.Context) bool {
+	eventually(t, "the manager may declare because of its flag", func(ctx context.Context) bool {
 		return manager.Create(ctx, state.DeepCopy()) == nil
 	})
 	state.Name, state.Annotations[declaredKey] = "forgotten-for-no-reason", "to help myself"
 	expectForbidden(t, manager.Create(t.Context(), state))
 }
 
-// namespaceAdmin acts for somebody who administers a namespace.
+// namespaceAdmin returns a client of a user that administers a namespace.
 func (in installation) namespaceAdmin(t *testing.T) client.Client {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{

@@ -44,11 +44,13 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	expectFinalizers(t, intent, "example.com/other", volumesv1alpha1.ReleaseFinalizer)
 
 	forKubelet := newIntent("for-kubelet", "node-a")
-	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet,
+		volumesv1alpha1.DesiredAttached
 	expectAllowed(t, in.admin.Create(t.Context(), forKubelet))
 	expectFinalizers(t, forKubelet)
 	forKubelet = newIntent("for-kubelet-with-policy", "node-a")
-	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	forKubelet.Spec.Publisher, forKubelet.Spec.DesiredState = volumesv1alpha1.PublisherKubelet,
+		volumesv1alpha1.DesiredAttached
 	forKubelet.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Minute}}
 	expectAllowed(t, in.admin.Create(t.Context(), forKubelet))
 	expectFinalizers(t, forKubelet, volumesv1alpha1.ReleaseFinalizer)
@@ -66,8 +68,8 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	expectGone(t, in, intent)
 }
 
-// testFinalizerOfAttached: an intent that comes to ask for more than Attached gets it from the manager alone, which sees to its claim
-// first, and keeps it when less is asked for.
+// testFinalizerOfAttached checks an intent that is raised above Attached. Admission does not add the finalizer: the
+// manager does, after it has protected the claim. The intent keeps it when its desired state is lowered.
 func (in installation) testFinalizerOfAttached(t *testing.T) {
 	intent := newIntent("only-attached", "node-a")
 	intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
@@ -77,7 +79,9 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 	expectAllowed(t, in.admin.Update(t.Context(), intent))
 	expectFinalizers(t, intent, "example.com/other")
 
-	for _, desired := range []volumesv1alpha1.DesiredState{volumesv1alpha1.DesiredStaged, volumesv1alpha1.DesiredPublished} {
+	for _, desired := range []volumesv1alpha1.DesiredState{
+		volumesv1alpha1.DesiredStaged, volumesv1alpha1.DesiredPublished,
+	} {
 		raised := newIntent("raised", "node-a")
 		raised.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 		expectAllowed(t, in.admin.Create(t.Context(), raised))
@@ -120,7 +124,7 @@ func (in installation) testFinalizerOfAttached(t *testing.T) {
 func expectGone(t *testing.T, in installation, intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
 	if err := in.admin.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
-		t.Errorf("intent %s is to be gone: %v", intent.Name, err)
+		t.Errorf("intent %s must be deleted: %v", intent.Name, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // flagArgument is a line of a pod's args.
 var flagArgument = regexp.MustCompile(`(?m)^\s+- --([a-z-]+)`)
 
-func TestEveryFlagOfTheManifestsIsOneOfTheProgram(t *testing.T) {
+func TestTheProgramsKnowEveryFlagOfTheManifests(t *testing.T) {
 	for _, program := range []string{"manager", "agent"} {
 		manifest, err := os.ReadFile(filepath.Join(program, program+".yaml"))
 		if err != nil {

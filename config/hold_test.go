@@ -18,7 +18,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// newAttachment is held since the given time, or not held where that is empty.
+// newAttachment returns an attachment with a hold since the given time, or without a hold if that is empty.
 func newAttachment(name, since string) *storagev1.VolumeAttachment {
 	attachment := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "loop.csi.hawser.io", NodeName: "node-a",
@@ -40,15 +40,17 @@ func (in installation) testHold(t *testing.T) {
 	expectAllowed(t, manager.Create(t.Context(), held))
 	expectAllowed(t, in.admin.Create(t.Context(), free))
 
-	parts := []string{"volumes.hawser.io/hold since " + since, "on node node-a", "Delete those intents", "kubectl get vai -A"}
+	parts := []string{"volumes.hawser.io/hold since " + since, "on node node-a", "Delete those intents",
+		"kubectl get vai -A"}
 	expectForbidden(t, in.admin.Delete(t.Context(), held.DeepCopy()), parts...)
 
 	set := kubernetes.NewForConfigOrDie(in.config)
-	err := set.StorageV1().VolumeAttachments().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "test=hold"})
+	err := set.StorageV1().VolumeAttachments().DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "test=hold"})
 	expectForbidden(t, err, parts...)
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 
-	// What the attacher does to an attachment goes on while it is held.
+	// The attacher can still update an attachment with a hold.
 	held.Status.Attached = true
 	expectAllowed(t, in.admin.Status().Update(t.Context(), held))
 	held.Finalizers = []string{"external-attacher/loop-csi-hawser-io"}
@@ -56,7 +58,7 @@ func (in installation) testHold(t *testing.T) {
 	held.Finalizers = nil
 	expectAllowed(t, in.admin.Update(t.Context(), held))
 
-	// Only who says what is held may delete it.
+	// Only the manager may delete an attachment with a hold.
 	again := newAttachment("held-again", since)
 	expectAllowed(t, manager.Create(t.Context(), again))
 	expectAllowed(t, manager.Delete(t.Context(), again))
@@ -68,7 +70,7 @@ func (in installation) testHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := in.admin.Get(t.Context(), client.ObjectKeyFromObject(held), held); !apierrors.IsNotFound(err) {
-		t.Errorf("the attachment that is held no more is to be gone: %v", err)
+		t.Errorf("the attachment without a hold must be deleted: %v", err)
 	}
 }
 
@@ -76,7 +78,8 @@ func (in installation) testHoldAnnotation(t *testing.T) {
 	const name, onlyTheManager = "annotated", "system:serviceaccount:hawser-system:hawser-manager alone"
 	in.grantEverything(t, managerAccount)
 	manager := in.as(t, managerAccount)
-	expectForbidden(t, in.admin.Create(t.Context(), newAttachment(name, "t1")), volumesv1alpha1.HoldAnnotation, onlyTheManager)
+	expectForbidden(t, in.admin.Create(t.Context(), newAttachment(name, "t1")), volumesv1alpha1.HoldAnnotation,
+		onlyTheManager)
 
 	attachment := newAttachment(name, "")
 	expectAllowed(t, in.admin.Create(t.Context(), attachment))
@@ -101,7 +104,7 @@ func (in installation) testHoldAnnotation(t *testing.T) {
 	reread()
 
 	other := attachment.DeepCopy()
-	other.Annotations["other"] = "a change beside the hold"
+	other.Annotations["other"] = "a change next to the hold"
 	expectAllowed(t, in.admin.Update(t.Context(), other))
 	reread()
 

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package config_test installs what lies in this folder on a real API server and asks it what is
-// allowed then.
+// Package config_test installs the manifests of this directory on a real API server. It then checks what the server
+// allows.
 package config_test
 
 import (
@@ -29,7 +29,7 @@ const (
 	agentAccount   = "hawser-agent"
 	accountPrefix  = "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":"
 
-	// nodeNameExtra is what a token that is bound to a pod says of the pod's node.
+	// nodeNameExtra is the key of the node's name in a token that is bound to a pod.
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
 
 	inForceTimeout = 30 * time.Second
@@ -42,30 +42,30 @@ type installation struct {
 	kubeconfig string
 }
 
-// TestAnInstallationOnARealAPIServer starts one API server, installs Hawser there and asks what is allowed.
+// TestAnInstallationOnARealAPIServer starts one API server, installs Hawser and checks what the server allows.
 func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	config, admin := apiserver.Start(t)
 	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config)}
-	if !t.Run("config/default is accepted", in.testDefault) {
+	if !t.Run("the API server accepts config/default", in.testDefault) {
 		return
 	}
 	in.awaitAdmission(t)
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
-	t.Run("config/samples is accepted", in.testSamples)
-	t.Run("roles allow what is needed and no more", in.testRoles)
-	t.Run("an attachment is declared released by who may", in.testDeclared)
-	t.Run("the manager forgets nodes that are gone only where it is let", in.testForgetGoneNodes)
-	// From here on accounts are granted more, so that what stops them is a policy.
-	t.Run("a held attachment is not deleted", in.testHold)
+	t.Run("the API server accepts config/samples", in.testSamples)
+	t.Run("roles allow no more than each program needs", in.testRoles)
+	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
+	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
+	// The tests below grant accounts more rights, so that only a policy can refuse them.
+	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
-	t.Run("an intent has its release finalizer where it is needed", in.testReleaseFinalizer)
-	t.Run("an exclusive volume's lock is the manager's", in.testExclusiveLocks)
-	t.Run("Hawser declares nothing released", in.testDeclaredByHawser)
-	t.Run("an agent reports on its own node state", in.testAgentNodeState)
-	t.Run("an agent reports on its own intents", in.testAgentIntents)
-	t.Run("an agent renews its own Lease", in.testAgentLeases)
-	// Last, because they take something of the installation away.
-	t.Run("claims are let go when Hawser is uninstalled", in.testUnprotectClaims)
+	t.Run("an intent gets the release finalizer if it needs it", in.testReleaseFinalizer)
+	t.Run("only the manager writes the locks of exclusive volumes", in.testExclusiveLocks)
+	t.Run("Hawser may not declare an attachment released", in.testDeclaredByHawser)
+	t.Run("an agent reports only on its own node state", in.testAgentNodeState)
+	t.Run("an agent reports only on intents of its own node", in.testAgentIntents)
+	t.Run("an agent renews only its own Lease", in.testAgentLeases)
+	// Last, because they remove parts of the installation.
+	t.Run("uninstalling removes the finalizers of claims", in.testUnprotectClaims)
 	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
 }
 
@@ -73,12 +73,12 @@ func (in installation) testDefault(t *testing.T) {
 	in.kubectl(t, "apply", "-k", "default")
 }
 
-// testDefaultAgain fails when kubectl diff finds something that applying would change.
+// testDefaultAgain fails if kubectl diff finds a change.
 func (in installation) testDefaultAgain(t *testing.T) {
 	in.kubectl(t, "diff", "-k", "default")
 }
 
-// testSamples applies what the demo and the README use; nothing here carries an intent out.
+// testSamples applies the samples of the demo and the README. No program here carries out an intent.
 func (in installation) testSamples(t *testing.T) {
 	in.kubectl(t, "apply", "-k", "samples")
 	in.kubectl(t, "apply", "-k", filepath.Join("samples", "move"))
@@ -90,7 +90,8 @@ func (in installation) testSamples(t *testing.T) {
 	for _, intent := range intents.Items {
 		got[intent.Name] = intent.Spec.Volume.PersistentVolumeClaim.ClaimName + " on " + intent.Spec.NodeName
 	}
-	want := map[string]string{"data-on-node-a": "data on node-a", "raw-on-node-a": "raw on node-a", "data-on-node-b": "data on node-b"}
+	want := map[string]string{"data-on-node-a": "data on node-a", "raw-on-node-a": "raw on node-a",
+		"data-on-node-b": "data on node-b"}
 	for name, what := range want {
 		if got[name] != what {
 			t.Errorf("intent %s is %q, want %q", name, got[name], what)
@@ -98,7 +99,7 @@ func (in installation) testSamples(t *testing.T) {
 	}
 }
 
-// kubectl runs in this folder as an administrator and returns what it printed.
+// kubectl runs in this directory as an administrator and returns its output.
 func (in installation) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	return in.kubectlStdin(t, "", args...)
@@ -109,13 +110,14 @@ func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) 
 	return apiserver.Kubectl(t, in.kubeconfig, stdin, args...)
 }
 
-// as acts for a service account of hawser-system, with a token that names these nodes.
+// as returns a client of a service account of hawser-system, with a token that names these nodes.
 func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(in.config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: accountPrefix + account,
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace, "system:authenticated"},
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace,
+			"system:authenticated"},
 	}
 	if len(nodes) > 0 {
 		config.Impersonate.Extra = map[string][]string{nodeNameExtra: nodes}
@@ -127,8 +129,8 @@ func (in installation) as(t *testing.T, account string, nodes ...string) client.
 	return c
 }
 
-// awaitAdmission returns once every policy is seen to act: the API server takes a moment to pick them
-// up. The probes are dry runs.
+// awaitAdmission waits until every policy refuses a probe. The API server enforces new policies after a delay.
+// The probes are dry runs.
 func (in installation) awaitAdmission(t *testing.T) {
 	t.Helper()
 	nowhere := in.as(t, agentAccount)
@@ -149,7 +151,8 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
 		"hawser-exclusive-locks": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"), client.DryRunAll))
+			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"),
+				client.DryRunAll))
 		},
 		"hawser-release-finalizer": func(ctx context.Context) bool {
 			probe := newIntent("probe-finalizer", "node-a")
@@ -170,7 +173,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 	}
 }
 
-// eventually waits for what the API server takes from its own caches.
+// eventually waits until the API server's own caches are current.
 func eventually(t *testing.T, what string, holds func(context.Context) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, inForceTimeout, true,
@@ -180,7 +183,7 @@ func eventually(t *testing.T, what string, holds func(context.Context) bool) {
 	}
 }
 
-// expectForbidden wants the request refused with a message that holds every part.
+// expectForbidden fails unless the request was refused with a message that contains every part.
 func expectForbidden(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {
@@ -188,7 +191,7 @@ func expectForbidden(t *testing.T, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the message does not say %q: %v", part, err)
+			t.Errorf("the message does not contain %q: %v", part, err)
 		}
 	}
 }

@@ -39,7 +39,8 @@ func (in installation) testExclusiveLocks(t *testing.T) {
 	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
 		t.Run(who+" cannot create any", func(t *testing.T) {
 			expectForbidden(t, other.Create(t.Context(), locks.DeepCopy()), name)
-			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"01")), volumesv1alpha1.ExclusiveLocksPrefix+"01")
+			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"01")),
+				volumesv1alpha1.ExclusiveLocksPrefix+"01")
 			expectForbidden(t, other.Create(t.Context(), newLocks("named-otherwise")), "named-otherwise")
 		})
 	}

@@ -35,7 +35,8 @@ type permission struct {
 
 func (in installation) testRoles(t *testing.T) {
 	const volumes, storage, coordination = "volumes.hawser.io", "storage.k8s.io", "coordination.k8s.io"
-	const reading, writing, every = "get list watch", "create update patch delete deletecollection", "get list watch create update patch delete deletecollection"
+	const reading, writing, every = "get list watch", "create update patch delete deletecollection",
+		"get list watch create update patch delete deletecollection"
 	in.expectPermissions(t, agentAccount, true, []permission{
 		{reading, volumes, "volumeattachmentintents", ""},
 		{reading, volumes, "nodevolumestates", ""},
@@ -107,7 +108,7 @@ func (in installation) expectPermissions(t *testing.T, account string, want bool
 	}
 }
 
-// allowed asks the API server's authorizer.
+// allowed is the answer of the API server's authorizer.
 func (in installation) allowed(t *testing.T, account, verb string, p permission, name string) bool {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(p.resource, "/")
@@ -115,7 +116,8 @@ func (in installation) allowed(t *testing.T, account, verb string, p permission,
 		User:   accountPrefix + account,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: verb, Group: p.group, Version: "*", Resource: resource, Subresource: subresource, Namespace: p.namespace, Name: name,
+			Verb: verb, Group: p.group, Version: "*", Resource: resource, Subresource: subresource,
+			Namespace: p.namespace, Name: name,
 		},
 	}}
 	if err := in.admin.Create(t.Context(), review); err != nil {
@@ -124,13 +126,13 @@ func (in installation) allowed(t *testing.T, account, verb string, p permission,
 	return review.Status.Allowed
 }
 
-// testNarrowedSecrets does what docs/security.md says, with the very lines that stand there.
+// testNarrowedSecrets applies the manifests of docs/security.md, as the page contains them.
 func (in installation) testNarrowedSecrets(t *testing.T) {
 	read := func(account, namespace, name string) bool {
 		return in.allowed(t, account, "get", permission{resource: "secrets", namespace: namespace}, name)
 	}
 	if !read(agentAccount, "storage", "node-a-credentials") || !read(agentAccount, "kube-system", "anything") {
-		t.Fatal("an installation as it comes lets an agent read every Secret by its name")
+		t.Fatal("the default installation must allow an agent to read every Secret by name")
 	}
 	binding := &rbacv1.ClusterRoleBinding{}
 	binding.Name = "hawser-agent-secrets"
@@ -141,7 +143,7 @@ func (in installation) testNarrowedSecrets(t *testing.T) {
 
 	in.kubectlStdin(t, documented(t, "security.md", "# all agents"), "apply", "-f", "-")
 	in.kubectlStdin(t, documented(t, "security.md", "# one node"), "apply", "-f", "-")
-	eventually(t, "the documented roles and nothing else hold", func(context.Context) bool {
+	eventually(t, "only the documented roles are in force", func(context.Context) bool {
 		return read("hawser-agent-node-a", "storage", "node-a-credentials") && !read(agentAccount, "kube-system", "anything")
 	})
 	cases := []struct {
@@ -167,7 +169,7 @@ func (in installation) testNarrowedSecrets(t *testing.T) {
 	}
 }
 
-// documented is the block of YAML in a page of docs that begins with this line.
+// documented is the block of YAML that begins with this line, in a page of docs.
 func documented(t *testing.T, page, firstLine string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", page))
@@ -182,11 +184,12 @@ func documented(t *testing.T, page, firstLine string) string {
 	return "#" + block
 }
 
-// grantEverything lets a service account do all that Hawser's own objects allow, so that what stops it is a policy.
+// grantEverything allows a service account everything on the kinds that Hawser uses. Only a policy then refuses it.
 func (in installation) grantEverything(t *testing.T, account string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		{APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"},
+			Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
 	}}
 	role.Name = "test-everything"
@@ -200,7 +203,7 @@ func (in installation) grantEverything(t *testing.T, account string) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the grant holds", func(context.Context) bool {
+	eventually(t, "the grant is in force", func(context.Context) bool {
 		return in.allowed(t, account, "delete", permission{resource: "configmaps", namespace: system}, "")
 	})
 }

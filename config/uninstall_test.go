@@ -29,7 +29,7 @@ const (
 	another  = "example.com/other"
 )
 
-// testUnprotectClaims runs the script that docs/install.md names for uninstalling.
+// testUnprotectClaims runs the script that docs/security.md documents for uninstalling.
 func (in installation) testUnprotectClaims(t *testing.T) {
 	mixed, first := in.claim(t, "mixed", upstream, ours, another), in.claim(t, "first", ours, upstream)
 	racing, never := in.claim(t, "racing", upstream, ours), in.claim(t, "never", upstream, another)
@@ -49,7 +49,7 @@ func (in installation) testUnprotectClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	if said, err := in.unprotect(t); err == nil || !strings.Contains(said, "there are still intents") {
-		t.Errorf("with intents it ends with %v and says: %s", err, said)
+		t.Errorf("with intents it ends with %v and prints: %s", err, said)
 	}
 	expect(mixed, upstream, ours, another)
 
@@ -67,18 +67,19 @@ func (in installation) testUnprotectClaims(t *testing.T) {
 		t.Errorf("a claim that was deleted before is still there: %v", err)
 	}
 	if said, err := in.unprotect(t); err != nil || !strings.Contains(said, "no claim carries "+ours) {
-		t.Errorf("the second time it ends with %v and says: %s", err, said)
+		t.Errorf("the second time it ends with %v and prints: %s", err, said)
 	}
 }
 
-// claim with these finalizers. The API server adds its own when a claim is created.
+// claim creates a claim with these finalizers. The API server adds its own at creation.
 func (in installation) claim(t *testing.T, name string, finalizers ...string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
 	if err := in.admin.Create(t.Context(), claim); err != nil {
@@ -91,7 +92,7 @@ func (in installation) claim(t *testing.T, name string, finalizers ...string) *c
 	return claim
 }
 
-// dropIntents does what a manager does once every volume is released.
+// dropIntents removes the intents' finalizers, as a manager does once every volume is released.
 func (in installation) dropIntents(t *testing.T) {
 	t.Helper()
 	var intents volumesv1alpha1.VolumeAttachmentIntentList
@@ -110,7 +111,8 @@ func (in installation) dropIntents(t *testing.T) {
 	}
 }
 
-// unprotect runs the script. Right before the first patch somebody else changes the finalizers of the claim "racing".
+// unprotect runs the script. Directly before its first patch, another client changes the finalizers of the claim
+// "racing".
 func (in installation) unprotect(t *testing.T) (string, error) {
 	t.Helper()
 	kubectl, err := filepath.Abs(filepath.Join(os.Getenv(apiserver.AssetsVariable), "kubectl"))

@@ -29,19 +29,19 @@ type server struct {
 	client client.WithWatch
 }
 
-// TestTheAPIServerEnforcesTheAPI starts one API server for everything that only an API server can tell.
+// TestTheAPIServerEnforcesTheAPI starts one API server for all tests that need a real one.
 func TestTheAPIServerEnforcesTheAPI(t *testing.T) {
 	config, c := apiserver.Start(t)
 	s := server{config: config, client: c}
-	t.Run("an intent is accepted or refused with a message that a person understands", s.testCreateIntent)
-	t.Run("an intent's change is accepted or refused with a message that a person understands", s.testUpdateIntent)
+	t.Run("the API server accepts an intent or refuses it with a clear message", s.testCreateIntent)
+	t.Run("the API server accepts an intent's change or refuses it with a clear message", s.testUpdateIntent)
 	t.Run("an intent gets its defaults", s.testIntentDefaults)
-	t.Run("an intent's status is out of reach of its author", s.testIntentStatusIsASubresource)
-	t.Run("an intent's lists are not tracked by element", s.testIntentTracking)
-	t.Run("a node state is accepted or refused", s.testNodeVolumeState)
-	t.Run("intents are selected by node in a list", s.testListByNode)
-	t.Run("intents are selected by node in a watch", s.testWatchByNode)
-	t.Run("kinds are found by short name and by category", s.testDiscovery)
+	t.Run("the author of an intent cannot write its status", s.testIntentStatusIsASubresource)
+	t.Run("field tracking ignores the elements of an intent's lists", s.testIntentTracking)
+	t.Run("the API server accepts or refuses a node state", s.testNodeVolumeState)
+	t.Run("a list selects intents by node", s.testListByNode)
+	t.Run("a watch selects intents by node", s.testWatchByNode)
+	t.Run("discovery finds kinds by short name and by category", s.testDiscovery)
 	t.Run("kubectl get shows an intent's columns", s.testIntentColumns)
 	t.Run("kubectl get shows a node state's columns", s.testNodeVolumeStateColumns)
 }
@@ -90,8 +90,8 @@ func newNodeVolumeState(t *testing.T, name string, with changes) *unstructured.U
 	return state
 }
 
-// expectRefusals compares the fields and messages that the API server gave with the wanted ones;
-// none are wanted where the object is to be accepted.
+// expectRefusals compares the fields and messages of the API server's answer with the wanted ones.
+// Without any, it wants the object to be accepted.
 func expectRefusals(t *testing.T, err error, want ...string) {
 	t.Helper()
 	got := refusals(err)
@@ -102,10 +102,10 @@ func expectRefusals(t *testing.T, err error, want ...string) {
 	}
 }
 
-// notAllChecked begins what the API server adds when the schema refuses the object before CEL sees it.
+// notAllChecked begins the cause that the API server adds if the schema refuses the object before CEL runs.
 const notAllChecked = "Invalid value: null: some validation rules were not checked"
 
-// refusals lists "field: message" of each cause of an Invalid answer; any other error is one line.
+// refusals lists "field: message" for each cause of an Invalid answer. Any other error is one line.
 func refusals(err error) []string {
 	if err == nil {
 		return nil
@@ -132,7 +132,7 @@ func (s server) create(t *testing.T, object client.Object) {
 	}
 }
 
-// asIntent reads what an unstructured intent says.
+// asIntent converts an unstructured intent.
 func asIntent(t *testing.T, object *unstructured.Unstructured) volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
 	raw, err := json.Marshal(object)

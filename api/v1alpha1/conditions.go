@@ -7,71 +7,75 @@ package v1alpha1
 
 // Names that Hawser puts on objects. They are part of the API: tools may rely on them.
 const (
-	// ReleaseFinalizer holds a VolumeAttachmentIntent until its node has let go of the volume, if an agent stages or
-	// publishes the volume for it or it has a detachPolicy, and a NodeVolumeState until it lists no attachment any more.
+	// ReleaseFinalizer on a VolumeAttachmentIntent is removed once its node has released the volume. It is set if an
+	// agent stages or publishes the volume, or if the intent has a detachPolicy. On a NodeVolumeState it is removed
+	// once no attachment is listed any more.
 	ReleaseFinalizer = "volumes.hawser.io/release"
 
-	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has ever used for more than attaching: a claim
-	// that is deleted waits until no such intent uses it any more. Kubernetes' own pvc-protection counts pods only.
+	// ClaimFinalizer is on every PersistentVolumeClaim that an intent with publisher Agent has used for more than
+	// attaching. A deleted claim waits until no such intent uses it. Kubernetes' own pvc-protection counts pods only.
 	ClaimFinalizer = "volumes.hawser.io/claim-protection"
 
-	// ForcedAwayFinalizer keeps the name of a VolumeAttachment that was forced away taken, until the
-	// node's agent has reported that nothing of the old mount is left.
+	// ForcedAwayFinalizer reserves the name of a VolumeAttachment after a forced detach. It is removed once the
+	// node's agent has reported that no mount of the attachment is left.
 	ForcedAwayFinalizer = "volumes.hawser.io/forced-away"
 
-	// DeclaredReleasedPrefix and the UID of a VolumeAttachment make an annotation on a NodeVolumeState by which an administrator
-	// declares that the node has let go of that attachment; the value says why. An admission policy asks for the verb
-	// declare on nodevolumestates. It is taken off once nothing on the node speaks of that UID.
+	// DeclaredReleasedPrefix and the UID of a VolumeAttachment form an annotation on a NodeVolumeState. With it an
+	// administrator declares that the node has released that attachment. The value is the reason. An admission
+	// policy requires the verb declare on nodevolumestates. The manager removes the annotation once nothing on the
+	// node refers to that UID.
 	DeclaredReleasedPrefix = "declared-released.volumes.hawser.io/"
 
-	// ForgetGoneReason begins the value of a declaration that the manager makes in the name of the administrator who set that flag. An
-	// admission policy lets it make no other.
+	// ForgetGoneReason begins the value of a declaration that the manager makes because of that flag.
+	// An admission policy denies the manager all other declarations.
 	ForgetGoneReason = "--forget-gone-nodes-after="
 
-	// HoldAnnotation on a VolumeAttachment says that an intent counts on it; the value is the
-	// time at which the hold was set, in RFC 3339. An admission policy refuses to delete what is held.
+	// HoldAnnotation on a VolumeAttachment means that an intent uses it. The value is the time at which the hold was
+	// set, in RFC 3339. An admission policy refuses to delete an attachment with a hold.
 	HoldAnnotation = "volumes.hawser.io/hold"
 
-	// PodUIDLabel on a VolumeAttachmentIntent marks a pod intent: one that Hawser made for a volume of
-	// the pod with this UID, which is the intent's controller.
+	// PodUIDLabel on a VolumeAttachmentIntent marks a pod intent. Hawser created it for a volume of the pod with this
+	// UID. The pod is the intent's controller.
 	PodUIDLabel = "volumes.hawser.io/pod-uid"
 
-	// InstallNamespace is where Hawser keeps a Lease for each agent's liveness, and the locks of exclusive volumes.
+	// InstallNamespace contains a Lease for each agent's liveness, and the locks of exclusive volumes.
 	InstallNamespace = "hawser-system"
 
-	// AgentLeasePrefix and the node's name make the name of the Lease that the node's agent renews.
+	// AgentLeasePrefix and the node's name form the name of the Lease that the node's agent renews.
 	AgentLeasePrefix = "hawser-agent-"
 
-	// LeaseStateAnnotation on that Lease is the UID of the NodeVolumeState that the agent reports to, and LeaseReportsAnnotation the
-	// number of its last report. An older state is not what the agent reported.
+	// LeaseStateAnnotation on that Lease is the UID of the NodeVolumeState that the agent reports to.
+	// LeaseReportsAnnotation is the number of the agent's last report. A node state with a lower number is stale.
 	LeaseStateAnnotation   = "volumes.hawser.io/node-volume-state"
 	LeaseReportsAnnotation = "volumes.hawser.io/reports"
-	// LeaseRestoredAnnotation: the API server has forgotten reports of the agent, and no manager has confirmed the agent's session since.
+	// LeaseRestoredAnnotation means that the API server has lost reports of the agent.
+	// No manager has confirmed the agent's session since.
 	LeaseRestoredAnnotation = "volumes.hawser.io/restored"
 
-	// ExclusiveLocksPrefix and a part of the hash of a volume's unique name make the name of the ConfigMap that has its lock.
+	// ExclusiveLocksPrefix begins the name of a ConfigMap that contains locks of exclusive volumes.
+	// The name ends with a part of the hash of the volumes' unique names.
 	ExclusiveLocksPrefix = "hawser-exclusive-locks-"
 
-	// ExclusiveLocksLabel marks the ConfigMaps that have the locks of exclusive volumes.
+	// ExclusiveLocksLabel marks the ConfigMaps that contain the locks of exclusive volumes.
 	ExclusiveLocksLabel = "volumes.hawser.io/exclusive-locks"
 
-	// CutsAccessAnnotation on a CSIDriver, with the value "true", is its operator's word that the driver's
+	// CutsAccessAnnotation on a CSIDriver, with the value "true", is its operator's promise: the driver's
 	// ControllerUnpublishVolume cuts the node's access to the volume at once, whatever the node still does.
-	// Without it a detach that was not released by the agent is recorded as unprotected.
+	// Without it, a detach that the agent did not release is recorded as unprotected.
 	CutsAccessAnnotation = "volumes.hawser.io/unpublish-cuts-access"
 
-	// VolumeNameAnnotation on a VolumeAttachment that is held is the unique name of its volume.
+	// VolumeNameAnnotation on a VolumeAttachment with a hold is the unique name of its volume.
 	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
 )
 
 // Condition types of a VolumeAttachmentIntent. All are positive, True is good, except Stalled.
 const (
-	// ConditionResolved is True once the claim is bound to a volume that fits the intent and
-	// both are pinned in status. Absent before the first look; False names what is missing.
+	// ConditionResolved is True once the claim is bound to a volume that fits the intent.
+	// Both are then pinned in status. Absent before the first reconcile; the message of False names what is missing.
 	ConditionResolved = "Resolved"
 
 	// ConditionAttached is True once the volume is attached to the node, or needs no attaching.
-	// Absent until the intent is resolved; False says what the attachment waits for.
+	// Absent until the intent is resolved; the message of False names what the attachment waits for.
 	ConditionAttached = "Attached"
 
 	// ConditionStaged is True once the volume is mounted (or mapped) at the node's staging path.
@@ -86,12 +90,12 @@ const (
 	// Absent when the volume never grew under this intent.
 	ConditionExpanded = "Expanded"
 
-	// ConditionReady is True once everything that desiredState needs is True for the
-	// present generation. Unknown when the node's agent has not been heard of (AgentUnreachable).
+	// ConditionReady is True once every condition that desiredState needs is True for the
+	// present generation. Unknown when the node's agent stopped reporting (AgentUnreachable).
 	ConditionReady = "Ready"
 
-	// ConditionStalled is True only on errors that no retry can mend: somebody has to change
-	// the intent or what it points to. Absent otherwise.
+	// ConditionStalled is True only on errors that no retry can fix: a user has to change
+	// the intent or an object that it refers to. Absent otherwise.
 	ConditionStalled = "Stalled"
 )
 
@@ -101,15 +105,16 @@ const (
 	// registered on the node.
 	ConditionDriversReady = "DriversReady"
 
-	// ConditionVolumesHealthy is True while no volume of the node carries an error or an
+	// ConditionVolumesHealthy is True while no volume of the node has an error or an
 	// abnormal volume condition.
 	ConditionVolumesHealthy = "VolumesHealthy"
 
-	// ConditionMountsConsistent is True while the mount table shows exactly what the agent's
-	// records say: nothing missing, no orphan.
+	// ConditionMountsConsistent is True while the mount table matches the agent's records: nothing is missing and
+	// there is no orphan.
 	ConditionMountsConsistent = "MountsConsistent"
 
-	// ConditionVolumesReleased is True once no volume is attached to the node or in use there, so that the node may be removed.
+	// ConditionVolumesReleased is True once no volume is attached to the node or in use there. The node may then be
+	// removed.
 	ConditionVolumesReleased = "VolumesReleased"
 )
 

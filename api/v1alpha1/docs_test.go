@@ -21,14 +21,15 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// schema is as much of a CRD's schema as its field names need.
+// schema is the part of a CRD's schema that contains its field names.
 type schema struct {
 	Properties map[string]schema `json:"properties"`
 	Items      *schema           `json:"items"`
 }
 
-// ofOthers are fields whose inside Kubernetes documents.
-var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true, "nodeExpandSecretRef": true}
+// ofOthers are fields whose nested fields Kubernetes documents.
+var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true,
+	"nodeExpandSecretRef": true}
 
 func TestEveryFieldIsInItsContractPage(t *testing.T) {
 	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate"} {

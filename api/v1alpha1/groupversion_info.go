@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 holds the first version of the volumes.hawser.io API:
 // VolumeAttachmentIntent says which volume is wanted on which node and how far,
-// NodeVolumeState says what is there.
+// NodeVolumeState is the state of a node's volumes.
 //
 // +kubebuilder:object:generate=true
 // +groupName=volumes.hawser.io

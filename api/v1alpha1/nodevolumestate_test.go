@@ -19,7 +19,8 @@ import (
 func (s server) testNodeVolumeState(t *testing.T) {
 	entry := func(with changes) map[string]any {
 		object := newNodeVolumeState(t, "unused", changes{
-			"entry.volumeName": "kubernetes.io/csi/loop.csi.hawser.io^vol-1", "entry.state": "Attached", "entry.attachmentUID": "1",
+			"entry.volumeName": "kubernetes.io/csi/loop.csi.hawser.io^vol-1", "entry.state": "Attached",
+			"entry.attachmentUID": "1",
 		})
 		with.apply(t, object)
 		fields, ok := object.Object["entry"].(map[string]any)
@@ -38,12 +39,16 @@ func (s server) testNodeVolumeState(t *testing.T) {
 	}{
 		{name: "no attachment"},
 		{name: "an attachment", attachments: []any{entry(nil)}},
-		{name: "a detach and why", attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("AgentReleased")})}},
+		{name: "a detach and why",
+			attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("AgentReleased")})}},
 		{name: "no volume name", attachments: []any{entry(changes{"entry.volumeName": ""})},
-			want: []string{`spec.attachments[0].volumeName: Invalid value: "": spec.attachments[0].volumeName in body should be at least 1 chars long`}},
+			want: []string{
+				`spec.attachments[0].volumeName: Invalid value: "": ` +
+					`spec.attachments[0].volumeName in body should be at least 1 chars long`}},
 		{name: "an unknown state", attachments: []any{entry(changes{"entry.state": "Gone"})},
 			want: []string{`spec.attachments[0].state: Unsupported value: "Gone": supported values: "Attached", "Detaching"`}},
-		{name: "unknown evidence", attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("Hunch")})},
+		{name: "unknown evidence",
+			attachments: []any{entry(changes{"entry.state": "Detaching", "entry.evidence": evidence("Hunch")})},
 			want: []string{`spec.attachments[0].evidence.type: Unsupported value: "Hunch": supported values: "AgentReleased", ` +
 				`"OutOfServiceTaint", "NodeGone", "ForcedAfterTimeout", "DeclaredByAdministrator", "AttachmentLost"`}},
 	}
@@ -57,7 +62,7 @@ func (s server) testNodeVolumeState(t *testing.T) {
 		})
 	}
 	t.Run("a driver is listed once", s.testNodeVolumeStateDrivers)
-	t.Run("its lists are not tracked by element", s.testNodeVolumeStateTracking)
+	t.Run("field tracking ignores the elements of its lists", s.testNodeVolumeStateTracking)
 }
 
 func (s server) testNodeVolumeStateDrivers(t *testing.T) {
@@ -66,18 +71,22 @@ func (s server) testNodeVolumeStateDrivers(t *testing.T) {
 	s.create(t, state)
 	driver := volumesv1alpha1.NodeDriver{Name: "loop.csi.hawser.io"}
 	state.Status = volumesv1alpha1.NodeVolumeStateStatus{Drivers: []volumesv1alpha1.NodeDriver{driver, driver}}
-	expectRefusals(t, s.client.Status().Update(t.Context(), state), `status.drivers[1]: Duplicate value: {"name":"loop.csi.hawser.io"}`)
+	expectRefusals(t, s.client.Status().Update(t.Context(), state),
+		`status.drivers[1]: Duplicate value: {"name":"loop.csi.hawser.io"}`)
 }
 
-// testNodeVolumeStateTracking: what is tracked of an object grows with its lists only if they are maps, and so does the cost of each write.
+// testNodeVolumeStateTracking checks that field tracking does not grow with the lists. The API server tracks each
+// element of a list that is a map, which makes each write more expensive.
 func (s server) testNodeVolumeStateTracking(t *testing.T) {
 	state := &volumesv1alpha1.NodeVolumeState{}
 	state.Name = "node-tracking"
 	const volume = "kubernetes.io/csi/loop.csi.hawser.io^vol-1"
-	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: volume, State: volumesv1alpha1.AttachmentAttached}}
+	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: volume, State: volumesv1alpha1.AttachmentAttached}}
 	s.create(t, state)
 	state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: volume, Publications: []volumesv1alpha1.Publication{{
-		Path: "/p", Type: volumesv1alpha1.PublicationMount, Intent: volumesv1alpha1.IntentReference{Namespace: "default", Name: "data", UID: "1"},
+		Path: "/p", Type: volumesv1alpha1.PublicationMount,
+		Intent: volumesv1alpha1.IntentReference{Namespace: "default", Name: "data", UID: "1"},
 	}}}}
 	state.Status.Conditions = []metav1.Condition{{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now(),
@@ -88,7 +97,7 @@ func (s server) testNodeVolumeStateTracking(t *testing.T) {
 	expectNoElements(t, state)
 }
 
-// expectNoElements of lists in what is tracked of the object.
+// expectNoElements fails if the object's managed fields contain elements of lists.
 func expectNoElements(t *testing.T, o client.Object) {
 	t.Helper()
 	for _, tracked := range o.GetManagedFields() {

@@ -35,11 +35,12 @@ func (s server) testListByNode(t *testing.T) {
 	}
 }
 
-// testWatchByNode creates the other node's intent first: the first event that comes is this node's.
+// testWatchByNode creates the other node's intent first. The first event must be about this node's intent.
 func (s server) testWatchByNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	events, err := s.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.MatchingFields{"spec.nodeName": "watch-1"})
+	events, err := s.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{},
+		client.MatchingFields{"spec.nodeName": "watch-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,16 +73,17 @@ func (s server) testDiscovery(t *testing.T) {
 		{Name: "nodevolumestates", ShortNames: []string{"nvs"}, Namespaced: false},
 	} {
 		got := found[want.Name]
-		if !slices.Equal(got.ShortNames, want.ShortNames) || got.Namespaced != want.Namespaced || !slices.Contains(got.Categories, "hawser") {
+		if !slices.Equal(got.ShortNames, want.ShortNames) || got.Namespaced != want.Namespaced ||
+			!slices.Contains(got.Categories, "hawser") {
 			t.Errorf("%s: %+v", want.Name, got)
 		}
 		if _, ok := found[want.Name+"/status"]; !ok {
-			t.Errorf("%s has no status of its own", want.Name)
+			t.Errorf("%s has no status subresource", want.Name)
 		}
 	}
 }
 
-// columns reads the table that kubectl would print, without the age: always visible ones first, -o wide ones in brackets.
+// columns reads the table that kubectl would print, without the age. Names of -o wide columns are in brackets.
 func (s server) columns(t *testing.T, path string) (names []string, cells []string) {
 	t.Helper()
 	var table metav1.Table
@@ -118,7 +120,8 @@ func (s server) testIntentColumns(t *testing.T) {
 	}
 
 	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/namespaces/default/volumeattachmentintents/columns")
-	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Path)", "(Message)", "Age"}; !slices.Equal(names, want) {
+	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Path)", "(Message)",
+		"Age"}; !slices.Equal(names, want) {
 		t.Errorf("columns %q, want %q", names, want)
 	}
 	want := []string{
@@ -136,7 +139,8 @@ func (s server) testNodeVolumeStateColumns(t *testing.T) {
 	s.create(t, state)
 	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Attached: 4, Staged: 3, Published: 2, Failing: 1}
 	state.Status.Conditions = []metav1.Condition{{
-		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady, LastTransitionTime: metav1.Now(),
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
+		LastTransitionTime: metav1.Now(),
 	}}
 	if err := s.client.Status().Update(t.Context(), state); err != nil {
 		t.Fatal(err)

@@ -7,22 +7,22 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// UnreadyObservation says for how long controllers have watched the Node not being Ready. It outlives each of them, so
-// that a forced detach is not put off by a restart. Written only while one is waited for.
+// UnreadyObservation is how long controllers have observed the Node as not Ready. It outlives each controller, so
+// that a restart does not delay a forced detach. Written only while a forced detach waits for it.
 type UnreadyObservation struct {
-	// transition is the lastTransitionTime of the Node's Ready condition when that was watched. With any other the
-	// Node may have been Ready meanwhile, and this says nothing.
+	// transition is the lastTransitionTime of the Node's Ready condition during the observation. A different time
+	// means that the Node may have been Ready in between, and voids the observation.
 	Transition metav1.Time `json:"transition"`
-	// observed is the sum of the times between looks that succeeded, each on the monotonic clock of a controller.
+	// observed is the sum of the times between successful reads, each on the monotonic clock of a controller.
 	Observed metav1.Duration `json:"observed"`
 }
 
-// GoneObservation is for how long a Node was watched not being there, its agent silent, on the monotonic clocks of the managers
-// that watched. A Node that registers again, and an agent that is heard again, void it.
+// GoneObservation is how long managers observed that a Node was absent and its agent silent, on their monotonic
+// clocks. A Node that registers again, or an agent that renews its Lease again, voids it.
 type GoneObservation struct {
-	// lastWord identifies the last renewal of the agent's Lease. It is only compared with another one.
+	// lastWord identifies the last renewal of the agent's Lease. It is only compared for equality.
 	// +optional
 	LastWord string `json:"lastWord,omitempty"`
-	// observed time of absence.
+	// observed is how long the Node was absent.
 	Observed metav1.Duration `json:"observed"`
 }

@@ -15,22 +15,34 @@ import (
 )
 
 const (
-	nodeNameSyntax  = "nodeName must be the name of a Node: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-	claimNameSyntax = "claimName must be the name of a PersistentVolumeClaim: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-	kubernetesName  = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with " +
-		`an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`
-	podNameSyntax    = "podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-	volumeNameSyntax = "volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', beginning and ending with a letter or digit"
-	forceAfterRange  = "forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
-	subPathRelative  = "subPath must be relative to the root of the volume"
-	subPathParts     = "subPath must not contain '.', '..' or empty parts"
-	optionAllowed    = "an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime and lazytime; " +
-		"others are for administrators, in mountOptions of the PersistentVolume or StorageClass; for a read-only volume set readOnly"
-	seLinuxRefused = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions have no effect in this version, so they are not accepted; " +
+	nodeNameSyntax = "nodeName must be the name of a Node: lower case letters, digits, '-' and '.', beginning and " +
+		"ending with a letter or digit"
+	claimNameSyntax = "claimName must be the name of a PersistentVolumeClaim: lower case letters, digits, '-' and '.', " +
+		"beginning and ending with a letter or digit"
+	kubernetesName = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', " +
+		"and must start and end with " +
+		`an alphanumeric character (e.g. 'example.com', regex used for validation is ` +
+		`'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`
+	podNameSyntax = "podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and " +
+		"ending with a letter or digit"
+	volumeNameSyntax = "volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', " +
+		"beginning and ending with a letter or digit"
+	forceAfterRange = "forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
+	subPathRelative = "subPath must be relative to the root of the volume"
+	subPathParts    = "subPath must not contain '.', '..' or empty parts"
+	optionAllowed   = "an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime " +
+		"and lazytime; " +
+		"an administrator can set others in mountOptions of the PersistentVolume or StorageClass; for a read-only volume " +
+		"set readOnly"
+	seLinuxRefused = "spec.mount.seLinuxOptions: Invalid value: seLinuxOptions have no effect in this version, so they " +
+		"are not accepted; " +
 		"an administrator can label the volume with a context option in mountOptions of the PersistentVolume"
-	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached"
-	kubeletMount    = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must not be set"
-	oneSource       = "spec.volume: Invalid value: exactly one volume source must be set: persistentVolumeClaim or podVolume"
+	kubeletAttached = "spec.desiredState: Invalid value: with publisher Kubelet the kubelet mounts the volume, so " +
+		"desiredState must be Attached"
+	kubeletMount = "spec.mount: Invalid value: with publisher Kubelet the kubelet mounts the volume, so mount must " +
+		"not be set"
+	oneSource = "spec.volume: Invalid value: exactly one volume source must be set: persistentVolumeClaim or " +
+		"podVolume"
 )
 
 const (
@@ -41,7 +53,7 @@ const (
 	options    = "spec.mount.options"
 )
 
-// createCase is an intent that differs from a valid one, and what the API server says to it.
+// createCase is an intent that differs from a valid one, and the refusals that the API server answers with.
 type createCase struct {
 	name string
 	with changes
@@ -50,26 +62,32 @@ type createCase struct {
 
 func (s server) testCreateIntent(t *testing.T) {
 	cases := []createCase{
-		{name: "the least there is", with: nil},
+		{name: "the required fields only", with: nil},
 		{name: "everything set", with: changes{
 			"spec.desiredState": "Staged", "spec.publisher": "Agent", "spec.readOnly": true, options: []any{"noatime", "noexec"},
-			"spec.mount.fsGroup": int64(2000), "spec.mount.fsGroupChangePolicy": "OnRootMismatch", subPath: "a/b", forceAfter: "6m",
+			"spec.mount.fsGroup": int64(2000), "spec.mount.fsGroupChangePolicy": "OnRootMismatch", subPath: "a/b",
+			forceAfter: "6m",
 		}},
 
 		{name: "node name with dots", with: changes{"spec.nodeName": "node-1.example.com"}},
 		{name: "node name missing", with: changes{"spec.nodeName": nil}, want: []string{"spec.nodeName: Required value"}},
-		{name: "node name in capitals", with: changes{"spec.nodeName": "Node_A"}, want: invalid("spec.nodeName", "Node_A", nodeNameSyntax)},
-		{name: "node name with a slash", with: changes{"spec.nodeName": "../node-a"}, want: invalid("spec.nodeName", "../node-a", nodeNameSyntax)},
+		{name: "node name in capitals", with: changes{"spec.nodeName": "Node_A"},
+			want: invalid("spec.nodeName", "Node_A", nodeNameSyntax)},
+		{name: "node name with a slash", with: changes{"spec.nodeName": "../node-a"},
+			want: invalid("spec.nodeName", "../node-a", nodeNameSyntax)},
 
-		{name: "an intent's name in capitals", with: changes{"metadata.name": "Data_1"}, want: invalid("metadata.name", "Data_1", kubernetesName)},
+		{name: "an intent's name in capitals", with: changes{"metadata.name": "Data_1"},
+			want: invalid("metadata.name", "Data_1", kubernetesName)},
 
 		{name: "no volume", with: changes{"spec.volume": nil}, want: []string{"spec.volume: Required value"}},
 		{name: "no source", with: changes{"spec.volume": map[string]any{}}, want: []string{oneSource}},
 		{name: "claim name in capitals", with: changes{claimName: "Data"}, want: invalid(claimName, "Data", claimNameSyntax)},
-		{name: "claim name with a slash", with: changes{claimName: "other/data"}, want: invalid(claimName, "other/data", claimNameSyntax)},
+		{name: "claim name with a slash", with: changes{claimName: "other/data"},
+			want: invalid(claimName, "other/data", claimNameSyntax)},
 
 		{name: "an unknown desired state", with: changes{"spec.desiredState": "Mounted"},
-			want: []string{`spec.desiredState: Unsupported value: "Mounted": supported values: "Attached", "Staged", "Published"`}},
+			want: []string{
+				`spec.desiredState: Unsupported value: "Mounted": supported values: "Attached", "Staged", "Published"`}},
 		{name: "an unknown publisher", with: changes{"spec.publisher": "Somebody"},
 			want: []string{`spec.publisher: Unsupported value: "Somebody": supported values: "Agent", "Kubelet"`}},
 	}
@@ -87,12 +105,15 @@ func (s server) testCreateIntent(t *testing.T) {
 
 func publisherCases() []createCase {
 	return []createCase{
-		{name: "the kubelet publishes what is attached", with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Attached"}},
+		{name: "the kubelet publishes what is attached",
+			with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Attached"}},
 		{name: "the kubelet with the default desired state", with: changes{"spec.publisher": "Kubelet"},
 			want: []string{kubeletAttached}},
-		{name: "the kubelet with desired state Staged", with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Staged"},
+		{name: "the kubelet with desired state Staged",
+			with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Staged"},
 			want: []string{kubeletAttached}},
-		{name: "the kubelet with a mount", with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Attached", subPath: "a"},
+		{name: "the kubelet with a mount",
+			with: changes{"spec.publisher": "Kubelet", "spec.desiredState": "Attached", subPath: "a"},
 			want: []string{kubeletMount}},
 	}
 }
@@ -110,10 +131,13 @@ func podVolumeCases() []createCase {
 	delete(both, "spec.volume.persistentVolumeClaim")
 	return []createCase{
 		{name: "a volume of a pod", with: of("web-0.a", "disk-1")},
-		{name: "a volume of a pod for the agent", with: agents, want: []string{"spec.publisher: Invalid value: a podVolume is the kubelet's to mount, so publisher must be Kubelet"}},
+		{name: "a volume of a pod for the agent", with: agents,
+			want: []string{
+				"spec.publisher: Invalid value: only the kubelet can mount a podVolume, so publisher must be Kubelet"}},
 		{name: "a volume of a pod and a claim", with: both, want: []string{oneSource}},
 		{name: "pod name in capitals", with: of("Web", "disk"), want: invalid(podVolume+".podName", "Web", podNameSyntax)},
-		{name: "pod volume's name with a dot", with: of("web", "a.b"), want: invalid(podVolume+".volumeName", "a.b", volumeNameSyntax)},
+		{name: "pod volume's name with a dot", with: of("web", "a.b"),
+			want: invalid(podVolume+".volumeName", "a.b", volumeNameSyntax)},
 	}
 }
 
@@ -122,33 +146,44 @@ func durationCases() []createCase {
 	for _, good := range []string{"1m", "60s", "6m", "1h30m", "6m0s", "1m0.5s", "720h", "720h0m0s"} {
 		cases = append(cases, createCase{name: "force after " + good, with: changes{forceAfter: good}})
 	}
-	for _, bad := range []string{"", "6", "six minutes", "6m ", "-6m", "1d", "30m1h", "1e3s", "59s", "59.999s", "0s", "720h1s", "99999h", "9999999999h"} {
-		cases = append(cases, createCase{name: "force after '" + bad + "'", with: changes{forceAfter: bad}, want: invalid(forceAfter, bad, forceAfterRange)})
+	for _, bad := range []string{"", "6", "six minutes", "6m ", "-6m", "1d", "30m1h", "1e3s", "59s", "59.999s", "0s",
+		"720h1s", "99999h", "9999999999h"} {
+		cases = append(cases, createCase{name: "force after '" + bad + "'", with: changes{forceAfter: bad},
+			want: invalid(forceAfter, bad, forceAfterRange)})
 	}
-	return append(cases, createCase{name: "a detach policy that says nothing", with: changes{"spec.detachPolicy": map[string]any{}},
+	return append(cases, createCase{name: "an empty detach policy", with: changes{"spec.detachPolicy": map[string]any{}},
 		want: []string{"spec.detachPolicy.forceAfter: Required value"}})
 }
 
 func mountCases() []createCase {
 	cases := []createCase{
 		{name: "a sub path", with: changes{subPath: "a/b..c/.d"}},
-		{name: "an absolute sub path", with: changes{subPath: "/etc"}, want: append(invalid(subPath, "/etc", subPathRelative), invalid(subPath, "/etc", subPathParts)...)},
+		{name: "an absolute sub path", with: changes{subPath: "/etc"},
+			want: append(invalid(subPath, "/etc", subPathRelative), invalid(subPath, "/etc", subPathParts)...)},
 		{name: "a negative group", with: changes{"spec.mount.fsGroup": int64(-1)},
-			want: []string{"spec.mount.fsGroup: Invalid value: -1: spec.mount.fsGroup in body should be greater than or equal to 0"}},
-		{name: "an SELinux label", with: changes{"spec.mount.seLinuxOptions": map[string]any{"level": "s0:c1,c2"}}, want: []string{seLinuxRefused}},
+			want: []string{
+				"spec.mount.fsGroup: Invalid value: -1: spec.mount.fsGroup in body should be greater than or equal to 0"}},
+		{name: "an SELinux label", with: changes{"spec.mount.seLinuxOptions": map[string]any{"level": "s0:c1,c2"}},
+			want: []string{seLinuxRefused}},
 		{name: "an unknown group change policy", with: changes{"spec.mount.fsGroupChangePolicy": "Never"},
-			want: []string{`spec.mount.fsGroupChangePolicy: Unsupported value: "Never": supported values: "OnRootMismatch", "Always"`}},
-		{name: "every option that an intent may ask for", with: changes{options: []any{"noexec", "nodev", "nosuid", "noatime", "nodiratime", "relatime", "lazytime"}}},
+			want: []string{
+				`spec.mount.fsGroupChangePolicy: Unsupported value: "Never": supported values: "OnRootMismatch", "Always"`}},
+		{name: "every option that an intent may ask for",
+			with: changes{options: []any{"noexec", "nodev", "nosuid", "noatime", "nodiratime", "relatime", "lazytime"}}},
 	}
 	for _, path := range []string{"..", ".", "a/..", "../a", "a/../b", "./a", "a/./b", "a//b", "a/"} {
-		cases = append(cases, createCase{name: "the sub path " + path, with: changes{subPath: path}, want: invalid(subPath, path, subPathParts)})
+		cases = append(cases,
+			createCase{name: "the sub path " + path, with: changes{subPath: path}, want: invalid(subPath, path, subPathParts)})
 	}
 	for _, option := range []string{
-		"", "suid", "dev", "exec", "rw", "ro", "NoExec", "noexec ", "noatime,suid", "bind", "rbind", "move", "remount", "shared", "data=journal", "errors=panic",
-		"uid=0", "umask=0", "context=system_u:object_r:shadow_t:s0", "addr=10.0.0.1", "password=secret", "nolock", "barrier=0", "norecovery", "nouuid",
+		"", "suid", "dev", "exec", "rw", "ro", "NoExec", "noexec ", "noatime,suid", "bind", "rbind", "move", "remount",
+		"shared", "data=journal", "errors=panic",
+		"uid=0", "umask=0", "context=system_u:object_r:shadow_t:s0", "addr=10.0.0.1", "password=secret", "nolock",
+		"barrier=0", "norecovery", "nouuid",
 	} {
-		cases = append(cases, createCase{name: "the option '" + option + "'", with: changes{options: []any{"noatime", option}},
-			want: invalid(options+"[1]", option, optionAllowed)})
+		cases = append(cases,
+			createCase{name: "the option '" + option + "'", with: changes{options: []any{"noatime", option}},
+				want: invalid(options+"[1]", option, optionAllowed)})
 	}
 	return cases
 }
@@ -163,20 +198,23 @@ func (s server) testUpdateIntent(t *testing.T) {
 		want   []string
 	}{
 		{name: "lowering the desired state", before: agent, after: changes{"spec.desiredState": "Attached"}},
-		{name: "raising the desired state", before: changes{"spec.desiredState": "Attached"}, after: changes{"spec.desiredState": "Published"}},
+		{name: "raising the desired state", before: changes{"spec.desiredState": "Attached"},
+			after: changes{"spec.desiredState": "Published"}},
 		{name: "changing the mount", before: changes{subPath: "a"}, after: changes{subPath: "b", "spec.readOnly": true}},
 		{name: "taking the detach policy away", before: changes{forceAfter: "6m"}, after: changes{"spec.detachPolicy": nil}},
-		{name: "leaving out what has a default", before: agent, after: changes{"spec.publisher": nil, "spec.desiredState": nil}},
+		{name: "leaving out what has a default", before: agent,
+			after: changes{"spec.publisher": nil, "spec.desiredState": nil}},
 
 		{name: "another node", before: agent, after: changes{"spec.nodeName": "node-b"},
-			want: invalid("spec.nodeName", "node-b", "nodeName cannot be changed; create an intent for the other node and delete this one")},
+			want: invalid("spec.nodeName", "node-b",
+				"nodeName cannot be changed; create an intent for the other node and delete this one")},
 		{name: "another claim", before: agent, after: changes{claimName: "raw"},
 			want: []string{`spec.volume: Invalid value: volume cannot be changed; create another intent`}},
 		{name: "the other publisher", before: kubelet, after: changes{"spec.publisher": "Agent"},
 			want: invalid("spec.publisher", "Agent", "publisher cannot be changed; create another intent")},
 		{name: "the other publisher by leaving it out", before: kubelet, after: changes{"spec.publisher": nil},
 			want: invalid("spec.publisher", "Agent", "publisher cannot be changed; create another intent")},
-		{name: "the kubelet told to publish", before: kubelet, after: changes{"spec.desiredState": "Published"},
+		{name: "the kubelet with desired state Published", before: kubelet, after: changes{"spec.desiredState": "Published"},
 			want: []string{kubeletAttached}},
 	}
 	for i, c := range cases {
@@ -193,11 +231,12 @@ func (s server) testIntentDefaults(t *testing.T) {
 	object := newIntent(t, "defaults", changes{"status": map[string]any{"path": "/etc"}})
 	s.create(t, object)
 	intent := asIntent(t, object)
-	if intent.Spec.DesiredState != volumesv1alpha1.DesiredPublished || intent.Spec.Publisher != volumesv1alpha1.PublisherAgent {
+	if intent.Spec.DesiredState != volumesv1alpha1.DesiredPublished ||
+		intent.Spec.Publisher != volumesv1alpha1.PublisherAgent {
 		t.Errorf("desiredState %q, publisher %q", intent.Spec.DesiredState, intent.Spec.Publisher)
 	}
 	if intent.Status.ObservedGeneration != -1 {
-		t.Errorf("observedGeneration is %d: kstatus would call a fresh intent Current", intent.Status.ObservedGeneration)
+		t.Errorf("observedGeneration is %d: kstatus would report a new intent as Current", intent.Status.ObservedGeneration)
 	}
 	if intent.Status.Path != "" {
 		t.Errorf("the author of an intent set its status.path to %q", intent.Status.Path)
@@ -216,7 +255,7 @@ func (s server) testIntentStatusIsASubresource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if intent.Spec.ReadOnly || intent.Status.Path == "" || intent.Generation != 1 {
-		t.Errorf("a status update is to change the status alone: %+v", intent)
+		t.Errorf("a status update must change the status only: %+v", intent)
 	}
 
 	intent.Status.Path = ""
@@ -225,7 +264,7 @@ func (s server) testIntentStatusIsASubresource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !intent.Spec.ReadOnly || intent.Status.Path == "" || intent.Generation != 2 {
-		t.Errorf("an update is to change the spec alone: %+v", intent)
+		t.Errorf("an update must change the spec only: %+v", intent)
 	}
 }
 

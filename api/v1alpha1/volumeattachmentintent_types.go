@@ -12,20 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DesiredState says how far a volume is to be brought on its node.
+// DesiredState is how far the agent brings a volume on its node.
 // +kubebuilder:validation:Enum=Attached;Staged;Published
 type DesiredState string
 
 const (
-	// DesiredAttached wants the volume attached to the node and no further.
+	// DesiredAttached wants the volume attached to the node, and nothing more.
 	DesiredAttached DesiredState = "Attached"
-	// DesiredStaged wants the volume mounted (or mapped) once on the node, ready to be published quickly.
+	// DesiredStaged wants the volume staged: mounted (or mapped) once on the node, so that a publish is quick.
 	DesiredStaged DesiredState = "Staged"
 	// DesiredPublished wants the volume usable at the intent's own path.
 	DesiredPublished DesiredState = "Published"
 )
 
-// Publisher says who mounts the volume.
+// Publisher is the program that mounts the volume.
 // +kubebuilder:validation:Enum=Agent;Kubelet
 type Publisher string
 
@@ -36,10 +36,10 @@ const (
 	PublisherKubelet Publisher = "Kubelet"
 )
 
-// VolumeAttachmentIntentSpec says which volume is wanted on which node and how far.
+// VolumeAttachmentIntentSpec is which volume is wanted on which node, and in which state.
 // +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || (has(self.desiredState) && self.desiredState == 'Attached')",message="with publisher Kubelet the kubelet mounts the volume, so desiredState must be Attached",fieldPath=".desiredState"
 // +kubebuilder:validation:XValidation:rule="!has(self.publisher) || self.publisher != 'Kubelet' || !has(self.mount)",message="with publisher Kubelet the kubelet mounts the volume, so mount must not be set",fieldPath=".mount"
-// +kubebuilder:validation:XValidation:rule="!has(self.volume.podVolume) || (has(self.publisher) && self.publisher == 'Kubelet')",message="a podVolume is the kubelet's to mount, so publisher must be Kubelet",fieldPath=".publisher"
+// +kubebuilder:validation:XValidation:rule="!has(self.volume.podVolume) || (has(self.publisher) && self.publisher == 'Kubelet')",message="only the kubelet can mount a podVolume, so publisher must be Kubelet",fieldPath=".publisher"
 type VolumeAttachmentIntentSpec struct {
 	// nodeName names the Node on which the volume is wanted. To move a volume, create an intent
 	// for the other node and delete this one.
@@ -50,12 +50,12 @@ type VolumeAttachmentIntentSpec struct {
 	// +required
 	NodeName string `json:"nodeName"`
 
-	// volume is what is wanted there.
+	// volume is the volume that is wanted on the node.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="volume cannot be changed; create another intent"
 	// +required
 	Volume VolumeSource `json:"volume"`
 
-	// desiredState says how far the volume is to be brought; it may be raised and lowered.
+	// desiredState is how far the agent brings the volume. It may be raised and lowered.
 	// +kubebuilder:default=Published
 	// +optional
 	DesiredState DesiredState `json:"desiredState,omitempty"`
@@ -64,18 +64,18 @@ type VolumeAttachmentIntentSpec struct {
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 
-	// publisher says who mounts the volume: Hawser's agent, or the kubelet.
+	// publisher is the program that mounts the volume: Hawser's agent, or the kubelet.
 	// +kubebuilder:default=Agent
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="publisher cannot be changed; create another intent"
 	// +optional
 	Publisher Publisher `json:"publisher,omitempty"`
 
-	// mount holds what is special to this intent's publication of a filesystem. Must be absent for a Block volume.
+	// mount is specific to this intent's publication of a filesystem. Must be absent for a Block volume.
 	// +optional
 	Mount *MountSpec `json:"mount,omitempty"`
 
-	// detachPolicy says whether time alone may force a detach from a node that is not Ready.
-	// Absent: it never does.
+	// detachPolicy allows time alone to force a detach from a node that is not Ready.
+	// Without it, time alone never does.
 	// +optional
 	DetachPolicy *DetachPolicy `json:"detachPolicy,omitempty"`
 }
@@ -87,13 +87,13 @@ type VolumeSource struct {
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimSource `json:"persistentVolumeClaim,omitempty"`
 
-	// podVolume names a volume that stands in a pod itself, of a plugin that was once built into
-	// Kubernetes (such as gcePersistentDisk). Hawser writes such intents for pods; for the kubelet to mount alone.
+	// podVolume names an inline volume of a pod, of a plugin that was once built into Kubernetes (such as
+	// gcePersistentDisk). Hawser creates such intents for pods. Only the kubelet can mount the volume.
 	// +optional
 	PodVolume *PodVolumeSource `json:"podVolume,omitempty"`
 }
 
-// PodVolumeSource names a volume that stands in a pod of the intent's own namespace.
+// PodVolumeSource names an inline volume of a pod in the intent's own namespace.
 type PodVolumeSource struct {
 	// podName is the pod's name. The pod has to be bound to the intent's node.
 	// +kubebuilder:validation:MinLength=1
@@ -120,25 +120,28 @@ type PersistentVolumeClaimSource struct {
 	ClaimName string `json:"claimName"`
 }
 
-// MountSpec holds what is special to one publication of a filesystem.
+// MountSpec is specific to one publication of a filesystem.
 // +kubebuilder:validation:XValidation:rule="!has(self.seLinuxOptions)",message="seLinuxOptions have no effect in this version, so they are not accepted; an administrator can label the volume with a context option in mountOptions of the PersistentVolume",fieldPath=".seLinuxOptions"
 type MountSpec struct {
-	// options are added when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime, nodiratime,
-	// relatime and lazytime. Others are for administrators, in mountOptions of the PersistentVolume or StorageClass.
+	// options are used when the volume is published, never when it is staged: noexec, nodev, nosuid, noatime,
+	// nodiratime, relatime and lazytime. Administrators can set others in mountOptions of the PersistentVolume or
+	// StorageClass.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:items:XValidation:rule="self in ['noexec', 'nodev', 'nosuid', 'noatime', 'nodiratime', 'relatime', 'lazytime']",message="an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime and lazytime; others are for administrators, in mountOptions of the PersistentVolume or StorageClass; for a read-only volume set readOnly"
+	// +kubebuilder:validation:items:XValidation:rule="self in ['noexec', 'nodev', 'nosuid', 'noatime', 'nodiratime', 'relatime', 'lazytime']",message="an intent may ask for the mount options noexec, nodev, nosuid, noatime, nodiratime, relatime and lazytime; an administrator can set others in mountOptions of the PersistentVolume or StorageClass; for a read-only volume set readOnly"
 	// +optional
 	Options []string `json:"options,omitempty"`
 
-	// fsGroup is the group id that owns the published files. All intents that publish the volume on one node must name the same one.
+	// fsGroup is the group ID that owns the published files. All intents that publish the volume on one node must
+	// name the same group.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	FSGroup *int64 `json:"fsGroup,omitempty"`
 
-	// fsGroupChangePolicy says whether ownership is set on every publish (Always) or only when the root of the volume differs.
+	// fsGroupChangePolicy is when ownership is set: on every publish (Always), or only if the root of the volume has
+	// another owner (OnRootMismatch).
 	// +kubebuilder:validation:Enum=OnRootMismatch;Always
 	// +optional
 	FSGroupChangePolicy *corev1.PodFSGroupChangePolicy `json:"fsGroupChangePolicy,omitempty"`
@@ -147,8 +150,8 @@ type MountSpec struct {
 	// +optional
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 
-	// subPath publishes a directory inside the volume instead of its root. The directory must
-	// exist; symbolic links that lead out of the volume are not followed.
+	// subPath publishes a directory inside the volume instead of its root. The directory must exist. The agent
+	// does not follow symbolic links that lead out of the volume.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/')",message="subPath must be relative to the root of the volume"
@@ -159,8 +162,8 @@ type MountSpec struct {
 
 // DetachPolicy says when a detach may be forced.
 type DetachPolicy struct {
-	// forceAfter forces a detach once the node has not been Ready for this long: hours, minutes and
-	// seconds such as 6m or 1h30m, from 1m to 720h. Beware: what the node had not written yet is lost.
+	// forceAfter forces a detach once the node was not Ready for this long: hours, minutes and seconds such as 6m
+	// or 1h30m, from 1m to 720h. Warning: data that the node had not yet written is lost.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="forceAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
@@ -168,14 +171,14 @@ type DetachPolicy struct {
 	ForceAfter metav1.Duration `json:"forceAfter"`
 }
 
-// VolumeAttachmentIntentStatus says how far the volume has come.
+// VolumeAttachmentIntentStatus is the progress of the intent.
 type VolumeAttachmentIntentStatus struct {
-	// observedGeneration is the generation that Ready speaks of; -1 until somebody looked.
+	// observedGeneration is the generation that Ready is about. It is -1 until the first reconcile.
 	// +kubebuilder:default=-1
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// claimUID pins the claim, or the pod of a podVolume: another one under the same name is not switched to.
+	// claimUID pins the claim, or the pod of a podVolume. Another object with the same name is not accepted.
 	// +optional
 	ClaimUID types.UID `json:"claimUID,omitempty"`
 
@@ -195,7 +198,7 @@ type VolumeAttachmentIntentStatus struct {
 	// +optional
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 
-	// capacity is what the node sees of the volume.
+	// capacity of the volume as the node sees it.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
 
@@ -203,21 +206,21 @@ type VolumeAttachmentIntentStatus struct {
 	// +optional
 	Path string `json:"path,omitempty"`
 
-	// devicePath is the device behind the volume where that is known.
+	// devicePath is the block device of the volume, if known.
 	// +optional
 	DevicePath string `json:"devicePath,omitempty"`
 
-	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled. Both writers send the whole status at the
-	// version that they read.
+	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled. Both writers update the
+	// whole status, at the version that they read.
 	// +listType=atomic
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// lastError is the error that the present wait is about. Absent while nothing fails.
+	// lastError is the error of the operation that the intent waits for. Absent while nothing fails.
 	// +optional
 	LastError *OperationError `json:"lastError,omitempty"`
 
-	// timeline says when each step was reached.
+	// timeline is when each state was reached.
 	// +optional
 	Timeline *Timeline `json:"timeline,omitempty"`
 }
@@ -229,18 +232,18 @@ type OperationError struct {
 	// code is the gRPC code's name, or a reason.
 	// +optional
 	Code string `json:"code,omitempty"`
-	// message as it came, without secrets.
+	// message of the error, without secrets.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// attempts so far.
+	// attempts of the operation so far.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
-	// nextAttemptTime is when it will be tried again by itself. Absent where an event is waited for.
+	// nextAttemptTime is when the operation is retried. Absent when it waits for an event instead.
 	// +optional
 	NextAttemptTime *metav1.MicroTime `json:"nextAttemptTime,omitempty"`
 }
 
-// Timeline says when each step was reached, with microseconds.
+// Timeline is when each state was reached, with microseconds.
 type Timeline struct {
 	// requested is when the cluster controller first saw the intent.
 	// +optional
@@ -256,7 +259,7 @@ type Timeline struct {
 	Published *metav1.MicroTime `json:"published,omitempty"`
 }
 
-// VolumeAttachmentIntent says that this volume is wanted on this node, this far.
+// VolumeAttachmentIntent requests a volume on a node, in a desired state.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=vai,categories=hawser
@@ -273,11 +276,11 @@ type VolumeAttachmentIntent struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is wanted.
+	// spec is the requested volume, node and state.
 	// +required
 	Spec VolumeAttachmentIntentSpec `json:"spec"`
 
-	// status is how far it has come.
+	// status is the progress of the intent.
 	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VolumeAttachmentIntentStatus `json:"status,omitempty"`

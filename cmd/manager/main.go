@@ -21,8 +21,8 @@ import (
 	"github.com/hawser-io/hawser/internal/version"
 )
 
-// ballast in bytes is counted by the garbage collector, but never touched, so it takes no memory itself. With little else on the heap there would
-// be many collections while volumes come and go; with it, as much more garbage may lie about between two of them.
+// ballast in bytes counts for the garbage collector, but is never touched, so it uses no memory. Without it the heap is
+// small, and each burst of volumes would cause many collections.
 const ballast = 32 << 20
 
 func main() {
@@ -43,12 +43,12 @@ func main() {
 	}
 }
 
-// lazily takes down what a logger is to say with each line only once it says something: each pass makes one, and few say anything.
+// lazily encodes a logger's fields only when it writes a line. Each pass creates a logger, and few write anything.
 func lazily(core zapcore.Core) zapcore.Core { return lazyCore{core} }
 
 type lazyCore struct{ zapcore.Core }
 
-// With makes a core that adds the fields.
+// With returns a core that adds the fields.
 func (c lazyCore) With(fields []zapcore.Field) zapcore.Core {
 	return lazyCore{zapcore.NewLazyWith(c.Core, fields)}
 }

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// counted is a value that counts how often it is taken down.
+// counted is a value that counts how often it is encoded.
 type counted struct{ times int }
 
 func (c *counted) MarshalLogObject(e zapcore.ObjectEncoder) error {
@@ -23,18 +23,20 @@ func (c *counted) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	return nil
 }
 
-func TestALoggerTakesItsValuesDownOnceItSaysSomething(t *testing.T) {
+func TestALoggerEncodesItsFieldsWhenItWritesALine(t *testing.T) {
 	var out bytes.Buffer
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "msg"}), zapcore.AddSync(&out), zapcore.InfoLevel)
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "msg"}), zapcore.AddSync(&out),
+		zapcore.InfoLevel)
 	volume := &counted{}
-	log := uberzap.New(core, uberzap.WrapCore(lazily)).With(uberzap.Object("volume", volume)).With(uberzap.String("node", "a"))
+	log := uberzap.New(core, uberzap.WrapCore(lazily)).With(uberzap.Object("volume", volume)).With(
+		uberzap.String("node", "a"))
 	if log.Debug("not said"); volume.times != 0 {
-		t.Errorf("taken down %d times for nothing", volume.times)
+		t.Errorf("encoded %d times without a line", volume.times)
 	}
 	log.Info("said")
 	log.Info("said")
 	line := `{"msg":"said","volume":{"name":"data"},"node":"a"}`
 	if got := strings.Fields(out.String()); len(got) != 2 || got[0] != line || got[1] != line || volume.times != 1 {
-		t.Errorf("taken down %d times, wrote %q", volume.times, got)
+		t.Errorf("encoded %d times, wrote %q", volume.times, got)
 	}
 }

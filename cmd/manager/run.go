@@ -43,23 +43,28 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several managers act, elected through a Lease")
-	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace, "namespace of that Lease")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
+	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace,
+		"namespace of that Lease")
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 for none")
 	flags.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&o.pprofAddr, "pprof-bind-address", "", "address of Go's profiles, for measurements; empty for none")
 	flags.StringVar(&o.attachMode, "attach-mode", string(controller.Coexist),
-		"Coexist: beside upstream's attach/detach controller; Replace: in its place, which must then be switched off")
-	flags.StringVar(&o.podIntents, "pod-intents", "auto", "write intents for the volumes of pods: true, false, or auto, which is true in Replace")
+		"Coexist: next to upstream's attach/detach controller; Replace: instead of it, which must then be disabled")
+	flags.StringVar(&o.podIntents, "pod-intents", "auto",
+		"create intents for the volumes of pods: true, false, or auto, which is true in Replace")
 	flags.DurationVar(&o.forceDetach, "pod-force-detach-after", 0,
-		"detach a pod's volume by force from a node that has not been Ready for this long (1m to 720h); 0 for never. Beware: what the node had not written yet is lost")
+		"force the detach of a pod's volume from a node that has not been Ready for this long (1m to 720h); 0 for never. "+
+			"Warning: data that the node had not yet written is lost")
 	flags.DurationVar(&o.forgetGone, "forget-gone-nodes-after", 0,
-		"declare released what was forced away from a Node that has been gone for this long (at least 1h); 0 for never. Beware: the machine must not "+
-			"come back under that name with the volume still mounted. Takes the role of config/forget-gone-nodes")
+		"declare released what was forced away from a Node that has been gone for this long (at least 1h); 0 for never. "+
+			"Warning: the machine must not return under that name with the volume still mounted. "+
+			"Requires the role of config/forget-gone-nodes")
 	o.endpoints = verify.Endpoints{}
-	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a driver's controller service that can be reached, to compare with what it "+
-		"says is published; may be repeated")
-	flags.DurationVar(&o.verifyPeriod, "verify-period", verify.DefaultPeriod, "how often to do that, more or less; 0 for never")
+	flags.Var(o.endpoints, "csi-endpoint", "DRIVER=unix:///PATH: a reachable controller service of a driver, to compare "+
+		"with the volumes that it reports as published; may be repeated")
+	flags.DurationVar(&o.verifyPeriod, "verify-period", verify.DefaultPeriod,
+		"approximate period of that comparison; 0 for never")
 }
 
 // run runs the manager until ctx ends.
@@ -96,11 +101,12 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// watchPolicies lets the manager watch over the admission policies, and tell whether they are in force by its metrics and its readiness.
+// watchPolicies adds the check of the admission policies. Metrics and readiness of the manager report whether the
+// policies are in force.
 func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, error) {
 	gate := policy.New(now)
 	if err := gate.Register(mgr); err != nil {
-		return nil, fmt.Errorf("registering the watch over the admission policies: %w", err)
+		return nil, fmt.Errorf("registering the check of the admission policies: %w", err)
 	}
 	if err := ctrlmetrics.Registry.Register(gate); err != nil {
 		return nil, fmt.Errorf("registering the metric of the admission policies: %w", err)
@@ -111,16 +117,18 @@ func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, e
 	return gate, nil
 }
 
-// leastForgetGone is longer than a machine takes to be installed anew and a Node to be registered again by hand.
+// leastForgetGone is longer than it takes to reinstall a machine and to register its Node again by hand.
 const leastForgetGone = time.Hour
 
-// controllers are the options of the controllers that the flags ask for.
+// controllers converts the flags to the controllers' options.
 func (o options) controllers() (controller.Options, error) {
-	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach, ForgetGoneNodesAfter: o.forgetGone,
-		Endpoints: o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
+	options := controller.Options{AttachMode: controller.AttachMode(o.attachMode), ForceDetachAfter: o.forceDetach,
+		ForgetGoneNodesAfter: o.forgetGone,
+		Endpoints:            o.endpoints, VerifyPeriod: o.verifyPeriod, Clock: clock.RealClock{}}
 	replace := options.AttachMode == controller.Replace
 	if !replace && options.AttachMode != controller.Coexist {
-		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s", o.attachMode, controller.Coexist, controller.Replace)
+		return options, fmt.Errorf("attach mode %q is not known; there are %s and %s",
+			o.attachMode, controller.Coexist, controller.Replace)
 	}
 	if o.forgetGone != 0 && o.forgetGone < leastForgetGone {
 		return options, fmt.Errorf("--forget-gone-nodes-after=%s: must be 0 or at least %s", o.forgetGone, leastForgetGone)
@@ -151,9 +159,9 @@ func newManager(o options) (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	// The API server's priority and fairness is the limit.
+	// The API server's priority and fairness limits the requests.
 	config.QPS, config.Burst = -1, -1
-	// The API server would compress every watch, which is processor time on both sides for bytes that stay within the cluster.
+	// The API server would compress every watch, which costs processor time on both sides for traffic in the cluster.
 	config.DisableCompression = true
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,

@@ -14,7 +14,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 )
 
-func TestPodsGetIntentsInReplaceAndNeverLackThemThere(t *testing.T) {
+func TestPodsAlwaysGetIntentsInReplace(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		args       []string
@@ -22,11 +22,12 @@ func TestPodsGetIntentsInReplaceAndNeverLackThemThere(t *testing.T) {
 		podIntents bool
 		refused    bool
 	}{
-		{name: "beside upstream by default", mode: controller.Coexist},
-		{name: "observed beside upstream", args: []string{"--pod-intents=true"}, mode: controller.Coexist, podIntents: true},
-		{name: "in place of upstream", args: []string{"--attach-mode=Replace"}, mode: controller.Replace, podIntents: true},
-		{name: "in place of upstream without pods", args: []string{"--attach-mode=Replace", "--pod-intents=false"}, refused: true},
-		{name: "a mode that is not known", args: []string{"--attach-mode=replace"}, refused: true},
+		{name: "next to upstream by default", mode: controller.Coexist},
+		{name: "observed next to upstream", args: []string{"--pod-intents=true"}, mode: controller.Coexist, podIntents: true},
+		{name: "instead of upstream", args: []string{"--attach-mode=Replace"}, mode: controller.Replace, podIntents: true},
+		{name: "instead of upstream without pods", args: []string{"--attach-mode=Replace", "--pod-intents=false"},
+			refused: true},
+		{name: "an unknown mode", args: []string{"--attach-mode=replace"}, refused: true},
 		{name: "neither true nor false", args: []string{"--pod-intents=yes"}, refused: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -41,8 +42,10 @@ func TestPodsGetIntentsInReplaceAndNeverLackThemThere(t *testing.T) {
 	}
 }
 
-func TestNodesThatAreGoneAreForgottenOnlyAfterLong(t *testing.T) {
-	for value, want := range map[string]time.Duration{"": 0, "0": 0, "1h": time.Hour, "24h": 24 * time.Hour, "59m": -1, "-24h": -1} {
+func TestGoneNodesAreForgottenOnlyAfterALongTime(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "1h": time.Hour, "24h": 24 * time.Hour, "59m": -1, "-24h": -1,
+	} {
 		var args []string
 		if value != "" {
 			args = []string{"--forget-gone-nodes-after=" + value}

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// house measures the size of packages, structs and files, and how often the prose uses words that readers stumble over.
-// It prints the figures and fails where one is above its limit.
+// house measures the size of packages, structs and files. It counts how often the prose uses words that slow
+// readers down. It prints the figures and fails if one is above its limit.
 //
 //	go run ./hack/house            # figures and what is above a limit
 //	go run ./hack/house -words     # also each line that uses a counted word
@@ -25,14 +25,15 @@ import (
 	"strings"
 )
 
-// Limits for product code: what the programs are built from, without tests, test tools and generated code.
+// Limits for product code: the source of the programs, without tests, test tools and generated code.
 const (
 	mostFiles   = 18
 	mostMethods = 45
 	mostLines   = 350
 )
 
-// A word is counted in comments and documents. The limit is per 1,000 words, about twice what a well-read project of the field has.
+// A word is counted in comments and documents. The limit is per 1,000 words. It is about twice the rate of a well-read
+// project of the field.
 type word struct {
 	name    string
 	pattern *regexp.Regexp
@@ -206,7 +207,8 @@ func (h *house) prose(only string, list bool) bool {
 	for i, w := range words {
 		rate := 1000 * float64(counts[i]) / float64(max(1, total))
 		failed = failed || rate > w.limit
-		fmt.Printf("%5d %s in %d words of comments and documents: %.2f in 1,000, of at most %.2f\n", counts[i], w.name, total, rate, w.limit)
+		fmt.Printf("%5d %s in %d words of comments and documents: %.2f in 1,000, of at most %.2f\n",
+			counts[i], w.name, total, rate, w.limit)
 	}
 	return failed
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
 )
 
-// programs is where hack/build-control-plane.sh puts them.
+// programs is the directory of hack/build-control-plane.sh's results.
 const programs = "../../.cache/bin"
 
 // world is a running cluster of two nodes with the small driver.
@@ -42,7 +42,7 @@ type world struct {
 	driver   *driver
 }
 
-// newWorld brings a cluster up with the real launcher, built for this test.
+// newWorld starts a cluster with the real launcher, built for this test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	for _, name := range []string{
@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 			t.Skipf("LEFT OUT (needs %s, which hack/build-control-plane.sh builds)", name)
 		}
 	}
-	// Not t.TempDir: its name is too long for sockets, and its deletion would go through mounts.
+	// Not t.TempDir: its name is too long for sockets, and its deletion would follow mounts.
 	dir, err := os.MkdirTemp("", "lc")
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		w.run("down", "--purge")
-		if err := os.RemoveAll(dir); err != nil { // holds but the launcher now
+		if err := os.RemoveAll(dir); err != nil { // contains only the launcher now
 			t.Error(err)
 		}
 	})
@@ -99,7 +99,7 @@ func (w *world) showLogs() {
 	}
 }
 
-// eventually waits until the API says what is expected.
+// eventually waits until the condition holds in the API.
 func (w *world) eventually(what string, holds func(context.Context) (bool, error)) {
 	w.Helper()
 	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, 60*time.Second, true, holds); err != nil {
@@ -107,7 +107,7 @@ func (w *world) eventually(what string, holds func(context.Context) (bool, error
 	}
 }
 
-func TestALocalClusterLivesAndDies(t *testing.T) {
+func TestTheLifeOfALocalCluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("its nodes are Ready and send heartbeats", w.sub((*world).nodesAreReady))
 	t.Run("an agent's token carries its node's name", w.sub((*world).agentTokensCarryTheNode))
@@ -117,15 +117,15 @@ func TestALocalClusterLivesAndDies(t *testing.T) {
 	t.Run("a volume is provisioned, attached, grown, detached and deleted", w.sub((*world).volumeLives))
 	t.Run("a block volume is grown without the node", w.sub((*world).blockVolumeGrows))
 	registered.Stop()
-	t.Run("a driver whose socket vanishes is listed no more", w.sub((*world).driverIsUnlisted))
-	t.Run("every request stands in the audit log under its user", w.sub((*world).auditLogNamesUsers))
+	t.Run("a driver whose socket vanishes is not listed any more", w.sub((*world).driverIsUnlisted))
+	t.Run("the audit log has every request with its user", w.sub((*world).auditLogNamesUsers))
 	t.Run("a part can be stopped and started again", w.sub((*world).apiServerComesBack))
 	t.Run("a silent node sends no heartbeat until it wakes", w.sub((*world).nodeFallsSilent))
-	t.Run("a program can be run beside it", w.sub((*world).guestRuns))
+	t.Run("a guest program runs next to it", w.sub((*world).guestRuns))
 	t.Run("no process is left behind", w.sub((*world).nothingIsLeft))
 }
 
-// sub makes a subtest of a step.
+// sub returns the subtest of a step.
 func (w *world) sub(step func(*world)) func(*testing.T) {
 	return func(t *testing.T) {
 		inner := *w
@@ -198,7 +198,7 @@ func (w *world) driversAreListed() {
 			w.Errorf("%s has no topology label: %v", name, node.Labels)
 		}
 		if outcome := <-w.driver.outcomes; !outcome.GetPluginRegistered() {
-			w.Errorf("the driver was told that it is not registered: %s", outcome.GetError())
+			w.Errorf("the registrar reports the driver as not registered: %s", outcome.GetError())
 		}
 	}
 }
@@ -266,8 +266,8 @@ func (w *world) apiServerComesBack() {
 	}
 }
 
-// nodeFallsSilent takes the node's Ready condition away, as the node lifecycle controller does in
-// time: a node that speaks puts it right at once, a silent one only when it wakes.
+// nodeFallsSilent sets the node's Ready condition to Unknown, as the node lifecycle controller does after a
+// while. A node with heartbeats corrects that at once, a silent one only when it wakes.
 func (w *world) nodeFallsSilent() {
 	ready := func(ctx context.Context) (bool, error) {
 		node, err := w.client.CoreV1().Nodes().Get(ctx, "node-b", metav1.GetOptions{})
@@ -295,7 +295,7 @@ func (w *world) nodeFallsSilent() {
 		return bytes.Contains(log, []byte("the node falls silent")), err
 	})
 	doubt()
-	// An answer took milliseconds above.
+	// The answers above took milliseconds.
 	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, time.Second, true, ready)
 	if err == nil {
 		w.Error("a silent node reported Ready")
@@ -307,7 +307,8 @@ func (w *world) nodeFallsSilent() {
 func (w *world) guestRuns() {
 	w.run("run", "--name", "guest", "--", "tail", "-f", w.layout.AdminKubeconfig())
 	running := func() bool {
-		return slices.ContainsFunc(w.processes(), func(p string) bool { return strings.HasPrefix(p, "tail -f") || strings.Contains(p, "/tail -f") })
+		return slices.ContainsFunc(w.processes(),
+			func(p string) bool { return strings.HasPrefix(p, "tail -f") || strings.Contains(p, "/tail -f") })
 	}
 	w.eventually("the guest runs", func(context.Context) (bool, error) { return running(), nil })
 	w.run("stop", "guest")
@@ -319,7 +320,7 @@ func (w *world) guestRuns() {
 }
 
 func (w *world) nothingIsLeft() {
-	if left := w.processes(); len(left) < 11 { // four, three sidecars and who keeps each, the guest
+	if left := w.processes(); len(left) < 11 { // four, three sidecars with a supervisor each, the guest
 		w.Fatalf("processes are not found by their arguments: %v", left)
 	}
 	w.run("down")
@@ -335,7 +336,7 @@ func (w *world) nothingIsLeft() {
 	}
 }
 
-// processes lists what mentions the cluster's directory in its arguments.
+// processes lists the processes with the cluster's directory in their arguments.
 func (w *world) processes() []string {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -23,14 +23,14 @@ const (
 	topologyKey = "topology.small.csi.hawser.io/node"
 )
 
-// driver is a CSI driver as small as the launcher's parts allow. It counts volumes, no bytes.
+// driver is a minimal CSI driver for the launcher's parts. It counts volumes and stores no data.
 type driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 
 	mutex   sync.Mutex
 	volumes map[string]*csi.CreateVolumeRequest
-	// outcomes receives what the registrar tells the driver.
+	// outcomes receives the registrar's notifications.
 	outcomes chan *registration.RegistrationStatus
 }
 
@@ -104,7 +104,8 @@ func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 	return &csi.ProbeResponse{}, nil
 }
 
-func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (d *driver) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	service := func(kind csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: kind}}}
 	}
@@ -114,7 +115,8 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	}}, nil
 }
 
-func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *driver) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	answer := &csi.ControllerGetCapabilitiesResponse{}
 	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -147,16 +149,19 @@ func (d *driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeReques
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-func (d *driver) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (d *driver) ControllerPublishVolume(_ context.Context,
+	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"to": request.GetNodeId()}}, nil
 }
 
-func (d *driver) ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (d *driver) ControllerUnpublishVolume(context.Context,
+	*csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// ControllerExpandVolume leaves filesystems to the node and finishes devices itself.
-func (d *driver) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+// ControllerExpandVolume leaves filesystems to the node and expands devices completely.
+func (d *driver) ControllerExpandVolume(_ context.Context,
+	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	return &csi.ControllerExpandVolumeResponse{
 		CapacityBytes:         request.GetCapacityRange().GetRequiredBytes(),
 		NodeExpansionRequired: request.GetVolumeCapability().GetBlock() == nil,
@@ -188,7 +193,8 @@ func (r *registrationOf) GetInfo(context.Context, *registration.InfoRequest) (*r
 	}, nil
 }
 
-func (r *registrationOf) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrationOf) NotifyRegistrationStatus(_ context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	r.driver.outcomes <- status
 	return &registration.RegistrationStatusResponse{}, nil
 }

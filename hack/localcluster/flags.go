@@ -18,10 +18,10 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/cluster"
 )
 
-// maxNodes is as many as there are letters for their names.
+// maxNodes is the number of letters for their names.
 const maxNodes = 26
 
-// parse reads the flags of a command, --dir among them, and checks the number of arguments.
+// parse reads the flags of a command, including --dir, and checks the number of arguments.
 func parse(flags *pflag.FlagSet, args []string, count int) (cluster.Layout, error) {
 	dir := flags.String("dir", "", "directory of the cluster")
 	if err := flags.Parse(args); err != nil {
@@ -40,7 +40,7 @@ func layout(dir string) (cluster.Layout, error) {
 	return cluster.NewLayout(dir)
 }
 
-// nodeNames reads a list of names, or how many are wanted.
+// nodeNames reads a list of names, or a number of nodes.
 func nodeNames(value string) ([]string, error) {
 	if count, err := strconv.Atoi(value); err == nil {
 		if count < 0 || count > maxNodes {
@@ -78,8 +78,8 @@ func parseSockets(pairs []string) (map[string]string, error) {
 	return sockets, nil
 }
 
-// socketPath makes the path of a socket absolute: the processes that use it live elsewhere. None
-// stays none.
+// socketPath makes the path of a socket absolute, because the processes that use it have other working directories. An
+// empty path stays empty.
 func socketPath(path string) (string, error) {
 	if path == "" {
 		return "", nil

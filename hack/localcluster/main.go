@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command localcluster runs a Kubernetes cluster on one machine: a real control plane, and nodes
-// whose kubelets it plays as far as volumes need them, or that have real ones.
+// Command localcluster runs a Kubernetes cluster on one machine: a real control plane, and nodes. It simulates their
+// kubelets, as far as volumes need them, or runs real ones.
 package main
 
 import (
@@ -63,13 +63,13 @@ var commands = map[string]command{
 	"restore":  restore,
 	"silence":  silence,
 	"wake":     wake,
-	// Those that the launcher starts itself with.
+	// The launcher starts itself with these commands.
 	"run-node-parts": runNodeParts,
 	"run-machine":    runMachine,
 	"keep-running":   keepRunning,
 }
 
-// A machine is made of its main thread, which only an init function can hold on to.
+// A machine is created on the program's main thread, which only an init function can lock.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "run-machine" {
 		machine.LockMainThread()
@@ -102,18 +102,24 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	dir := flags.String("dir", "", "directory of the cluster")
 	nodes := flags.String("nodes", "2", "names of the nodes, separated by commas, or how many (node-a, node-b, ...)")
 	attachDetach := flags.Bool("attach-detach", true, "run upstream's attach/detach controller")
-	sockets := flags.StringArray("controller-socket", nil, "DRIVER=PATH: run csi-provisioner and csi-resizer for the driver; may be repeated")
+	sockets := flags.StringArray("controller-socket", nil,
+		"DRIVER=PATH: run csi-provisioner and csi-resizer for the driver; may be repeated")
 	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs; KUBEBUILDER_ASSETS is searched next")
-	flags.BoolVar(&options.RealKubelets, "real-kubelets", false, "run containerd and kubelet on each node, in a machine made of namespaces")
+	flags.BoolVar(&options.RealKubelets, "real-kubelets", false,
+		"run containerd and kubelet on each node, in a machine made of namespaces")
 	flags.StringVar(&options.ContainerProgram, "container-program", "",
-		"PATH of a static program: the one that pods on real nodes can run; without arguments of theirs it gets \"pause\" and has to wait")
+		"PATH of a static program: the one that pods on real nodes can run; without arguments of theirs it gets \"pause\" "+
+			"and has to wait")
 	flags.StringVar(&options.Controllers, "controllers", "*", "controllers of kube-controller-manager")
 	flags.BoolVar(&options.AuditLog, "audit-log", true, "write a JSON line for every request to DIR/audit.log")
 	flags.BoolVar(&options.Durable, "fsync", false, "let etcd wait for the disk")
 	flags.StringVar(&options.AttacherSocket, "attacher-socket", "", "PATH of a driver's socket: run csi-attacher for it")
-	flags.StringArrayVar(&options.APIServerArgs, "apiserver-arg", nil, "a further argument of kube-apiserver; may be repeated")
-	flags.StringArrayVar(&options.ControllerManagerArgs, "controller-manager-arg", nil, "a further argument of kube-controller-manager; may be repeated")
-	flags.StringArrayVar(&options.Manifests, "apply", nil, "file, directory or kustomization to apply at the end; may be repeated")
+	flags.StringArrayVar(&options.APIServerArgs, "apiserver-arg", nil,
+		"a further argument of kube-apiserver; may be repeated")
+	flags.StringArrayVar(&options.ControllerManagerArgs, "controller-manager-arg", nil,
+		"a further argument of kube-controller-manager; may be repeated")
+	flags.StringArrayVar(&options.Manifests, "apply", nil,
+		"file, directory or kustomization to apply at the end; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -194,7 +200,7 @@ func runGuest(_ context.Context, flags *pflag.FlagSet, args []string) error {
 	}
 	program, err := exec.LookPath(flags.Arg(0))
 	if err == nil {
-		program, err = filepath.Abs(program) // "start" may come from another directory
+		program, err = filepath.Abs(program) // "start" may have another working directory
 	}
 	if err != nil {
 		return fmt.Errorf("finding the program: %w", err)

@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// claim makes a claim of a class that waits for its first consumer, who comes on the node.
+// claim creates a claim of a class that waits for its first consumer, on the node.
 func (w *world) claim(name, node string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
 	class := &storagev1.StorageClass{
 		ObjectMeta:           metav1.ObjectMeta{Name: "small"},
@@ -47,13 +47,16 @@ func (w *world) claim(name, node string, mode corev1.PersistentVolumeMode) *core
 			},
 		},
 	}
-	if _, err := w.client.CoreV1().PersistentVolumeClaims("default").Create(w.Context(), claim, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.CoreV1().PersistentVolumeClaims("default").Create(w.Context(), claim,
+		metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	return w.awaitClaim(name, "bound", func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })
+	return w.awaitClaim(name, "bound",
+		func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })
 }
 
-func (w *world) awaitClaim(name, what string, holds func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
+func (w *world) awaitClaim(name, what string,
+	holds func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
 	w.Helper()
 	var claim *corev1.PersistentVolumeClaim
 	w.eventually("claim "+name+" "+what, func(ctx context.Context) (bool, error) {
@@ -112,16 +115,18 @@ func (w *world) volumeLives() {
 		w.Errorf("the claim has %s before the node did its part", size)
 	}
 
-	// Deleted while attached: the driver's volume has to stay until the attachment is gone.
+	// Deleted while attached: the driver's volume must stay until the attachment is gone.
 	refused := w.watchEvents(volume.Name, "VolumeFailedDelete")
-	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "data", metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "data",
+		metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	refused("is still attached to node node-b")
 	if !w.driver.has(source.VolumeHandle) {
 		w.Error("the volume was deleted while attached")
 	}
-	if err := w.client.StorageV1().VolumeAttachments().Delete(w.Context(), attachment, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.StorageV1().VolumeAttachments().Delete(w.Context(), attachment,
+		metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	w.volumeGoes(volume)
@@ -135,7 +140,8 @@ func (w *world) attach(volume, node string) string {
 			Attacher: driverName, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
 		},
 	}
-	if _, err := w.client.StorageV1().VolumeAttachments().Create(w.Context(), attachment, metav1.CreateOptions{}); err != nil {
+	if _,
+		err := w.client.StorageV1().VolumeAttachments().Create(w.Context(), attachment, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	w.eventually("attached", func(ctx context.Context) (bool, error) {
@@ -145,7 +151,7 @@ func (w *world) attach(volume, node string) string {
 	return attachment.Name
 }
 
-// watchEvents returns a function that waits for an event of that reason about the volume, with that in its message.
+// watchEvents returns a function that waits for an event of that reason about the volume, with the message.
 func (w *world) watchEvents(volume, reason string) func(message string) {
 	w.Helper()
 	selector := fields.Set{"involvedObject.name": volume, "reason": reason}.String()
@@ -182,7 +188,7 @@ func (w *world) volumeGoes(volume *corev1.PersistentVolume) {
 	}
 }
 
-// client404 lets only other errors through.
+// client404 returns all errors except not found.
 func client404(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -200,13 +206,14 @@ func (w *world) blockVolumeGrows() {
 		w.Errorf("something of the resize is left: %+v", claim.Status)
 	}
 	volume := w.volume(claim)
-	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "device", metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().PersistentVolumeClaims("default").Delete(w.Context(), "device",
+		metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	w.volumeGoes(volume)
 }
 
-// resizeConditions leaves out the conditions that others set on claims.
+// resizeConditions omits the conditions that other components set on claims.
 func resizeConditions(claim *corev1.PersistentVolumeClaim) []string {
 	var kinds []string
 	for _, condition := range claim.Status.Conditions {

@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// A mutant is one careless change to the source, which is switched on when the program runs.
+// A mutant is one careless change to the source. A switch enables it when the program runs.
 type mutant struct {
-	// ID is the same as long as the code it changes is: function, kind, the code, and a number where that is there several times.
+	// ID stays the same while the changed code does: function, kind, code, and a number if that occurs more than once.
 	ID   string
 	file string
 	// line and end are the first and the last line.
 	line, end int
 }
 
-// An edit wraps the source between two offsets, or stands at one.
+// An edit wraps the source between two offsets, or inserts at one.
 type edit struct {
 	start, end    int
 	before, after string
@@ -46,16 +46,17 @@ type finder struct {
 	reader   bool
 }
 
-// find adds the mutants of a file to the list and returns the edits that make them.
+// find adds the mutants of a file to the list and returns the edits that create them.
 func find(path string, source []byte, mutants *[]mutant) (*finder, error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, path, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	f := &finder{fset: fset, file: fset.File(parsed.FileStart), source: source, path: path, mutants: mutants, seen: map[string]int{}}
+	f := &finder{fset: fset, file: fset.File(parsed.FileStart), source: source, path: path, mutants: mutants,
+		seen: map[string]int{}}
 	for _, d := range parsed.Decls {
-		// What wires a controller to its watches is held by the tests with a real API server, which are too slow for here.
+		// Tests with a real API server cover how a controller registers its watches, but they are too slow for this.
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && fn.Name.Name != "Register" {
 			f.function = functionName(fn)
 			f.body(fn.Type, fn.Body)
@@ -78,7 +79,7 @@ func functionName(fn *ast.FuncDecl) string {
 	return fn.Name.Name
 }
 
-// body goes through a function; what is inside knows what the function returns.
+// body walks a function. Its inner nodes know the function's results.
 func (f *finder) body(signature *ast.FuncType, body *ast.BlockStmt) {
 	outer := f.results
 	f.results = nil
@@ -142,27 +143,27 @@ func (f *finder) cases(s *ast.SwitchStmt) {
 	}
 }
 
-// binary leaves out operands of && and ||, and takes in or out the limit of a comparison.
+// binary omits operands of && and ||, and includes or excludes the limit of a comparison.
 func (f *finder) binary(e *ast.BinaryExpr) {
 	limits := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}
 	switch e.Op {
 	case token.LAND, token.LOR:
 		for _, operand := range []ast.Expr{e.X, e.Y} {
 			if inner, ok := operand.(*ast.BinaryExpr); ok && inner.Op == e.Op {
-				continue // its own operands are left out one by one
+				continue // its own operands are omitted one by one
 			}
 			f.wrap(operand, "without", fmt.Sprintf("mutantBool(%%d, %t, ", e.Op == token.LAND), ")")
 		}
 	case token.LSS, token.LEQ, token.GTR, token.GEQ:
 		if f.file.Line(e.Pos()) != f.file.Line(e.End()) {
-			return // its copy would not stand on one line
+			return // its copy would not fit on one line
 		}
 		other := f.text(e.X) + limits[e.Op] + f.text(e.Y)
 		f.wrap(e, limits[e.Op]+" for", "mutantElse(%d, func() bool { return "+other+" }, func() bool { return ", "})")
 	}
 }
 
-// returned changes what a function answers: the other bool, no error.
+// returned changes a function's results: the other bool, no error.
 func (f *finder) returned(s *ast.ReturnStmt) {
 	if len(s.Results) != len(f.results) {
 		return
@@ -182,7 +183,7 @@ func (f *finder) returned(s *ast.ReturnStmt) {
 	}
 }
 
-// fields leaves out what is said of a field.
+// fields omits the values of fields.
 func (f *finder) fields(l *ast.CompositeLit) {
 	for _, element := range l.Elts {
 		pair, ok := element.(*ast.KeyValueExpr)
@@ -195,7 +196,7 @@ func (f *finder) fields(l *ast.CompositeLit) {
 	}
 }
 
-// live reads from the cache what is to be read live.
+// live replaces a live read with a read from the cache.
 func (f *finder) live(call *ast.CallExpr) {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -210,7 +211,7 @@ func (f *finder) live(call *ast.CallExpr) {
 	f.wrapAs(reader, "cached", f.text(call), "mutantReader(%d, "+cached+", ", ")")
 }
 
-// statements leaves statements out.
+// statements omits statements.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -240,7 +241,7 @@ func (f *finder) without(s ast.Stmt) {
 	f.wrap(s, "without", "if !mutantOn(%d) {", "}")
 }
 
-// onlyLogs: what nobody but a reader of logs, or of a deadlock, would miss.
+// onlyLogs reports whether only logs, or a deadlock, would show that the statement is missing.
 func onlyLogs(statement string) bool {
 	for _, s := range []string{".Info(", ".Error(", "Unlock()", ".Lock()", "panic(", "log(", "a.step("} {
 		if strings.Contains(statement, s) {

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// known is what units reached in an earlier run over the same source. A test that was changed since may reach more; remove the
-// file to know for sure.
+// known is what units reached in an earlier run over the same source. A test that changed since may reach more: to be
+// sure, remove the file.
 type known struct {
 	path   string
 	mu     sync.Mutex
@@ -49,17 +49,17 @@ func (t *tree) readKnown() (*known, error) {
 	return k, nil
 }
 
-// sum of all sources that are changed, which number the mutants.
+// sum is the hash of all mutated sources. They determine the numbers of the mutants.
 func (t *tree) sum() string {
 	hash := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(t.files)) {
-		hash.Write([]byte(path + "\n")) // a hash takes all
+		hash.Write([]byte(path + "\n")) // a hash never returns an error
 		hash.Write(t.files[path])
 	}
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 
-// record has the unit run without a mutant, unless that is known.
+// record runs the unit without a mutant, unless its result is known.
 func (k *known) record(ctx context.Context, top string, u *unit) error {
 	key := u.String()
 	k.mu.Lock()

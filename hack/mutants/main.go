@@ -3,11 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// mutants makes careless changes to the code that keeps data safe, one at a time, and says which of them no test notices.
+// mutants makes careless changes to the code that keeps data safe, one at a time. It lists those that no test detects.
 //
-// All changes are compiled in at once, each switched on by its number in the environment, so that the tests are built once. Each
-// test, and each few seeds of the simulation, is run once without a change to see which changes it comes by; a change is then
-// held against those tests only, the quickest first, until one fails.
+// All changes are compiled in at once, so that the tests are built once. A number in the environment enables
+// one of them. Each test, and each few seeds of the simulation, first runs without a change, to find the
+// changes that it reaches. A change is then tested with those tests only, the quickest first, until one fails.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const simulation = "internal/simulation"
 
-// scope is what is changed, and tested are the packages whose tests are asked. A directory stands for all of its files.
+// scope are the mutated files, and tested the packages whose tests run. A directory means all of its files.
 var (
 	scope = []string{
 		"internal/handshake",
@@ -69,12 +69,13 @@ func main() {
 	only := flag.String("only", ".", "mutants whose name matches")
 	packages := flag.String("packages", ".", "tests of packages whose name matches")
 	tests := flag.String("tests", ".", "tests whose name matches")
-	flag.UintVar(&o.sample, "sample", 1, "one of so many mutants, always the same ones")
-	flag.IntVar(&o.workers, "workers", 2, "so many at once")
-	flag.DurationVar(&o.most, "most", 3*time.Second, "only tests that take no longer: what slow ones alone notice counts as a survivor")
+	flag.UintVar(&o.sample, "sample", 1, "one of this number of mutants, always the same ones")
+	flag.IntVar(&o.workers, "workers", 2, "number of concurrent tests")
+	flag.DurationVar(&o.most, "most", 3*time.Second,
+		"only tests that take no longer: a mutant that only slower tests detect counts as a survivor")
 	flag.StringVar(&o.again, "again", "", "only mutants that survived in this results.txt of an earlier run")
 	flag.BoolVar(&o.list, "list", false, "list the mutants")
-	flag.StringVar(&o.work, "work", ".cache/mutants", "where to put what is built")
+	flag.StringVar(&o.work, "work", ".cache/mutants", "directory for build results")
 	flag.Parse()
 	err := errors.Join(compile(&o.only, *only), compile(&o.packages, *packages), compile(&o.tests, *tests))
 	if err == nil {
@@ -140,7 +141,7 @@ func run(ctx context.Context, o options) error {
 	return judge(ctx, o, t, all, explained, begun)
 }
 
-// wants says whether the mutant is asked for.
+// wants reports whether the options select the mutant.
 func (o options) wants(m mutant) bool {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(m.ID))
@@ -170,7 +171,7 @@ func sources(top string) ([]string, error) {
 	return paths, nil
 }
 
-// prepare builds the tests and finds out what each comes by.
+// prepare builds the tests and finds out which mutants each test reaches.
 func (t *tree) prepare(ctx context.Context, o options) ([]*unit, error) {
 	var all []*unit
 	for _, pkg := range tested {
@@ -235,7 +236,7 @@ func judge(ctx context.Context, o options, t *tree, all []*unit, explained map[s
 			}
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // which has killed the tests, too
+			return ctx.Err() // which has also killed the tests
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -258,7 +259,8 @@ func (r result) String() string {
 	return fmt.Sprintf("SURVIVED %s (line %d, %d tests)", r.ID, r.line, r.reached)
 }
 
-// sum prints the score and who survived; one that nobody has explained is an error, and so is one that was explained and is killed.
+// sum prints the score and the survivors. An unexplained survivor is an error, and so is an explained mutant that is
+// killed.
 func sum(results []result, explained map[string]string, took time.Duration) error {
 	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.ID, b.ID) })
 	survived, wrong := 0, 0
@@ -279,12 +281,12 @@ func sum(results []result, explained map[string]string, took time.Duration) erro
 	fmt.Printf("mutants: %d, of which %d survived, %.1f%%, in %s\n", len(results), survived,
 		100*float64(survived)/float64(max(1, len(results))), took.Round(time.Second))
 	if wrong > 0 {
-		return fmt.Errorf("%d are not as hack/mutants/explained.txt has it", wrong)
+		return fmt.Errorf("%d mutants differ from hack/mutants/explained.txt", wrong)
 	}
 	return nil
 }
 
-// readExplained reads why mutants may survive: a name on one line, why on the next, indented.
+// readExplained reads why mutants may survive: a name on one line, the reason on the next, indented.
 func readExplained(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -303,13 +305,13 @@ func readExplained(path string) (map[string]string, error) {
 	}
 	for name, why := range explained {
 		if why == "" {
-			return nil, fmt.Errorf("%s does not say why %q may survive", path, name)
+			return nil, fmt.Errorf("%s has no reason why %q may survive", path, name)
 		}
 	}
 	return explained, nil
 }
 
-// parallel does f to all, so many at once, and ends at the first error.
+// parallel calls f for all elements, with this number of workers, and ends at the first error.
 func parallel[T any](workers int, all []T, f func(T) error) error {
 	work, failed := make(chan T), make(chan error, workers)
 	for range workers {

@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// tree is the source with all mutants in it, each switched off, beside the real one: go's -overlay.
+// tree is the source with all mutants in it, each disabled. It does not replace the real source: it is go's -overlay.
 type tree struct {
 	top, work string
 	files     map[string][]byte // by path below top
@@ -31,7 +31,7 @@ type tree struct {
 	broken map[int]bool
 }
 
-// runtime is what mutants need to be switched on. Each package gets a copy, so that no import has to be added.
+// runtime enables mutants. Each package gets a copy, so that no import has to be added.
 const runtime = `package %s
 
 import (
@@ -135,14 +135,14 @@ func read(top, work string, paths []string) (*tree, error) {
 	return t, nil
 }
 
-// write writes the overlay; go's option for it is the answer.
+// write writes the overlay and returns go's option for it.
 func (t *tree) write() (string, error) {
 	replace := map[string]string{}
 	put := func(path string, content []byte) error {
 		to := filepath.Join(t.work, "overlay", path)
 		replace[filepath.Join(t.top, path)] = to
 		if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, content) {
-			return nil // and go need not compile it again
+			return nil // so that go need not compile it again
 		}
 		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, content, 0o600))
 	}
@@ -160,7 +160,8 @@ func (t *tree) write() (string, error) {
 		if live {
 			imports, more = "\n\t\"sigs.k8s.io/controller-runtime/pkg/client\"\n", readerRuntime
 		}
-		if err := put(filepath.Join(dir, "zz_mutants.go"), fmt.Appendf(nil, runtime, filepath.Base(dir), imports, more)); err != nil {
+		if err := put(filepath.Join(dir, "zz_mutants.go"),
+			fmt.Appendf(nil, runtime, filepath.Base(dir), imports, more)); err != nil {
 			return "", err
 		}
 	}
@@ -172,7 +173,7 @@ func (t *tree) write() (string, error) {
 	return "-overlay=" + name, os.WriteFile(name, list, 0o600)
 }
 
-// apply makes the edits. Lines stay as they are, so that what the compiler says of a line is said of the source's.
+// apply makes the edits. Lines keep their numbers, so that the compiler's messages refer to lines of the source.
 func apply(source []byte, edits []edit, broken map[int]bool) []byte {
 	type insertion struct {
 		at, order int
@@ -183,12 +184,13 @@ func apply(source []byte, edits []edit, broken map[int]bool) []byte {
 		if broken[e.mutant] {
 			continue
 		}
-		// At one place what closes comes before what opens; of what opens, what closes last comes first.
+		// At one offset, closing edits come before opening ones. Of opening edits, the one that closes last comes first.
 		all = append(all,
 			insertion{at: e.start, order: 1<<40 - e.end<<16 + i, text: e.before},
 			insertion{at: e.end, order: -(e.start<<16 + i) - 1, text: e.after})
 	}
-	slices.SortFunc(all, func(a, b insertion) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order)) })
+	slices.SortFunc(all,
+		func(a, b insertion) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order)) })
 	var b bytes.Buffer
 	at := 0
 	for _, i := range all {
@@ -202,7 +204,7 @@ func apply(source []byte, edits []edit, broken map[int]bool) []byte {
 
 var compilerSays = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `)
 
-// build compiles the tests of a package; mutants that the compiler refuses are left out.
+// build compiles the tests of a package, without the mutants that the compiler refuses.
 func (t *tree) build(ctx context.Context, pkg string) (binary string, err error) {
 	binary = filepath.Join(t.work, strings.ReplaceAll(pkg, "/", "_")+".test")
 	for {
@@ -222,8 +224,8 @@ func (t *tree) build(ctx context.Context, pkg string) (binary string, err error)
 	}
 }
 
-// leaveOut marks the mutants where the compiler says so: fields first, whose values may be constants of no type, then all on the
-// line. False if there are none.
+// leaveOut disables the mutants in the compiler's errors: first fields, whose values may be untyped constants, then all
+// mutants of the line. It returns false if there are none.
 func (t *tree) leaveOut(compiler string) bool {
 	more := false
 	for _, m := range compilerSays.FindAllStringSubmatch(compiler, -1) {

@@ -19,18 +19,18 @@ import (
 	"time"
 )
 
-// A unit is what is run by itself against a mutant: one test, or a few seeds of the simulation.
+// A unit is what runs alone with a mutant: one test, or a few seeds of the simulation.
 type unit struct {
 	pkg, binary string
 	args        []string
-	// took is how long it took without a mutant, reached the mutants that it comes by.
+	// took is how long it took without a mutant, reached the mutants that it reaches.
 	took    time.Duration
 	reached map[int]bool
 }
 
 func (u unit) String() string { return u.pkg + " " + strings.Join(u.args, " ") }
 
-// seedsEach and seedUnits: how many stories of the simulation a unit has, and how many such units there are.
+// seedsEach is how many seeds of the simulation a unit has, and seedUnits how many such units there are.
 const (
 	seedsEach = 4
 	seedUnits = 20
@@ -62,8 +62,8 @@ func units(ctx context.Context, top, pkg, binary string) ([]*unit, error) {
 	return all, nil
 }
 
-// run runs the unit with env, as root in namespaces of its own, in which all that it has started or mounted ends with it; what it
-// printed is returned, too.
+// run runs the unit with env and returns its output. As root it runs in its own namespaces, so that its processes and
+// mounts end with it.
 func (u *unit) run(ctx context.Context, top string, limit time.Duration, env ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -87,7 +87,7 @@ func (u *unit) run(ctx context.Context, top string, limit time.Duration, env ...
 	return string(out), err
 }
 
-// tidy takes away what a test leaves that does not come to its end.
+// tidy removes what an interrupted test leaves.
 func tidy(ctx context.Context, scratch string) {
 	loops, err := exec.CommandContext(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").Output()
 	for line := range strings.Lines(string(loops)) {
@@ -103,7 +103,7 @@ var errTime = errors.New("took much longer than without the mutant")
 // record runs the unit without a mutant and notes what it reaches.
 func (u *unit) record(ctx context.Context, top, work string) error {
 	file := filepath.Join(work, fmt.Sprintf("reached-%d", time.Now().UnixNano()))
-	defer func() { _ = os.Remove(file) }() // where the test reached nothing there is none
+	defer func() { _ = os.Remove(file) }() // the file does not exist if the test reached nothing
 	start := time.Now()
 	if out, err := u.run(ctx, top, time.Hour, "HAWSER_MUTANTS_REACHED="+file); err != nil {
 		return fmt.Errorf("%v fails without a mutant: %w\n%s", u, err, out)
@@ -123,7 +123,7 @@ func (u *unit) record(ctx context.Context, top, work string) error {
 	return nil
 }
 
-// reaching are the units that come by a mutant, the quick ones first.
+// reaching are the units that reach a mutant, the quickest first.
 func reaching(all []*unit, n int) []*unit {
 	var found []*unit
 	for _, u := range all {

@@ -3,12 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package driver is what the agent needs of a volume driver on its node: a small interface that every driver
-// has, optional capabilities that are asked for by type assertion, and typed outcomes.
+// Package driver is the agent's interface to the volume drivers of its node. It has a small interface that every driver
+// implements, optional capabilities that callers find by type assertion, and typed outcomes.
 //
-// Every method is idempotent: called again after success, after a failure, or after a crash in the
-// middle, it brings about the same end. Every method honours its context; a call that is given up
-// may still go on in the driver, therefore its outcome is Uncertain.
+// Every method is idempotent: a call after a success, a failure, or a crash brings about the same end. Every method
+// honours its context. A call whose caller gave up may continue in the driver, so its outcome is Uncertain.
 package driver
 
 import (
@@ -20,44 +19,45 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Driver brings volumes onto one node.
+// Driver stages and publishes volumes on one node.
 type Driver interface {
 	// Name is the driver's name, such as loop.csi.hawser.io.
 	Name() string
-	// Stage mounts (or maps) the volume once for the node at StagingPath. A driver without staging does nothing.
+	// Stage mounts (or maps) the volume once for the node at StagingPath. It does nothing if the driver has no staging.
 	Stage(ctx context.Context, req StageRequest) error
 	// Publish makes a staged volume usable at TargetPath.
 	Publish(ctx context.Context, req PublishRequest) error
-	// Unpublish undoes Publish. A target that is not there is done.
+	// Unpublish undoes Publish. It succeeds if the target does not exist.
 	Unpublish(ctx context.Context, req UnpublishRequest) error
-	// Unstage undoes Stage. A staging path that is not there is done.
+	// Unstage undoes Stage. It succeeds if the staging path does not exist.
 	Unstage(ctx context.Context, req UnstageRequest) error
 }
 
-// InfeasibleCodes are the codes with which a driver says that the node can never expand the volume to that capacity. They are the kubelet's.
+// InfeasibleCodes are the codes that mean that the node can never expand the volume to that capacity. The kubelet has
+// the same list.
 var InfeasibleCodes = []string{"InvalidArgument", "OutOfRange", "NotFound"}
 
-// Expander is a Driver that can make a larger capacity known to the node while the volume is in use.
+// Expander is a Driver that can show the node a larger capacity while the volume is in use.
 type Expander interface {
-	// Expand grows the filesystem (or the device) to req.Capacity and returns what the node sees afterwards.
+	// Expand grows the filesystem (or the device) to req.Capacity and returns the capacity that the node then sees.
 	Expand(ctx context.Context, req ExpandRequest) (resource.Quantity, error)
 }
 
-// StatsReader is a Driver that tells how full a volume is and whether it is healthy.
+// StatsReader is a Driver that reports how full a volume is and whether it is healthy.
 type StatsReader interface {
 	// Stats of the volume that is published at req.Path.
 	Stats(ctx context.Context, req StatsRequest) (Stats, error)
 }
 
-// Describer is a Driver that tells what it can do on this node.
+// Describer is a Driver that reports its capabilities on this node.
 type Describer interface {
-	// Describe returns the line for NodeVolumeState.status.drivers.
+	// Describe returns the element for NodeVolumeState.status.drivers.
 	Describe(ctx context.Context) (volumesv1alpha1.NodeDriver, error)
 }
 
-// Volume is what every request carries.
+// Volume is the part that all requests have.
 type Volume struct {
-	// Handle is the driver's name of the volume.
+	// Handle is the driver's identifier of the volume.
 	Handle string
 	// PersistentVolume is the PersistentVolume's name.
 	PersistentVolume string
@@ -67,21 +67,21 @@ type Volume struct {
 	FSType     string
 	// Attributes is the PersistentVolume's volumeAttributes.
 	Attributes map[string]string
-	// PublishContext is the answer of the driver's ControllerPublishVolume.
+	// PublishContext is the result of the driver's ControllerPublishVolume.
 	PublishContext map[string]string
 }
 
-// StageRequest carries exactly the arguments that the kubelet would use.
+// StageRequest has exactly the arguments that the kubelet would use.
 type StageRequest struct {
 	Volume
 	StagingPath  string
 	MountOptions []string
-	// FSGroup is handed to a driver that is capable of VOLUME_MOUNT_GROUP.
+	// FSGroup is passed to a driver with the capability VOLUME_MOUNT_GROUP.
 	FSGroup *int64
 	Secrets map[string]string
 }
 
-// PublishRequest asks for one publication.
+// PublishRequest requests one publication.
 type PublishRequest struct {
 	Volume
 	StagingPath  string
@@ -92,23 +92,23 @@ type PublishRequest struct {
 	Secrets      map[string]string
 }
 
-// UnpublishRequest undoes one publication.
+// UnpublishRequest removes one publication.
 type UnpublishRequest struct {
 	Handle string
-	// Mode of the volume, for those who count.
+	// Mode of the volume, for metrics.
 	Mode       corev1.PersistentVolumeMode
 	TargetPath string
 }
 
-// UnstageRequest undoes the stage.
+// UnstageRequest removes the stage.
 type UnstageRequest struct {
 	Handle string
-	// Mode of the volume, for those who count.
+	// Mode of the volume, for metrics.
 	Mode        corev1.PersistentVolumeMode
 	StagingPath string
 }
 
-// ExpandRequest asks the node to see a larger capacity.
+// ExpandRequest makes the node see a larger capacity.
 type ExpandRequest struct {
 	Volume
 	StagingPath string
@@ -118,14 +118,14 @@ type ExpandRequest struct {
 	Secrets  map[string]string
 }
 
-// StatsRequest asks for one volume's figures.
+// StatsRequest requests one volume's figures.
 type StatsRequest struct {
 	Handle      string
 	StagingPath string
 	Path        string
 }
 
-// Stats of one volume. Fields that the driver does not tell are nil.
+// Stats of one volume. Fields that the driver does not report are nil.
 type Stats struct {
 	Capacity, Used, Available *resource.Quantity
 	Inodes, InodesUsed        *int64
@@ -134,12 +134,12 @@ type Stats struct {
 	Message  string
 }
 
-// Registry knows the drivers that are registered on the node.
+// Registry tracks the drivers that are registered on the node.
 type Registry interface {
-	// Get returns the driver of that name; false while it is not registered. A driver whose socket
-	// vanished while it restarts stays known for its calls to fail as Transient.
+	// Get returns the driver of that name, or false while it is not registered. A driver whose socket vanished
+	// during a restart stays known, so that its calls fail as Transient.
 	Get(name string) (Driver, bool)
-	// Drivers returns every driver that is known, in order of name.
+	// Drivers returns every known driver, ordered by name.
 	Drivers() []volumesv1alpha1.NodeDriver
 	// Changed is signalled (capacity one, never closed) when a driver came or went.
 	Changed() <-chan struct{}

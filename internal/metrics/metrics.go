@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package metrics holds the metrics that manager and agent have in common. Names, labels and the values of labels are
-// upstream's where upstream measures the same, so that its dashboards and alerts go on working.
+// Package metrics has the metrics that manager and agent share. If upstream measures the same, they have upstream's
+// names, labels and values of labels. Existing dashboards and alerts then continue to work.
 package metrics
 
 import (
@@ -41,7 +41,7 @@ const (
 	Stage Phase = "stage"
 	// Publish lasts from when the volume is staged, or a further intent for it was seen, until it is published.
 	Publish Phase = "publish"
-	// Detach lasts from when the volume is marked Detaching, because its node has let go of it, until it is detached.
+	// Detach lasts from when the volume is marked Detaching, because its node released it, until it is detached.
 	Detach Phase = "detach"
 )
 
@@ -72,8 +72,8 @@ func Register(reg prometheus.Registerer) error {
 // PluginName is upstream's name for the plugin of a CSI driver's volumes.
 func PluginName(driver string) string { return "kubernetes.io/csi:" + driver }
 
-// ObserveOperation counts an attempt at an operation on a volume of driver. migrated: the volume was written down as an in-tree
-// volume that the driver has taken over.
+// ObserveOperation counts an attempt at an operation on a volume of driver. migrated is true if the volume's source is
+// an in-tree plugin that the driver replaces.
 func ObserveOperation(driver string, o Operation, ok, migrated bool, d time.Duration) {
 	status := "success"
 	if !ok {
@@ -82,7 +82,7 @@ func ObserveOperation(driver string, o Operation, ok, migrated bool, d time.Dura
 	operations.WithLabelValues(PluginName(driver), string(o), status, strconv.FormatBool(migrated)).Observe(d.Seconds())
 }
 
-// ObservePhase counts a phase that is over.
+// ObservePhase counts a phase that has ended.
 func ObservePhase(driver string, p Phase, d time.Duration) {
 	phases.WithLabelValues(driver, string(p)).Observe(max(d, 0).Seconds())
 }

@@ -16,27 +16,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenBeneath opens subPath beneath root for BindFile. The kernel resolves it: never above root, through no
-// symbolic link, so nothing that a tenant changes in the volume at the same moment leads outside. A sub path that is
-// absolute, climbs or meets a symbolic link is ErrSubPath; one that is not there is fs.ErrNotExist.
+// OpenBeneath opens subPath beneath root for BindFile. The kernel resolves it: never above root, and through no
+// symbolic link. Concurrent changes of a tenant in the volume therefore cannot lead outside. A sub path that is
+// absolute, contains .. or meets a symbolic link is ErrSubPath. One that does not exist is fs.ErrNotExist.
 func (m *Mounter) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
 	return m.openBeneath(ctx, root, subPath, openBeneath)
 }
 
-// MakeBeneath is OpenBeneath that makes the directories of subPath that are not there.
+// MakeBeneath is OpenBeneath that also creates the missing directories of subPath.
 func (m *Mounter) MakeBeneath(ctx context.Context, root, subPath string, perm os.FileMode) (*os.File, error) {
 	return m.openBeneath(ctx, root, subPath, func(rootFD int, subPath string) (int, error) {
 		return makeBeneath(rootFD, subPath, uint32(perm.Perm()))
 	})
 }
 
-func (m *Mounter) openBeneath(ctx context.Context, root, subPath string, open func(int, string) (int, error)) (*os.File, error) {
+func (m *Mounter) openBeneath(ctx context.Context, root, subPath string,
+	open func(int, string) (int, error)) (*os.File, error) {
 	if err := checkSubPath(subPath); err != nil {
 		return nil, err
 	}
-	// Buffered: when nobody waits any more the file is left to the garbage collector's finalizer, which closes it.
+	// Buffered: after the caller gave up, the garbage collector's finalizer closes the file.
 	opened := make(chan *os.File, 1)
-	err := m.run(ctx, looks, "sub path lookup", filepath.Join(root, subPath), func() (err error) {
+	err := m.run(ctx, reads, "sub path lookup", filepath.Join(root, subPath), func() (err error) {
 		rootFD, err := openPath(root, unix.O_DIRECTORY)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", root, err)
@@ -62,11 +63,11 @@ func checkSubPath(subPath string) error {
 	case filepath.IsAbs(subPath):
 		return fmt.Errorf("%w: %q is absolute", ErrSubPath, subPath)
 	case strings.ContainsRune(subPath, 0):
-		return fmt.Errorf("%w: it holds a zero byte", ErrSubPath)
+		return fmt.Errorf("%w: it contains a zero byte", ErrSubPath)
 	}
 	for part := range strings.SplitSeq(subPath, "/") {
 		if part == ".." {
-			return fmt.Errorf("%w: %q climbs", ErrSubPath, subPath)
+			return fmt.Errorf("%w: %q contains ..", ErrSubPath, subPath)
 		}
 	}
 	return nil
@@ -83,7 +84,7 @@ func openBeneath(dir int, path string) (int, error) {
 		case err == nil:
 			return fd, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			// EAGAIN: something was renamed during the lookup, the kernel cannot vouch for its answer.
+			// EAGAIN: something was renamed during the lookup, so the kernel cannot guarantee the result.
 			continue
 		case errors.Is(err, unix.ELOOP):
 			return -1, fmt.Errorf("%w: it leads through a symbolic link", ErrSubPath)
@@ -99,7 +100,7 @@ func openBeneath(dir int, path string) (int, error) {
 	}
 }
 
-// makeBeneath walks one directory at a time, each opened beneath the one before, making what is not there.
+// makeBeneath opens one directory at a time, each beneath the one before, and creates the missing ones.
 func makeBeneath(root int, path string, perm uint32) (fd int, err error) {
 	dir, err := openBeneath(root, ".")
 	if err != nil {

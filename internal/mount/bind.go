@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind makes source, a directory or a file such as a device node, appear at target, which must exist and
-// be of the same sort (EnsureDir, EnsureFile). The mount appears with all its options at once: a
-// read-only one is never writable for a moment. Done already, it changes nothing, or only the options
-// where they differ; anything else mounted at target is ErrOccupied. Options that are not a mount's own
-// are ErrOption.
+// Bind mounts source, a directory or a file such as a device node, at target. The target must exist and have the same
+// type (EnsureDir, EnsureFile). The mount appears with all its options at once, so that a read-only mount is never
+// writable. If source is already mounted there, Bind changes only options that differ. Any other mount at target is
+// ErrOccupied. An option that belongs to the filesystem, not to a mount, is ErrOption.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, options []string) error {
 	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) (err error) {
 		fd, err := openPath(source, 0)
@@ -31,21 +30,22 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 	})
 }
 
-// BindFile is Bind with an open source, for instance from OpenBeneath; O_PATH is enough.
+// BindFile is Bind with an open source, for instance from OpenBeneath. An O_PATH descriptor is enough.
 func (m *Mounter) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
 	return m.bind(ctx, target, readOnly, options, func(use func(fd int) error) error {
 		conn, err := source.SyscallConn()
 		if err != nil {
 			return err
 		}
-		// Control keeps the descriptor from being closed, and its number from being taken, while the call goes on.
+		// Control keeps the descriptor open during the call, so that no other file gets its number.
 		var used error
 		err = conn.Control(func(fd uintptr) { used = use(int(fd)) })
 		return errors.Join(err, used)
 	})
 }
 
-func (m *Mounter) bind(ctx context.Context, target string, readOnly bool, options []string, with func(use func(fd int) error) error) error {
+func (m *Mounter) bind(ctx context.Context, target string, readOnly bool, options []string,
+	with func(use func(fd int) error) error) error {
 	attr, err := bindAttributes(readOnly, options)
 	if err != nil {
 		return fmt.Errorf("binding at %s: %w", target, err)
@@ -60,7 +60,7 @@ func (m *Mounter) bind(ctx context.Context, target string, readOnly bool, option
 	})
 }
 
-// bindDescriptor looks what is at target and mounts a clone of fd there unless it is there already.
+// bindDescriptor mounts a clone of fd at target, unless it is mounted there already.
 func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) error {
 	table, err := m.Table()
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *Mounter) bindDescriptor(fd int, target string, attr *unix.MountAttr) er
 	return m.verify(fd, target, attr)
 }
 
-// adjust gives the mount that stands at target the wanted options, if it shows what fd shows.
+// adjust sets the wanted options of the mount at target, if it shows the same file as fd.
 func (m *Mounter) adjust(fd int, target string, entry Entry, attr *unix.MountAttr) error {
 	same, err := sameFile(fd, target)
 	if err != nil {
@@ -90,7 +90,7 @@ func (m *Mounter) adjust(fd int, target string, entry Entry, attr *unix.MountAtt
 	return m.verify(fd, target, attr)
 }
 
-// attach clones fd's mount, gives the clone its options while nobody can reach it, and puts it at target.
+// attach clones fd's mount, sets the clone's options while it is unreachable, and moves it to target.
 func attach(fd int, target string, attr *unix.MountAttr) (err error) {
 	clone, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -114,7 +114,7 @@ func attach(fd int, target string, attr *unix.MountAttr) (err error) {
 	return nil
 }
 
-// verify trusts neither the call's success nor anybody who may have mounted over it in the meantime.
+// verify checks the result, because another program may have mounted over it meanwhile.
 func (m *Mounter) verify(fd int, target string, attr *unix.MountAttr) error {
 	table, err := m.Table()
 	if err != nil {
@@ -137,7 +137,7 @@ func (m *Mounter) verify(fd int, target string, attr *unix.MountAttr) error {
 	return nil
 }
 
-// sameFile says whether path shows the very file or directory that fd is.
+// sameFile reports whether path shows exactly the file or directory of fd.
 func sameFile(fd int, path string) (bool, error) {
 	var a, b unix.Stat_t
 	if err := unix.Fstat(fd, &a); err != nil {
@@ -169,15 +169,15 @@ func openPath(path string, flags int) (int, error) {
 	}
 }
 
-// Unmount removes the top-most mount at path. A path that is not there or not mounted is done. While the mount
-// is used the error is EBUSY. When another mount stands below the removed one the error is
-// ErrStillMounted; the next call takes that.
+// Unmount removes the top-most mount at path. It succeeds if nothing exists or is mounted there. While the mount is in
+// use, the error is EBUSY. If another mount was below the removed one, the error is ErrStillMounted, and the next call
+// removes that mount.
 func (m *Mounter) Unmount(ctx context.Context, path string) error {
 	return m.unmount(ctx, "unmount", path, 0)
 }
 
-// UnmountLazily takes the mount out of the tree even while it is used. Users keep what they have open, so the
-// filesystem may live on: it is never proof that nothing writes any more.
+// UnmountLazily removes the mount from the tree even while it is in use. Users keep their open files, so the filesystem
+// may live on. It is never proof that nothing writes any more.
 func (m *Mounter) UnmountLazily(ctx context.Context, path string) error {
 	return m.unmount(ctx, "lazy unmount", path, unix.MNT_DETACH)
 }

@@ -32,7 +32,7 @@ func at(t *testing.T, m *Mounter, path string) Entry {
 	return entry
 }
 
-// bindFixture is a Mounter, a directory with a file in it, and an empty one to bind at.
+// bindFixture is a Mounter, a directory with a file in it, and an empty target directory.
 func bindFixture(t *testing.T) (m *Mounter, dir, source, target string) {
 	t.Helper()
 	needsRoot(t)
@@ -42,7 +42,7 @@ func bindFixture(t *testing.T) (m *Mounter, dir, source, target string) {
 	return New(Options{}), dir, source, target
 }
 
-func TestADirectoryIsBoundOnceHoweverOften(t *testing.T) {
+func TestARepeatedBindOfADirectoryMountsOnce(t *testing.T) {
 	m, _, source, target := bindFixture(t)
 	for range 3 {
 		if err := m.Bind(t.Context(), source, target, false, nil); err != nil {
@@ -52,7 +52,7 @@ func TestADirectoryIsBoundOnceHoweverOften(t *testing.T) {
 	at(t, m, target)
 	write(t, filepath.Join(target, "file"), "changed")
 	if got := read(t, filepath.Join(source, "file")); got != "changed" {
-		t.Errorf("the source holds %q", got)
+		t.Errorf("the source contains %q", got)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestAReadOnlyBindLeavesItsSourceWritable(t *testing.T) {
 	write(t, filepath.Join(source, "file"), "written")
 }
 
-func TestABindTakesOnOtherOptionsInPlace(t *testing.T) {
+func TestABindChangesOptionsInPlace(t *testing.T) {
 	m, _, source, target := bindFixture(t)
 	if err := m.Bind(t.Context(), source, target, true, []string{"noexec", "noatime"}); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestADeviceNodeIsBoundAtAFile(t *testing.T) {
 	at(t, m, target)
 	write(t, target, "to the device")
 	if got := read(t, device)[:13]; got != "to the device" {
-		t.Errorf("the device holds %q", got)
+		t.Errorf("the device contains %q", got)
 	}
 	if err := m.Unmount(t.Context(), target); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestADeviceNodeIsBoundAtAFile(t *testing.T) {
 	}
 }
 
-func TestNothingIsBoundOverSomethingElse(t *testing.T) {
+func TestABindDoesNotCoverAnotherMount(t *testing.T) {
 	m, dir, source, target := bindFixture(t)
 	if err := m.Bind(t.Context(), mkdir(t, dir, "other"), target, false, nil); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestNothingIsBoundOverSomethingElse(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	if e := at(t, m, target); e.ReadOnly() {
-		t.Error("somebody else's mount was changed")
+		t.Error("another program's mount was changed")
 	}
 }
 
@@ -159,7 +159,7 @@ func TestMissingSourcesAndTargetsAreErrors(t *testing.T) {
 	}
 }
 
-func TestUnmountIsDoneWhenNothingIsMounted(t *testing.T) {
+func TestUnmountSucceedsWhenNothingIsMounted(t *testing.T) {
 	m := New(Options{})
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none")} {
@@ -169,7 +169,7 @@ func TestUnmountIsDoneWhenNothingIsMounted(t *testing.T) {
 	}
 }
 
-func TestAUsedMountIsOnlyUnmountedLazily(t *testing.T) {
+func TestAMountInUseIsOnlyUnmountedLazily(t *testing.T) {
 	m, _, source, target := bindFixture(t)
 	if err := m.Bind(t.Context(), source, target, false, nil); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestAUsedMountIsOnlyUnmountedLazily(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Unmount(t.Context(), target); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("unmounting what is used: %v", err)
+		t.Errorf("unmounting a mount in use: %v", err)
 	}
 	at(t, m, target)
 	if err := m.UnmountLazily(t.Context(), target); err != nil {
@@ -193,7 +193,7 @@ func TestAUsedMountIsOnlyUnmountedLazily(t *testing.T) {
 	}
 }
 
-func TestUnmountTakesOneMountAtATime(t *testing.T) {
+func TestUnmountRemovesOneMountAtATime(t *testing.T) {
 	m, _, _, target := bindFixture(t)
 	mountAt(t, "lower", target, "tmpfs")
 	mountAt(t, "upper", target, "tmpfs")
@@ -214,7 +214,7 @@ func TestABindOfAnOpenFileOutlivesItsPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Somebody swaps the directory for a link in the meantime.
+	// Another program replaces the directory with a link meanwhile.
 	if err := errors.Join(os.Rename(source, source+".moved"), os.Symlink("/etc", source)); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestABindOfAnOpenFileOutlivesItsPath(t *testing.T) {
 	}
 }
 
-func TestABindThatWasNotBegunLeavesTheFileToItsOwner(t *testing.T) {
+func TestABindThatDidNotStartLeavesTheFileOpen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	file, err := os.Open(t.TempDir())

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/mount/mounttest"
 )
 
-func TestAMounterIsWhatItsCallersRelyOn(t *testing.T) {
+func TestAMounterConforms(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skipf("LEFT OUT (needs root): %s", t.Name())
 	}

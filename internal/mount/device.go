@@ -22,21 +22,21 @@ import (
 type Device struct {
 	Major uint32 `json:"major"`
 	Minor uint32 `json:"minor"`
-	// Path of the node, such as /dev/loop0; empty for an anonymous device.
+	// Path of the device node, such as /dev/loop0; empty for an anonymous device.
 	Path string `json:"path,omitempty"`
-	// Node: the path that was asked about is a device node itself, not a filesystem.
+	// Node is true if the path of the call is a device node itself, not a filesystem.
 	Node bool `json:"-"`
-	// Seq is the disk's sequence number: in one boot no other disk gets it, though it may get the device's number. 0 where the
-	// kernel has none, before Linux 5.15.
+	// Seq is the disk's sequence number. No other disk gets it during one boot, although it may get the device's
+	// number. It is 0 before Linux 5.15, which has none.
 	Seq uint64 `json:"seq,omitempty"`
 }
 
-// DeviceOf returns the block device behind path: of the filesystem mounted there, or, where a device node is
-// bound, that device itself. ErrNotMounted when path is neither.
+// DeviceOf returns the block device of the filesystem mounted at path. If a device node is bound at path, it returns
+// that device. ErrNotMounted if path is neither.
 func (m *Mounter) DeviceOf(ctx context.Context, path string) (Device, error) {
 	path = filepath.Clean(path)
 	found := make(chan Device, 1)
-	err := m.run(ctx, looks, "device lookup", path, func() error {
+	err := m.run(ctx, reads, "device lookup", path, func() error {
 		device, err := m.deviceOf(path)
 		if err != nil {
 			return fmt.Errorf("finding device of %s: %w", path, err)
@@ -55,7 +55,7 @@ func (m *Mounter) deviceOf(path string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	// First the node itself: a device node that is bound is a mount too, of the filesystem that holds the node.
+	// First the node itself: a bound device node is a mount too, of the filesystem that contains the node.
 	device, isBlock, err := blockDevice(path)
 	if isBlock {
 		device.Node = true
@@ -74,7 +74,7 @@ func deviceOfFilesystem(entry Entry) (Device, error) {
 	if entry.Major != 0 {
 		return named(uint32(entry.Major), uint32(entry.Minor))
 	}
-	// btrfs has an anonymous device number, its source is the real device. Nothing else is looked at: that may hang.
+	// btrfs has an anonymous device number, so read its source's device. Other sources are not read: that may hang.
 	if strings.HasPrefix(entry.Source, "/dev/") {
 		if device, isBlock, err := blockDevice(entry.Source); err == nil && isBlock {
 			return device, nil
@@ -83,7 +83,7 @@ func deviceOfFilesystem(entry Entry) (Device, error) {
 	return Device{Major: uint32(entry.Major), Minor: uint32(entry.Minor)}, nil
 }
 
-// blockDevice says which block device the node at path is, if it is one.
+// blockDevice returns the block device of the node at path, if it is one.
 func blockDevice(path string) (Device, bool, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -96,7 +96,7 @@ func blockDevice(path string) (Device, bool, error) {
 	return device, true, err
 }
 
-// named finds the node's name in sysfs. A device that has just vanished has none.
+// named finds the node's name in sysfs. A device that is gone has no name.
 func named(major, minor uint32) (Device, error) {
 	device := Device{Major: major, Minor: minor}
 	uevent, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/uevent", major, minor))
@@ -115,7 +115,7 @@ func named(major, minor uint32) (Device, error) {
 	return device, err
 }
 
-// sequence is the number of the disk that the device is, or is a partition of.
+// sequence is the sequence number of the disk that contains the device.
 func sequence(major, minor uint32) (uint64, error) {
 	dir := fmt.Sprintf("/sys/dev/block/%d:%d/", major, minor)
 	data, err := os.ReadFile(dir + "diskseq")
@@ -131,10 +131,10 @@ func sequence(major, minor uint32) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 }
 
-// DeviceNode returns the block device whose node is at path; one without a path if something else is there.
+// DeviceNode returns the block device whose node is at path, or a Device without a path if path is something else.
 func (m *Mounter) DeviceNode(ctx context.Context, path string) (Device, error) {
 	found := make(chan Device, 1)
-	err := m.run(ctx, looks, "device lookup", filepath.Clean(path), func() error {
+	err := m.run(ctx, reads, "device lookup", filepath.Clean(path), func() error {
 		device, _, err := blockDevice(path)
 		found <- device
 		return err
@@ -145,14 +145,14 @@ func (m *Mounter) DeviceNode(ctx context.Context, path string) (Device, error) {
 	return <-found, nil
 }
 
-// DeviceUnder returns the block device that a filesystem is on; one without a path where there is none. It reads no file
-// of the filesystem.
+// DeviceUnder returns the block device of a filesystem, or a Device without a path if it has none. It reads no file of
+// the filesystem.
 func (m *Mounter) DeviceUnder(entry Entry) (Device, error) { return deviceOfFilesystem(entry) }
 
 // ReadOnly reports whether the kernel refuses writes to the device.
 func (m *Mounter) ReadOnly(ctx context.Context, d Device) (bool, error) {
 	found := make(chan bool, 1)
-	err := m.run(ctx, looks, "read-only lookup", d.number(), func() (err error) {
+	err := m.run(ctx, reads, "read-only lookup", d.number(), func() (err error) {
 		fd, err := d.open(unix.O_RDONLY)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", d.Path, err)
@@ -160,7 +160,7 @@ func (m *Mounter) ReadOnly(ctx context.Context, d Device) (bool, error) {
 		defer func() { err = errors.Join(err, unix.Close(fd)) }()
 		value, err := unix.IoctlGetInt(fd, unix.BLKROGET)
 		if err != nil {
-			return fmt.Errorf("reading whether %s is read-only: %w", d.Path, err)
+			return fmt.Errorf("reading the read-only flag of %s: %w", d.Path, err)
 		}
 		found <- value != 0
 		return nil
@@ -171,8 +171,8 @@ func (m *Mounter) ReadOnly(ctx context.Context, d Device) (bool, error) {
 	return <-found, nil
 }
 
-// SetReadOnly has the kernel refuse every write to the device, through descriptors that are open already too, or take them again. A
-// device that takes no writes by itself stays so. For a device that is gone nothing is done.
+// SetReadOnly makes the kernel refuse or accept writes to the device, also through open descriptors. A device that is
+// read-only by itself stays read-only. For a device that is gone it does nothing.
 func (m *Mounter) SetReadOnly(ctx context.Context, d Device, readOnly bool) error {
 	return m.run(ctx, changes, "setting read-only", d.number(), func() (err error) {
 		now, err := d.present()
@@ -198,10 +198,10 @@ func (m *Mounter) SetReadOnly(ctx context.Context, d Device, readOnly bool) erro
 	})
 }
 
-// DeviceSize returns how many bytes the block device at path holds.
+// DeviceSize returns the size of the block device at path, in bytes.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
 	found := make(chan int64, 1)
-	err := m.run(ctx, looks, "size lookup", filepath.Clean(path), func() error {
+	err := m.run(ctx, reads, "size lookup", filepath.Clean(path), func() error {
 		size, err := deviceSize(path)
 		if err != nil {
 			return fmt.Errorf("reading size of %s: %w", path, err)
@@ -222,8 +222,9 @@ func deviceSize(path string) (size int64, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	var bytes uint64
-	// x/sys has no wrapper for a 64 bit answer.
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&bytes))); errno != 0 {
+	// x/sys has no wrapper for a 64 bit result.
+	if _, _,
+		errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&bytes))); errno != 0 {
 		return 0, errno
 	}
 	return int64(bytes), nil
@@ -235,11 +236,11 @@ type Usage struct {
 	Inodes, InodesUsed        int64
 }
 
-// Usage asks the filesystem mounted at path how full it is.
+// Usage returns how full the filesystem mounted at path is.
 func (m *Mounter) Usage(ctx context.Context, path string) (Usage, error) {
 	path = filepath.Clean(path)
 	found := make(chan Usage, 1)
-	err := m.run(ctx, looks, "usage lookup", path, func() error {
+	err := m.run(ctx, reads, "usage lookup", path, func() error {
 		var stat unix.Statfs_t
 		if err := unix.Statfs(path, &stat); err != nil {
 			return fmt.Errorf("reading usage of %s: %w", path, err)

@@ -77,7 +77,7 @@ func TestAFilesystemWithoutADeviceHasNoPath(t *testing.T) {
 	}
 }
 
-func TestProbeTellsWhatADeviceCarries(t *testing.T) {
+func TestProbeFindsWhatADeviceContains(t *testing.T) {
 	needsProgram(t, "blkid")
 	m, dir := New(Options{}), t.TempDir()
 	blank := write(t, filepath.Join(dir, "blank"), string(make([]byte, 1<<20)))
@@ -92,7 +92,7 @@ func TestProbeTellsWhatADeviceCarries(t *testing.T) {
 		t.Errorf("partitioned: %q, %q, %v", fsType, pt, err)
 	}
 	if _, _, err := m.Probe(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a device that is not there counts as blank: %v", err)
+		t.Errorf("an absent device counts as blank: %v", err)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTwoFilesystemsOnOneDeviceAreAmbiguous(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A second superblock's magic, of btrfs, as an old filesystem leaves it behind.
+	// A second superblock's magic, of btrfs, as an old filesystem leaves it.
 	_, err = file.WriteAt([]byte("_BHRfS_M"), 64<<10+64)
 	if err = errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
@@ -123,14 +123,14 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 		t.Errorf("missing: %v", got)
 	}
 	if KnownFilesystem("nosuchfs") || !KnownFilesystem("ext4") || !KnownFilesystem("") {
-		t.Error("known filesystems are mistaken")
+		t.Error("known filesystems are wrong")
 	}
 	if got := RequiredPrograms("nosuchfs"); len(got) != 0 {
 		t.Errorf("required: %v", got)
 	}
 }
 
-func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
+func TestAFilesystemAfterAShutdownFailsEveryAccess(t *testing.T) {
 	needsRoot(t)
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
 				t.Errorf("while it is mounted elsewhere too: %v", err)
 			}
 			if _, err := file.WriteString("x"); err != nil {
-				t.Errorf("it was shut down all the same: %v", err)
+				t.Errorf("it was shut down nevertheless: %v", err)
 			}
 			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
 				t.Fatal(err)
@@ -156,11 +156,11 @@ func TestAFilesystemThatIsShutDownFailsEveryAccess(t *testing.T) {
 			if _, err := file.WriteString("x"); err == nil {
 				err = file.Sync()
 				if err == nil {
-					t.Error("a write came through")
+					t.Error("a write succeeded")
 				}
 			}
 			if err := file.Close(); err != nil {
-				t.Log(err) // a close of a dead file may fail
+				t.Log(err) // a close of a file may fail after the shutdown
 			}
 			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
 				t.Errorf("once more: %v", err)
@@ -199,6 +199,6 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 	if err := m.ShutdownFilesystem(t.Context(), part, nil, dir); !errors.Is(err, ErrShutdownUnsupported) {
 		t.Errorf("a part of a filesystem: %v", err)
 	}
-	write(t, filepath.Join(stage, "file"), "the volume still takes writes")
+	write(t, filepath.Join(stage, "file"), "the volume still accepts writes")
 	write(t, filepath.Join(source, "file"), "the host still writes")
 }

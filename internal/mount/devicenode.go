@@ -18,11 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noDevice is the number of a block device that never exists: the kernel gives major number 0 to filesystems without a device.
-// Nobody can open such a node, on this boot or the next, and nobody else makes one.
+// noDevice is the number of a block device that never exists: the kernel gives major number 0 to filesystems without a
+// device. No program can open such a node, in this boot or the next, and no other program creates one.
 const noDevice = 0
 
-// DeviceNodes lists the names of the nodes in dir that SetDeviceNodes made. A directory that does not exist has none.
+// DeviceNodes lists the names of the nodes in dir that SetDeviceNodes created. A directory that does not exist
+// has none.
 func (m *Mounter) DeviceNodes(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,8 +45,9 @@ func (m *Mounter) DeviceNodes(dir string) ([]string, error) {
 	return names, nil
 }
 
-// SetDeviceNodes makes dir hold a block device node of no device under each of the names, and under no other. It leaves everything
-// else in dir alone. It is idempotent. It needs CAP_MKNOD. A mount with the option nodev does no harm.
+// SetDeviceNodes creates a block device node of no device in dir for each name. It removes its nodes with other
+// names, and does not change anything else in dir. It is idempotent. It needs CAP_MKNOD, and also works on a
+// mount with the option nodev.
 func (m *Mounter) SetDeviceNodes(ctx context.Context, dir string, names []string) error {
 	dir = filepath.Clean(dir)
 	return m.run(ctx, changes, "change of device nodes", dir, func() error {

@@ -31,7 +31,7 @@ func devices(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestDeviceNodesCountAsDevicesAndNobodyCanOpenThem(t *testing.T) {
+func TestDeviceNodesCountAsDevicesAndCannotBeOpened(t *testing.T) {
 	needsRoot(t)
 	for name, options := range map[string]uintptr{"": 0, "on a mount with nodev": unix.MS_NODEV} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestDeviceNodesCountAsDevicesAndNobodyCanOpenThem(t *testing.T) {
 	}
 }
 
-func TestDeviceNodesLeaveEverythingElseAlone(t *testing.T) {
+func TestDeviceNodesDoNotChangeAnythingElse(t *testing.T) {
 	needsRoot(t)
 	dir := workspace(t)
 	write(t, filepath.Join(dir, "file"), "")
@@ -85,7 +85,7 @@ func TestDeviceNodesLeaveEverythingElseAlone(t *testing.T) {
 		}
 	}
 	if names, err := m.DeviceNodes(filepath.Join(dir, "missing")); err != nil || len(names) != 0 {
-		t.Errorf("in a directory that is missing: %q, %v", names, err)
+		t.Errorf("in an absent directory: %q, %v", names, err)
 	}
 	if err := m.SetDeviceNodes(t.Context(), filepath.Join(dir, "missing"), nil); err != nil {
 		t.Error(err)

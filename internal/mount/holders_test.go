@@ -56,7 +56,7 @@ func TestAPrivateCopyOfAMountKeepsTheDeviceInUse(t *testing.T) {
 	}
 }
 
-// awaitFree waits for the kernel, which takes an ended process' mounts away in its own time.
+// awaitFree waits for the kernel, which removes the mounts of an ended process asynchronously.
 func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -70,7 +70,7 @@ func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
 	}
 }
 
-func TestAFileOfAFilesystemThatWasUnmountedLazilyNamesItsProcess(t *testing.T) {
+func TestAnOpenFileOfALazilyUnmountedFilesystemNamesItsProcess(t *testing.T) {
 	needsRoot(t)
 	m, dir := New(Options{}), workspace(t)
 	path, target := filesystem(t, dir, "ext4"), mkdir(t, dir, "target")
@@ -110,7 +110,7 @@ func TestARawDeviceThatAProcessHasOpenIsInUse(t *testing.T) {
 	for script, writes := range map[string]bool{"exec 7<" + path: false, "exec 7<>" + node: true} {
 		p := holder.Start(t, script, nil)
 		if err := m.CheckFree(t.Context(), device, false); err != nil {
-			t.Errorf("%s: an open descriptor is exclusive: %v", script, err)
+			t.Errorf("%s: the kernel reports an open descriptor as exclusive: %v", script, err)
 		}
 		held := held(m.CheckFree(t.Context(), device, true))
 		if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID || held.Holders[0].Writes != writes {
@@ -141,20 +141,21 @@ func TestAnotherDeviceWithTheSameNumberIsNotTheDevice(t *testing.T) {
 	before := deviceAt(t, path)
 	mountAt(t, path, target, "ext4")
 	if err := m.CheckFree(t.Context(), before, false); held(err) == nil {
-		t.Errorf("a device is free while it is mounted: %v", err)
+		t.Errorf("a device counts as free while it is mounted: %v", err)
 	}
 	before.Seq--
 	if err := m.CheckFree(t.Context(), before, true); err != nil {
-		t.Errorf("a device that is gone is in use: %v", err)
+		t.Errorf("a device that is gone counts as in use: %v", err)
 	}
 	before.Minor = 1 << 19
 	if err := m.CheckFree(t.Context(), before, true); err != nil {
-		t.Errorf("a device without a name is in use: %v", err)
+		t.Errorf("a device without a name counts as in use: %v", err)
 	}
 }
 
-func TestAFilesystemOnNoDeviceHasNone(t *testing.T) {
-	for _, e := range []Entry{{FSType: "nfs4", Source: "server:/export"}, {FSType: "fuse.x", Source: "/some/where"}, {FSType: "tmpfs", Source: "tmpfs"}} {
+func TestAFilesystemWithoutADeviceHasNone(t *testing.T) {
+	for _, e := range []Entry{{FSType: "nfs4", Source: "server:/export"}, {FSType: "fuse.x", Source: "/some/where"},
+		{FSType: "tmpfs", Source: "tmpfs"}} {
 		if d, err := New(Options{}).DeviceUnder(e); err != nil || d.Path != "" {
 			t.Errorf("%s: %+v, %v", e.FSType, d, err)
 		}

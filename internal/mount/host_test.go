@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needsRoot leaves a test out, loudly, where mounting is not allowed.
+// needsRoot skips a test where mounting is not allowed, and names it in the output.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -23,7 +23,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// needsProgram leaves a test out, loudly, where a program is missing.
+// needsProgram skips a test where a program is missing, and names it in the output.
 func needsProgram(t *testing.T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -31,7 +31,7 @@ func needsProgram(t *testing.T, name string) {
 	}
 }
 
-// workspace is a directory that is removed in the end only if nothing is mounted below it any more.
+// workspace is a directory that is removed after the test, only if nothing is mounted below it any more.
 func workspace(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hawser-mount-")
@@ -126,7 +126,7 @@ func loopDevice(t *testing.T, dir string, size int64) string {
 	return device
 }
 
-// filesystem returns a device that carries a new filesystem.
+// filesystem returns a device with a new filesystem.
 func filesystem(t *testing.T, dir, fsType string) string {
 	t.Helper()
 	needsProgram(t, "mkfs."+fsType)

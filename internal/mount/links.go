@@ -13,20 +13,20 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
-// Links translates between the names of directories and the kernel's names for them. Programs, the kubelet and the drivers
-// use a directory by the name that they are given; the mount table shows where symbolic links lead (/data/kubelet for
+// Links translates between the names of directories and the kernel's names for them. Programs, the kubelet and the
+// drivers use the configured name of a directory. The mount table shows where symbolic links lead (/data/kubelet for
 // /var/lib/kubelet).
 type Links []link
 
 type link struct {
-	// name is the one that programs use.
+	// name is the name that programs use.
 	name string
-	// resolved is the one that the mount table shows.
+	// resolved is the name in the mount table.
 	resolved string
 }
 
-// ResolveLinks follows the symbolic links of the directories. It follows them as the process does whose mount table is read:
-// in a container /var/lib/kubelet may be a plain directory that the host reaches through a link. A directory that does not
+// ResolveLinks resolves the symbolic links of the directories, from the view of the process whose mount table is read.
+// In a container, /var/lib/kubelet may be a plain directory while it is a link on the host. A directory that does not
 // exist has no links.
 func ResolveLinks(mountInfo string, dirs ...string) (Links, error) {
 	root := filepath.Join(filepath.Dir(mountInfo), "root")
@@ -46,17 +46,17 @@ func ResolveLinks(mountInfo string, dirs ...string) (Links, error) {
 	return links, nil
 }
 
-// named is the name that programs have for what the mount table shows at path.
+// named returns the programs' name for a path of the mount table.
 func (l Links) named(path string) string {
 	return l.translate(path, func(l link) (from, to string) { return l.resolved, l.name })
 }
 
-// resolved is the name that the mount table has for what programs know as path.
+// resolved returns the mount table's name for a path of the programs.
 func (l Links) resolved(path string) string {
 	return l.translate(path, func(l link) (from, to string) { return l.name, l.resolved })
 }
 
-// translate replaces the longest directory that path lies in.
+// translate replaces the longest directory that contains path.
 func (l Links) translate(path string, direction func(link) (from, to string)) string {
 	longest, translated := "", path
 	for _, link := range l {

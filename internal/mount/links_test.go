@@ -31,13 +31,14 @@ func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
 	symlink(t, "kubelet", filepath.Join(dir, "data", "linked"))
 	kubelet := filepath.Join(dir, "lib", "linked")
 
-	links, err := ResolveLinks(SelfMountInfo, kubelet, filepath.Join(dir, "data", "kubelet", "root"), filepath.Join(dir, "missing"))
+	links, err := ResolveLinks(SelfMountInfo, kubelet, filepath.Join(dir, "data", "kubelet", "root"),
+		filepath.Join(dir, "missing"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := New(Options{Links: links})
 	target := filepath.Join(kubelet, "plugins", "target")
-	for range 2 { // the second time it is done already
+	for range 2 { // the second time changes nothing
 		if err := m.Bind(t.Context(), source, target, false, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +53,9 @@ func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
 	if below := paths(table.Below(kubelet)); !slices.Equal(below, []string{target}) {
 		t.Errorf("below %s: %q", kubelet, below)
 	}
-	if other := links.named(filepath.Join(dir, "data", "kubelet", "root", "a")); other != filepath.Join(dir, "data", "kubelet", "root", "a") {
-		t.Errorf("a directory that is named without the link is called %s", other)
+	if other := links.named(filepath.Join(dir, "data", "kubelet", "root", "a")); other != filepath.Join(dir, "data",
+		"kubelet", "root", "a") {
+		t.Errorf("a directory without a link has the name %s", other)
 	}
 	if err := m.Unmount(t.Context(), target); err != nil {
 		t.Fatal(err)
@@ -63,7 +65,7 @@ func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
 	}
 }
 
-func TestLinksAreFollowedAsTheProcessSeesThemWhoseMountTableIsRead(t *testing.T) {
+func TestLinksAreResolvedInTheMountNamespaceOfTheTable(t *testing.T) {
 	needsRoot(t)
 	dir := workspace(t)
 	p := holder.Isolated(t, fmt.Sprintf(`mount -t tmpfs tmpfs %[1]s
@@ -72,7 +74,7 @@ ln -s %[1]s/data/kubelet %[1]s/kubelet
 mount -t tmpfs tmpfs %[1]s/kubelet/a`, dir))
 
 	mountInfo := fmt.Sprintf("/proc/%d/mountinfo", p.PID)
-	kubelet := filepath.Join(dir, "kubelet") // not even there in this process's mount namespace
+	kubelet := filepath.Join(dir, "kubelet") // does not exist in this process's mount namespace
 	links, err := ResolveLinks(mountInfo, kubelet)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +97,8 @@ func TestAMountOverTheLinkItselfHidesNothingBehindIt(t *testing.T) {
 	if _, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); !ok {
 		t.Error("a mount over /var hides a mount below /data")
 	}
-	if e, ok := parse(t, text).name(links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 || e.Root != "/data/kubelet/b" {
+	if e, ok := parse(t, text).name(links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 ||
+		e.Root != "/data/kubelet/b" {
 		t.Errorf("a directory behind the link is on %+v", e)
 	}
 	text += "32 22 254:2 / /data rw - ext4 /dev/vdc rw\n"

@@ -18,19 +18,19 @@ import (
 // SelfMountInfo is the mount table of the process's own mount namespace.
 const SelfMountInfo = "/proc/self/mountinfo"
 
-// HostMountInfo is the host's mount table, for a process that shares the host's process IDs. In a mount
-// namespace of one's own SelfMountInfo shows only what propagates into it.
+// HostMountInfo is the host's mount table, for a process that shares the host's process IDs. In another mount
+// namespace, SelfMountInfo shows only the mounts that propagate into it.
 const HostMountInfo = "/proc/1/mountinfo"
 
 // Options of a Mounter.
 type Options struct {
-	// MountInfo is the file to read the mount table from: SelfMountInfo unless told.
+	// MountInfo is the file of the mount table. The default is SelfMountInfo.
 	MountInfo string
 	// Links of the directories below which the program mounts.
 	Links Links
-	// Clock tells since when a call runs; the real one unless told.
+	// Clock measures since when a call runs. The default is the real clock.
 	Clock clock.PassiveClock
-	// Exec runs programs (blkid); the real one unless told.
+	// Exec runs programs (blkid). The default is the real one.
 	Exec exec.Interface
 }
 
@@ -59,7 +59,7 @@ func New(o Options) *Mounter {
 	return &Mounter{mountInfo: o.MountInfo, links: o.Links, clock: o.Clock, exec: o.Exec, running: map[callKey]*running{}}
 }
 
-// Table reads the mount table. The kernel answers from memory, so this cannot hang on a dead server.
+// Table reads the mount table. The kernel answers from memory, so a dead server cannot block it.
 func (m *Mounter) Table() (*Table, error) {
 	table, err := ReadTable(m.mountInfo)
 	if err != nil {
@@ -71,12 +71,12 @@ func (m *Mounter) Table() (*Table, error) {
 // NewWatcher returns a Watcher of this Mounter's mount table.
 func (m *Mounter) NewWatcher() *Watcher { return NewWatcher(m.mountInfo) }
 
-// kind tells calls apart that may run beside each other on one path: a look that hangs must not keep an
-// unmount from being tried, which may be the way out.
+// kind separates calls that may run concurrently on one path. A read that hangs must not block an unmount, because the
+// unmount may end the hang.
 type kind int
 
 const (
-	looks kind = iota
+	reads kind = iota
 	changes
 )
 
@@ -85,21 +85,21 @@ type callKey struct {
 	path string
 }
 
-// running is a call that goes on.
+// running is a call that has not ended.
 type running struct {
 	Call
 	done      chan struct{}
 	abandoned chan struct{}
 }
 
-// run carries f out in a goroutine of its own and waits for it until ctx ends. Of one kind there is one call a path: a
-// second one waits for the first, but is refused at once when the first one's caller has given it up.
-// f must write to nothing that its caller reads after a *PendingError.
+// run runs f in its own goroutine and waits for it until ctx ends. There is one call of each kind for a path. A second
+// call waits for the first, but is refused at once if the first one's caller gave up. f must not write to memory that
+// its caller reads after a *PendingError.
 func (m *Mounter) run(ctx context.Context, k kind, operation, path string, f func() error) error {
 	key := callKey{k, path}
 	call, err := m.begin(ctx, key, operation)
 	if err != nil {
-		return err // nothing was begun
+		return err // nothing was started
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -134,7 +134,7 @@ func (m *Mounter) begin(ctx context.Context, key callKey, operation string) (*ru
 	}
 }
 
-// enter registers a new call, or returns the one that is in its way.
+// enter registers a new call, or returns the call that blocks it.
 func (m *Mounter) enter(key callKey, operation string) (call *running, begun bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,7 +157,7 @@ func (m *Mounter) end(key callKey, call *running) {
 	close(call.done)
 }
 
-// Busy returns the call that changes the path at the moment, if there is one.
+// Busy returns the call that is changing the path, if there is one.
 func (m *Mounter) Busy(path string) (Call, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +168,7 @@ func (m *Mounter) Busy(path string) (Call, bool) {
 	return call.Call, true
 }
 
-// Running returns every call that goes on, in no order.
+// Running returns every call that has not ended, in no order.
 func (m *Mounter) Running() []Call {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestACallThatIsGivenUpKeepsItsPathBusy(t *testing.T) {
+func TestACallWhoseCallerGaveUpKeepsItsPathBusy(t *testing.T) {
 	m := New(Options{})
 	release := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -44,11 +44,11 @@ func TestACallThatIsGivenUpKeepsItsPathBusy(t *testing.T) {
 	if err := m.run(t.Context(), changes, "bind", "/free", func() error { return nil }); err != nil {
 		t.Errorf("another path: %v", err)
 	}
-	if err := m.run(t.Context(), looks, "usage lookup", "/stuck", func() error { return nil }); err != nil {
-		t.Errorf("a look: %v", err)
+	if err := m.run(t.Context(), reads, "usage lookup", "/stuck", func() error { return nil }); err != nil {
+		t.Errorf("a read: %v", err)
 	}
 	close(release)
-	// It waits for the stuck call's goroutine, which nothing else does.
+	// Wait for the stuck call's goroutine, which nothing else does.
 	for {
 		if err := m.run(t.Context(), changes, "bind", "/stuck", func() error { return nil }); err == nil {
 			break
@@ -57,7 +57,7 @@ func TestACallThatIsGivenUpKeepsItsPathBusy(t *testing.T) {
 		}
 	}
 	if _, ok := m.Busy("/stuck"); ok {
-		t.Error("busy for ever")
+		t.Error("the path stays busy")
 	}
 }
 
@@ -92,8 +92,8 @@ func TestACallWithAnEndedContextDoesNothing(t *testing.T) {
 	}
 }
 
-// A FUSE filesystem that nobody serves hangs as a dead NFS server does.
-func TestAFilesystemThatHangsHoldsUpNothingElse(t *testing.T) {
+// A FUSE filesystem without a server hangs like a dead NFS server.
+func TestAFilesystemThatHangsDelaysNothingElse(t *testing.T) {
 	needsRoot(t)
 	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -101,11 +101,12 @@ func TestAFilesystemThatHangsHoldsUpNothingElse(t *testing.T) {
 	}
 	dir := workspace(t)
 	stuck, free := mkdir(t, dir, "stuck"), mkdir(t, dir, "free")
-	if err := unix.Mount("dead", stuck, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+	if err := unix.Mount("dead", stuck, "fuse", 0,
+		fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
 		t.Fatal(err)
 	}
 	m := New(Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience/100)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/100)
 	defer cancel()
 	if _, err := m.Usage(ctx, stuck); !IsPending(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("usage of the dead filesystem: %v", err)
@@ -117,7 +118,7 @@ func TestAFilesystemThatHangsHoldsUpNothingElse(t *testing.T) {
 		t.Errorf("usage of another: %v", err)
 	}
 	if err := m.EnsureDir(t.Context(), stuck, 0o755); err != nil {
-		t.Errorf("looking whether the mount point is there: %v", err)
+		t.Errorf("checking that the mount point exists: %v", err)
 	}
 	if err := m.UnmountLazily(t.Context(), stuck); err != nil {
 		t.Errorf("unmounting the dead filesystem: %v", err)
@@ -125,7 +126,7 @@ func TestAFilesystemThatHangsHoldsUpNothingElse(t *testing.T) {
 	if err := unix.Close(fuse); err != nil {
 		t.Fatal(err)
 	}
-	for len(m.Running()) != 0 { // the kernel fails the call once the server is gone for good
+	for len(m.Running()) != 0 { // the kernel fails the call once the server has ended
 		if _, err := m.Usage(t.Context(), stuck); err != nil && !IsPending(err) {
 			t.Fatal(err)
 		}

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attribute is what one option does to a mount's attributes.
+// attribute is how one option changes a mount's attributes.
 type attribute struct{ set, clear uint64 }
 
-// attributes are the options that belong to a mount, not to its filesystem; only these can differ between bind mounts.
+// attributes are the options that belong to a mount, not to its filesystem. Only these can differ between bind mounts.
 var attributes = map[string]attribute{
 	"defaults":    {},
 	"bind":        {},
@@ -31,15 +31,15 @@ var attributes = map[string]attribute{
 	"symfollow":   {clear: unix.MOUNT_ATTR_NOSYMFOLLOW},
 	"nodiratime":  {set: unix.MOUNT_ATTR_NODIRATIME},
 	"diratime":    {clear: unix.MOUNT_ATTR_NODIRATIME},
-	// The access time options exclude each other: the whole field is cleared, then one is set.
+	// The access time options exclude each other, so each clears the whole field before it sets its value.
 	"noatime":     {set: unix.MOUNT_ATTR_NOATIME, clear: unix.MOUNT_ATTR__ATIME},
 	"relatime":    {set: unix.MOUNT_ATTR_RELATIME, clear: unix.MOUNT_ATTR__ATIME},
 	"atime":       {set: unix.MOUNT_ATTR_RELATIME, clear: unix.MOUNT_ATTR__ATIME},
 	"strictatime": {set: unix.MOUNT_ATTR_STRICTATIME, clear: unix.MOUNT_ATTR__ATIME},
 }
 
-// bindAttributes turns options into attributes; of options that contradict each other the later one holds.
-// readOnly is decided apart from the options and holds over rw.
+// bindAttributes converts options to attributes. Of contradictory options, the later one applies. readOnly is separate
+// from the options and overrides rw.
 func bindAttributes(readOnly bool, options []string) (*unix.MountAttr, error) {
 	attr := &unix.MountAttr{}
 	for _, option := range options {
@@ -57,7 +57,7 @@ func bindAttributes(readOnly bool, options []string) (*unix.MountAttr, error) {
 	return attr, nil
 }
 
-// optionName cuts an option's value off, which may be a password.
+// optionName removes an option's value, which may be a password.
 func optionName(option string) string {
 	key, _, _ := strings.Cut(option, "=")
 	return key

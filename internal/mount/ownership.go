@@ -17,21 +17,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Permissions that the group gets: read and write, and for a directory also the search bit and setgid, so that
-// what is made in it later belongs to the group too.
+// Permissions that the group gets: read and write, and for a directory also search and setgid. With setgid, files that
+// are created in it later belong to the group too.
 const (
 	groupFileMode = 0o660
 	groupDirMode  = 0o770 | unix.S_ISGID
 
-	// progressEvery so many files progress is told.
+	// progressEvery is after how many files progress is called.
 	progressEvery = 1024
 )
 
-// SetOwnership gives everything beneath root to the group and lets the group read and write it. With OnRootMismatch it
-// does nothing when root is as wanted already; root itself is changed last, so that an
-// interrupted change is taken up again. It follows no symbolic link, leaves other mounts alone, and ends with the first error.
-// progress, if given, is told now and then how many files are done.
-func (m *Mounter) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
+// SetOwnership gives everything beneath root to the group, and allows the group to read and write it. With
+// OnRootMismatch it does nothing if root already has the wanted ownership. It changes root last, so that a retry
+// continues an interrupted change. It follows no symbolic link, skips other mounts, and ends with the first error.
+// It calls progress, if given, with the number of changed files from time to time.
+func (m *Mounter) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy,
+	progress func(files int)) error {
 	root = filepath.Clean(root)
 	return m.run(ctx, changes, "change of ownership", root, func() error {
 		o := ownership{ctx: ctx, gid: int(fsGroup), progress: progress}
@@ -72,7 +73,7 @@ func (o *ownership) fits(stat *unix.Stat_t, mode uint32) bool {
 	return int(stat.Gid) == o.gid && stat.Mode&mode == mode
 }
 
-// children changes everything in the directory; path serves for messages only.
+// children changes everything in the directory. path is only for messages.
 func (o *ownership) children(dir int, path string) error {
 	names, err := readNames(dir)
 	if err != nil {
@@ -92,7 +93,7 @@ func (o *ownership) children(dir int, path string) error {
 func (o *ownership) child(dir int, name, path string) (err error) {
 	fd, err := openChild(dir, name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
-		return nil // deleted in the meantime, or another mount
+		return nil // deleted meanwhile, or another mount
 	}
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", path, err)
@@ -110,7 +111,7 @@ func (o *ownership) child(dir int, name, path string) (err error) {
 	return o.change(fd, path, &stat)
 }
 
-// change acts on the descriptor, so what stands at path in the meantime does not matter.
+// change uses the descriptor, so a concurrent replacement of path has no effect.
 func (o *ownership) change(fd int, path string, stat *unix.Stat_t) error {
 	if o.files++; o.progress != nil && o.files%progressEvery == 0 {
 		o.progress(o.files)
@@ -130,8 +131,8 @@ func (o *ownership) change(fd int, path string, stat *unix.Stat_t) error {
 	if o.fits(stat, mode) {
 		return nil
 	}
-	// After a change of group always: it took setuid and setgid away, which are set anew from what was read before.
-	// An O_PATH descriptor takes no fchmod, its entry in /proc does.
+	// Always after a change of group: that cleared setuid and setgid, which are restored from the earlier read.
+	// fchmod does not accept an O_PATH descriptor, but its entry in /proc does.
 	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), stat.Mode&0o7777|mode); err != nil {
 		return fmt.Errorf("changing permissions of %s: %w", path, err)
 	}

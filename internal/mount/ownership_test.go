@@ -70,7 +70,7 @@ func TestTheGroupMayReadAndWriteEverything(t *testing.T) {
 	expectMode(t, other, fs.ModeDir|0o700, 0)
 }
 
-func TestOnRootMismatchLooksAtTheRootOnly(t *testing.T) {
+func TestOnRootMismatchChecksTheRootOnly(t *testing.T) {
 	needsRoot(t)
 	m, root := New(Options{}), workspace(t)
 	if err := m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeAlways, nil); err != nil {
@@ -92,7 +92,7 @@ func TestOnRootMismatchLooksAtTheRootOnly(t *testing.T) {
 	expectMode(t, sub, fs.ModeDir|fs.ModeSetgid|0o770, group)
 }
 
-func TestAnInterruptedChangeIsTakenUpAgain(t *testing.T) {
+func TestARetryContinuesAnInterruptedChange(t *testing.T) {
 	needsRoot(t)
 	m, root := New(Options{}), workspace(t)
 	for i := range 2 * progressEvery {
@@ -108,15 +108,16 @@ func TestAnInterruptedChangeIsTakenUpAgain(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	if files := await(t, "progress", told); files != progressEvery {
-		t.Errorf("told %d files", files)
+		t.Errorf("progress of %d files", files)
 	}
 	_, gid := mode(t, root)
 	if gid == group {
 		t.Error("the root is changed before everything beneath it")
 	}
-	// The interrupted call may still be at its last file; then this one is refused until it has ended.
+	// The interrupted call may still change its last file. This call is refused until that has ended.
 	for err = errors.New("first"); err != nil; {
-		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil && !IsPending(err) {
+		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil &&
+			!IsPending(err) {
 			t.Fatal(err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnsureDir makes the directory, and its parents, unless it is there. Anything else at path is ErrOccupied.
-// A mounted path is left alone without being looked at: what is mounted may hang.
+// EnsureDir creates the directory and its parents, if they do not exist. Anything else at path is ErrOccupied.
+// A path with a mount is accepted without access to it, because the mounted filesystem may hang.
 func (m *Mounter) EnsureDir(ctx context.Context, path string, perm fs.FileMode) error {
 	return m.ensure(ctx, path, func() error {
 		if err := os.MkdirAll(path, perm); err != nil && !errors.Is(err, unix.ENOTDIR) {
@@ -27,8 +27,8 @@ func (m *Mounter) EnsureDir(ctx context.Context, path string, perm fs.FileMode) 
 	})
 }
 
-// EnsureFile makes an empty file, as a target to bind a device node at, and the directories above it, unless it
-// is there. Anything but an empty regular file or a mounted path is ErrOccupied.
+// EnsureFile creates an empty file, as the target to bind a device node at, and its parent directories. It does nothing
+// if the file exists. Anything but an empty regular file or a path with a mount is ErrOccupied.
 func (m *Mounter) EnsureFile(ctx context.Context, path string, perm fs.FileMode) error {
 	return m.ensure(ctx, path, func() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -62,7 +62,7 @@ func (m *Mounter) ensure(ctx context.Context, path string, f func() error) error
 	})
 }
 
-// expect says ErrOccupied unless path is a directory (fs.ModeDir) or an empty regular file (0).
+// expect returns ErrOccupied unless path is a directory (fs.ModeDir) or an empty regular file (0).
 func expect(path string, typ fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -92,9 +92,8 @@ func typeName(mode fs.FileMode) string {
 	}
 }
 
-// RemoveMountPoint removes what EnsureDir or EnsureFile made: an empty directory or an empty regular file at which
-// nothing is mounted. A path that is not there is done; anything else is ErrOccupied or
-// ErrStillMounted, and stays.
+// RemoveMountPoint removes a mount point of EnsureDir or EnsureFile: an empty directory or empty regular file without a
+// mount. It succeeds if the path does not exist. Anything else is ErrOccupied or ErrStillMounted, and stays.
 func (m *Mounter) RemoveMountPoint(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "removal", path, func() error {
@@ -102,7 +101,7 @@ func (m *Mounter) RemoveMountPoint(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		// The kernel refuses to remove a mount point of this mount namespace only; in others it would detach the mount.
+		// The kernel protects mount points of this mount namespace only. In others, removal would detach the mount.
 		if mounts := table.All(path); len(mounts) != 0 {
 			return fmt.Errorf("removing %s: %w: %s of %s", path, ErrStillMounted, mounts[0].Root, mounts[0].Source)
 		}

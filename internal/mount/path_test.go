@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestEnsureDirMakesOnlyDirectories(t *testing.T) {
+func TestEnsureDirCreatesOnlyDirectories(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	fresh := filepath.Join(dir, "a", "b")
 	for range 2 {
@@ -37,7 +37,7 @@ func TestEnsureDirMakesOnlyDirectories(t *testing.T) {
 	}
 }
 
-func TestEnsureFileMakesOnlyEmptyFiles(t *testing.T) {
+func TestEnsureFileCreatesOnlyEmptyFiles(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	fresh := filepath.Join(dir, "a", "b")
 	for range 2 {
@@ -52,7 +52,7 @@ func TestEnsureFileMakesOnlyEmptyFiles(t *testing.T) {
 	}
 }
 
-// foreign things that somebody may have put where a mount point belongs.
+// foreign are files that another program may have put at a mount point.
 func foreign(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	paths := map[string]string{}
@@ -102,7 +102,7 @@ func TestAMountPointIsNotRemovedWhileMounted(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	if err := m.EnsureFile(t.Context(), target, 0o600); err != nil {
-		t.Errorf("a mounted path is left alone: %v", err)
+		t.Errorf("EnsureDir at a path with a mount: %v", err)
 	}
 }
 
@@ -119,12 +119,13 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, subPath := range []string{"", "/etc", "..", "a/../..", "a/..", "absolute", "absolute/hosts", "a/climbing", "inside", "inside/b", "file/x", "a\x00b"} {
+	for _, subPath := range []string{"", "/etc", "..", "a/../..", "a/..", "absolute", "absolute/hosts", "a/climbing",
+		"inside", "inside/b", "file/x", "a\x00b"} {
 		if file, err := m.OpenBeneath(t.Context(), root, subPath); !errors.Is(err, ErrSubPath) {
 			t.Errorf("%q: %v, %v", subPath, file, err)
 		}
 		if file, err := m.MakeBeneath(t.Context(), root, subPath, 0o750); !errors.Is(err, ErrSubPath) {
-			t.Errorf("making %q: %v, %v", subPath, file, err)
+			t.Errorf("creating %q: %v, %v", subPath, file, err)
 		}
 	}
 	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {
@@ -142,7 +143,7 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 	}
 }
 
-func TestMissingDirectoriesOfASubPathAreMade(t *testing.T) {
+func TestMissingDirectoriesOfASubPathAreCreated(t *testing.T) {
 	m, root := New(Options{}), t.TempDir()
 	mkdir(t, root, "a")
 	for range 2 {
@@ -172,7 +173,7 @@ func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 	}
 	var stop atomic.Bool
 	swapped := make(chan error, 1)
-	go func() { // a tenant swaps a directory and a link back and forth
+	go func() { // a tenant replaces a directory by a link and back
 		for !stop.Load() {
 			if err := unix.Renameat2(unix.AT_FDCWD, plain, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 				swapped <- err

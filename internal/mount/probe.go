@@ -22,12 +22,12 @@ const (
 	blkidAmbivalent   = 8
 )
 
-// Probe asks blkid what the device carries: a filesystem, a partition table, or nothing that blkid knows,
-// which is not proof of an empty device. It serves messages; nothing is ever formatted on its word.
+// Probe returns what blkid finds on the device: a filesystem, a partition table, or nothing that blkid knows. Nothing
+// is not proof of an empty device. The result is for messages only: nothing is ever formatted because of it.
 func (m *Mounter) Probe(ctx context.Context, device string) (fsType, ptType string, err error) {
 	found := make(chan map[string]string, 1)
-	err = m.run(ctx, looks, "probe", device, func() error {
-		// blkid has the same exit code for a device that it cannot open as for one that carries nothing.
+	err = m.run(ctx, reads, "probe", device, func() error {
+		// blkid has the same exit code for a device that it cannot open and for an empty one.
 		file, err := os.Open(device)
 		if err == nil {
 			err = file.Close()
@@ -35,7 +35,8 @@ func (m *Mounter) Probe(ctx context.Context, device string) (fsType, ptType stri
 		if err != nil {
 			return fmt.Errorf("probing: %w", err)
 		}
-		out, err := m.exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device).CombinedOutput()
+		out, err := m.exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export",
+			device).CombinedOutput()
 		values, err := probed(string(out), err)
 		if err != nil {
 			return fmt.Errorf("probing %s: %w", device, err)
@@ -69,7 +70,7 @@ func probed(out string, err error) (map[string]string, error) {
 	return values, nil
 }
 
-// programs that a driver on this node needs to make and check a filesystem.
+// programs that a driver on this node needs to create and check a filesystem.
 var programs = map[string][]string{
 	"ext2":  {"mkfs.ext2", "fsck.ext2"},
 	"ext3":  {"mkfs.ext3", "fsck.ext3"},
@@ -78,13 +79,14 @@ var programs = map[string][]string{
 	"btrfs": {"mkfs.btrfs"},
 }
 
-// KnownFilesystem says whether fsType is one that Hawser can have made. The empty one is the driver's choice.
+// KnownFilesystem reports whether Hawser knows fsType. The empty string is the driver's choice.
 func KnownFilesystem(fsType string) bool {
 	_, ok := programs[fsType]
 	return ok || fsType == ""
 }
 
-// RequiredPrograms returns the programs that it takes on the node to make and check a filesystem; none for one that is not known.
+// RequiredPrograms returns the programs that it takes on the node to make and check a filesystem; none for one
+// that is not known.
 func RequiredPrograms(fsType string) []string { return slices.Clone(programs[fsType]) }
 
 // MissingPrograms returns those of RequiredPrograms that are not to be found. It speaks of the agent's own

@@ -19,20 +19,20 @@ import (
 const (
 	// fsIocShutdown is FS_IOC_SHUTDOWN, _IOR('X', 125, __u32): the same for ext4, xfs, f2fs and others.
 	fsIocShutdown = 0x8004587d
-	// shutdownNoLogFlush throws away what is in memory, the journal too.
+	// shutdownNoLogFlush discards everything in memory, including the journal.
 	shutdownNoLogFlush = 0x2
 )
 
-// ShutdownFilesystem stops the filesystem mounted at path at once: what is not on the device yet is lost, every later
-// access fails. It is meant for a volume that was taken away from this node, and it is not
-// complete proof that no block is written any more (ext4 was seen to write metadata).
+// ShutdownFilesystem stops the filesystem mounted at path at once. Data that is not yet on the device is lost,
+// and every later access fails. It is for a volume that was forced away from this node. It is not complete
+// proof that nothing is written any more: ext4 still wrote metadata in a test.
 //
-// A filesystem that is not there for the volume alone is never shut down: path must be the mount of a whole
-// filesystem, and each of its mounts must stand strictly below path or one of the directories within.
-// That, and a filesystem that cannot do it, is ErrShutdownUnsupported.
+// It never shuts down a filesystem that does not belong to the volume alone. path must be the mount of a whole
+// filesystem. Its other mounts must be strictly below path or one of the directories within. Otherwise, or if
+// the filesystem does not support it, the error is ErrShutdownUnsupported.
 //
-// still, where there is one, is asked once the filesystem is held open: what it sees then is true of the filesystem that is shut
-// down, however long the caller slept before. Its error is returned and nothing is done.
+// It calls still, if given, while it holds the filesystem open. The result of still is therefore about the filesystem
+// that is shut down, however long the caller slept before. On an error of still it returns that and does nothing.
 func (m *Mounter) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
 	path = filepath.Clean(path)
 	return m.run(ctx, changes, "shutdown", path, func() error {
@@ -57,7 +57,8 @@ func (m *Mounter) shutdownTarget(path string, within []string) (Entry, error) {
 		return Entry{}, ErrNotMounted
 	}
 	if entry.Major == 0 || entry.Root != "/" {
-		return Entry{}, fmt.Errorf("%w: %s of a %s without a device of its own", ErrShutdownUnsupported, entry.Root, entry.FSType)
+		return Entry{}, fmt.Errorf("%w: %s of a %s without a device of its own",
+			ErrShutdownUnsupported, entry.Root, entry.FSType)
 	}
 	for _, other := range table.OfDevice(entry.Major, entry.Minor) {
 		if !other.placed(path, within) {
@@ -71,21 +72,23 @@ func strictlyBelow(path, dir string) bool {
 	return strings.HasPrefix(path, strings.TrimSuffix(filepath.Clean(dir), "/")+"/") && path != filepath.Clean(dir)
 }
 
-// shutdown acts on a descriptor of which it has verified that it is the mount that was decided on.
+// shutdown uses a descriptor, after it has verified that it is the mount of the decision.
 func shutdown(path string, entry Entry, still func() error) (err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EIO) && entry.FSType == "xfs" {
-		return nil // xfs refuses so once it is shut down, by an earlier call or by itself when its device failed
+		return nil // xfs refuses the open after a shutdown, by an earlier call or after a failure of its device
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	var stat unix.Statx_t
-	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &stat); err != nil {
+	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS,
+		&stat); err != nil {
 		return err
 	}
-	if stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 || int(stat.Dev_major) != entry.Major || int(stat.Dev_minor) != entry.Minor {
+	if stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 || int(stat.Dev_major) != entry.Major ||
+		int(stat.Dev_minor) != entry.Minor {
 		return fmt.Errorf("%w: another filesystem than before", ErrNotMounted)
 	}
 	if still != nil {

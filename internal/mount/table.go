@@ -19,49 +19,49 @@ import (
 // Entry is one mount.
 type Entry struct {
 	ID, ParentID int
-	// Major and Minor number the filesystem's device, 0:N for one without a device of its own (and for btrfs).
+	// Major and Minor are the filesystem's device number, 0:N for one without a device (and for btrfs).
 	Major, Minor int
-	// Root is what of the filesystem is mounted: / or, for a bind mount, the path within. The kernel
-	// appends //deleted when it has been unlinked.
+	// Root is the mounted part of the filesystem: / or, for a bind mount, the path within. The kernel appends
+	// //deleted if the path was unlinked.
 	Root string
-	// Path is the mount point, by the name that programs use: see Links.
+	// Path is the mount point, with the name that programs use: see Links.
 	Path   string
 	FSType string
-	// Source as it was given to mount, for instance /dev/loop0.
+	// Source is the source argument of the mount, for instance /dev/loop0.
 	Source string
 	// Options of this mount, such as ro or noatime.
 	Options []string
-	// SuperOptions are the filesystem's own.
+	// SuperOptions are the options of the filesystem.
 	SuperOptions []string
 }
 
-// ReadOnly says whether nothing can be written through this mount.
+// ReadOnly reports whether this mount prevents all writes.
 func (e Entry) ReadOnly() bool {
 	return slices.Contains(e.Options, "ro") || slices.Contains(e.SuperOptions, "ro")
 }
 
-// SameSource says whether both mounts show the same part of the same filesystem.
+// SameSource reports whether both mounts show the same part of the same filesystem.
 func (e Entry) SameSource(other Entry) bool {
 	return e.Major == other.Major && e.Minor == other.Minor && e.Root == other.Root
 }
 
-// PartOf says whether the mount shows what other shows, or a part of it.
+// PartOf reports whether the mount shows the same as other, or a part of it.
 func (e Entry) PartOf(other Entry) bool {
 	inside := e.Root == other.Root || strings.HasPrefix(e.Root, strings.TrimSuffix(other.Root, "/")+"/")
 	return e.Major == other.Major && e.Minor == other.Minor && inside
 }
 
-// Table is a mount table as it was at one moment.
+// Table is a mount table at one moment.
 type Table struct {
 	entries []Entry
 	byPath  map[string][]int
 	byID    map[int]int
 	links   Links
-	// byResolved has the paths as the kernel knows them, which tell what hides what.
+	// byResolved has the kernel's paths, which show which mount hides which.
 	byResolved map[string][]int
 }
 
-// ReadTable reads a mountinfo file. Since Linux 5.8 no mount that stands throughout is missed while others come and go.
+// ReadTable reads a mountinfo file. Since Linux 5.8 it contains every mount that exists throughout the read.
 func ReadTable(path string) (*Table, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -70,8 +70,8 @@ func ReadTable(path string) (*Table, error) {
 	return Parse(data)
 }
 
-// Parse parses the content of a mountinfo file. A line that cannot be understood is an error, because a
-// mount that is overlooked would count as not mounted.
+// Parse parses the content of a mountinfo file. An invalid line is an error, because a missing mount would count as not
+// mounted.
 func Parse(data []byte) (*Table, error) {
 	infos, err := mountinfo.GetMountsFromReader(bytes.NewReader(data), nil)
 	if err != nil {
@@ -99,7 +99,7 @@ func NewTable(entries []Entry) *Table {
 	return t
 }
 
-// index finds the entries by their paths.
+// index maps paths to their entries.
 func (t *Table) index() map[string][]int {
 	byPath := make(map[string][]int, len(t.entries))
 	for i, e := range t.entries {
@@ -108,7 +108,7 @@ func (t *Table) index() map[string][]int {
 	return byPath
 }
 
-// name gives the mounts the names that programs use.
+// name gives the mounts the programs' names.
 func (t *Table) name(links Links) *Table {
 	if len(links) == 0 {
 		return t
@@ -120,7 +120,7 @@ func (t *Table) name(links Links) *Table {
 	return t
 }
 
-// splitOptions splits at commas outside of double quotes; an SELinux context may hold commas.
+// splitOptions splits at commas outside of double quotes; an SELinux context may contain commas.
 func splitOptions(s string) []string {
 	quoted := false
 	return strings.FieldsFunc(s, func(r rune) bool {
@@ -131,13 +131,13 @@ func splitOptions(s string) []string {
 	})
 }
 
-// Entries returns all mounts in the kernel's order. The caller must not change them.
+// Entries returns all mounts in the kernel's order. The caller must not change the slice.
 func (t *Table) Entries() []Entry { return t.entries }
 
-// At returns the mount that one reaches at path: the top-most one, and none that another mount hides.
+// At returns the mount that is reachable at path: the top-most one, unless another mount hides it.
 func (t *Table) At(path string) (Entry, bool) { return t.top(t.byPath[filepath.Clean(path)]) }
 
-// top is the one of the entries at one path that one reaches there.
+// top is the reachable entry among the entries of one path.
 func (t *Table) top(indices []int) (Entry, bool) {
 	for _, i := range slices.Backward(indices) {
 		if e := t.entries[i]; !t.covered(e) && !t.hidden(e) {
@@ -147,7 +147,8 @@ func (t *Table) top(indices []int) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Shown returns what a bind mount of the directory at path would show: the mount there, or that part of the mount that holds it.
+// Shown returns what a bind mount of the directory at path would show: the mount there, or the part of the mount that
+// contains it.
 func (t *Table) Shown(path string) (Entry, bool) {
 	path = t.links.resolved(filepath.Clean(path))
 	for dir := path; ; dir = filepath.Dir(dir) {
@@ -161,10 +162,10 @@ func (t *Table) Shown(path string) (Entry, bool) {
 	}
 }
 
-// All returns every mount at path, hidden and covered ones too. While it is not empty, the path is not free.
+// All returns every mount at path, including hidden and covered ones. While it is not empty, the path is not free.
 func (t *Table) All(path string) []Entry { return t.pick(t.byPath[filepath.Clean(path)]) }
 
-// Below returns every mount below dir, not the ones at dir itself; hidden ones too.
+// Below returns every mount below dir, not those at dir itself, including hidden ones.
 func (t *Table) Below(dir string) []Entry {
 	prefix := filepath.Clean(dir)
 	if prefix != "/" {
@@ -178,28 +179,29 @@ func (t *Table) References(e Entry) []Entry {
 	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.SameSource(e) })
 }
 
-// Shares returns the mounts, other than e, that show what e shows or a part of it: each keeps the filesystem alive.
+// Shares returns the mounts, other than e, that show the same as e or a part of it. Each keeps the filesystem alive.
 func (t *Table) Shares(e Entry) []Entry {
 	return t.filter(func(o Entry) bool { return o.ID != e.ID && o.PartOf(e) })
 }
 
-// OfDevice returns every mount of the filesystem with that device number, whatever part of it they show.
+// OfDevice returns every mount of the filesystem with that device number, whatever part it shows.
 func (t *Table) OfDevice(major, minor int) []Entry {
 	return t.filter(func(e Entry) bool { return e.Major == major && e.Minor == minor })
 }
 
-// OfSource returns every mount that was given this source, for instance /dev/loop0. It is the way to find btrfs by its device.
+// OfSource returns every mount with this source, for instance /dev/loop0. This finds btrfs by its device.
 func (t *Table) OfSource(source string) []Entry {
 	return t.filter(func(e Entry) bool { return e.Source == source })
 }
 
-// Own reports whether e shows a whole filesystem that is there for one volume alone: each of its mounts stands at e's path, or
-// strictly below it or one of the directories within.
+// Own reports whether e shows a whole filesystem that belongs to one volume alone. Each of its mounts must be at e's
+// path, or strictly below it or one of the directories within.
 func (t *Table) Own(e Entry, within ...string) bool {
-	return e.Root == "/" && !slices.ContainsFunc(t.OfDevice(e.Major, e.Minor), func(o Entry) bool { return !o.placed(e.Path, within) })
+	return e.Root == "/" && !slices.ContainsFunc(t.OfDevice(e.Major, e.Minor),
+		func(o Entry) bool { return !o.placed(e.Path, within) })
 }
 
-// placed reports whether the mount stands at path, or strictly below it or one of the directories within.
+// placed reports whether the mount is at path, or strictly below it or one of the directories within.
 func (e Entry) placed(path string, within []string) bool {
 	return e.Path == path || strictlyBelow(e.Path, path) ||
 		slices.ContainsFunc(within, func(dir string) bool { return strictlyBelow(e.Path, dir) })
@@ -223,7 +225,7 @@ func (t *Table) pick(indices []int) []Entry {
 	return found
 }
 
-// covered says whether another mount stands on top of e at the same path.
+// covered reports whether another mount is on top of e at the same path.
 func (t *Table) covered(e Entry) bool {
 	for _, i := range t.byPath[e.Path] {
 		if above := t.entries[i]; above.ParentID == e.ID && above.ID != e.ID {
@@ -233,7 +235,7 @@ func (t *Table) covered(e Entry) bool {
 	return false
 }
 
-// hidden says whether a mount over one of the directories above e, in e's parent or further up, hides e.
+// hidden reports whether a mount over one of the directories above e, in e's parent or further up, hides e.
 func (t *Table) hidden(e Entry) bool {
 	for {
 		parent, ok := t.byID[e.ParentID]

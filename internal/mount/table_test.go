@@ -28,9 +28,10 @@ func paths(entries []Entry) []string {
 	return found
 }
 
-func TestALineIsReadWithItsEscapes(t *testing.T) {
+func TestALineIsParsedWithItsEscapes(t *testing.T) {
 	table := parse(t, `22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-36 22 7:3 /a\040b\134c\011d /mnt/with\040space\012line ro,noatime shared:5 master:2 - ext4 /dev/loop\0403 rw,context="system_u:object_r:t:s0:c1,c2",errors=continue
+36 22 7:3 /a\040b\134c\011d /mnt/with\040space\012line ro,noatime shared:5 master:2 - ext4 /dev/loop\0403 `+
+		`rw,context="system_u:object_r:t:s0:c1,c2",errors=continue
 `)
 	e, ok := table.At("/mnt/with space\nline")
 	if !ok {
@@ -39,7 +40,8 @@ func TestALineIsReadWithItsEscapes(t *testing.T) {
 	if e.Root != "/a b\\c\td" || e.Source != "/dev/loop 3" || e.Major != 7 || e.Minor != 3 || e.FSType != "ext4" {
 		t.Errorf("entry: %+v", e)
 	}
-	if want := []string{"rw", `context="system_u:object_r:t:s0:c1,c2"`, "errors=continue"}; !slices.Equal(e.SuperOptions, want) {
+	if want := []string{"rw", `context="system_u:object_r:t:s0:c1,c2"`,
+		"errors=continue"}; !slices.Equal(e.SuperOptions, want) {
 		t.Errorf("super options: %q", e.SuperOptions)
 	}
 	if !e.ReadOnly() {
@@ -54,8 +56,9 @@ func TestAMountWithAnEmptySourceDoesNotSpoilTheTable(t *testing.T) {
 	}
 }
 
-func TestALineThatIsNotUnderstoodIsAnError(t *testing.T) {
-	for _, line := range []string{"36 22 7:3 / /mnt", "36 22 7 / /mnt rw - ext4 /dev/a rw", `36 22 7:3 / /m\9 rw - ext4 /dev/a rw`} {
+func TestAnInvalidLineIsAnError(t *testing.T) {
+	for _, line := range []string{"36 22 7:3 / /mnt", "36 22 7 / /mnt rw - ext4 /dev/a rw",
+		`36 22 7:3 / /m\9 rw - ext4 /dev/a rw`} {
 		if table, err := Parse([]byte(line + "\n")); err == nil {
 			t.Errorf("%q was read as %+v", line, table.Entries())
 		}
@@ -81,7 +84,7 @@ func TestTheTopMostMountIsFoundInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestAMountThatAnotherHidesIsNotReached(t *testing.T) {
+func TestAHiddenMountIsNotReachable(t *testing.T) {
 	table := NewTable([]Entry{
 		{ID: 1, ParentID: 0, Path: "/"},
 		{ID: 2, ParentID: 1, Path: "/kubelet/stage"},
@@ -91,10 +94,11 @@ func TestAMountThatAnotherHidesIsNotReached(t *testing.T) {
 		{ID: 6, ParentID: 1, Path: "/kube"},
 	})
 	for path, reached := range map[string]bool{
-		"/kubelet/stage": false, "/kubelet/stage/inner": false, "/kubelet": true, "/kubelet/visible": true, "/kube": true, "/other": false,
+		"/kubelet/stage": false, "/kubelet/stage/inner": false, "/kubelet": true, "/kubelet/visible": true, "/kube": true,
+		"/other": false,
 	} {
 		if _, ok := table.At(path); ok != reached {
-			t.Errorf("%s reached: %v", path, ok)
+			t.Errorf("%s reachable: %v", path, ok)
 		}
 	}
 	if n := len(table.All("/kubelet/stage")); n != 1 {
@@ -102,8 +106,9 @@ func TestAMountThatAnotherHidesIsNotReached(t *testing.T) {
 	}
 }
 
-func TestBelowIsNotMisledByNames(t *testing.T) {
-	table := NewTable([]Entry{{ID: 1, Path: "/"}, {ID: 2, Path: "/a"}, {ID: 3, Path: "/a/b"}, {ID: 4, Path: "/a/b/c"}, {ID: 5, Path: "/ab"}})
+func TestBelowComparesWholePathElements(t *testing.T) {
+	table := NewTable([]Entry{{ID: 1, Path: "/"}, {ID: 2, Path: "/a"}, {ID: 3, Path: "/a/b"}, {ID: 4, Path: "/a/b/c"},
+		{ID: 5, Path: "/ab"}})
 	if got := paths(table.Below("/a")); !slices.Equal(got, []string{"/a/b", "/a/b/c"}) {
 		t.Errorf("below /a: %v", got)
 	}
@@ -138,7 +143,7 @@ func TestReferencesShowTheSamePartOfTheSameFilesystem(t *testing.T) {
 	}
 }
 
-func TestTheRealMountTableIsUnderstood(t *testing.T) {
+func TestTheRealMountTableIsParsed(t *testing.T) {
 	table, err := New(Options{}).Table()
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +153,7 @@ func TestTheRealMountTableIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestWhatABindWouldShow(t *testing.T) {
+func TestShownIsWhatABindWouldShow(t *testing.T) {
 	table := parse(t, `1 0 8:1 / / rw - ext4 /dev/sda1 rw
 2 1 8:2 /lib /var/lib rw - ext4 /dev/sda2 rw
 3 2 7:1 / /var/lib/kubelet/stage rw - ext4 /dev/loop1 rw
@@ -168,11 +173,12 @@ func TestWhatABindWouldShow(t *testing.T) {
 	}
 	stage, _ := table.Shown("/var/lib/kubelet/stage")
 	disk, _ := table.Shown("/var/lib/kubelet")
-	if bare := (Entry{Major: 8, Minor: 2, Root: "/lib/kubelet/stage"}); !bare.PartOf(disk) || bare.PartOf(stage) || stage.PartOf(disk) {
-		t.Error("a bare directory is mistaken")
+	if bare := (Entry{Major: 8, Minor: 2, Root: "/lib/kubelet/stage"}); !bare.PartOf(disk) || bare.PartOf(stage) ||
+		stage.PartOf(disk) {
+		t.Error("PartOf is wrong for a directory without a mount")
 	}
 	if (Entry{Major: 8, Minor: 2, Root: "/lib/kubelets"}).PartOf(disk) {
-		t.Error("a directory whose name begins alike is part of another")
+		t.Error("a directory with the same prefix in its name is part of another")
 	}
 	if e, ok := parse(t, "").Shown("/srv"); ok {
 		t.Errorf("an empty table shows %+v", e)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher passes on the kernel's notice that the mount table changed.
+// Watcher signals when the kernel changed the mount table.
 type Watcher struct {
 	path    string
 	changes chan struct{}
@@ -24,14 +24,14 @@ func NewWatcher(path string) *Watcher {
 	return &Watcher{path: path, changes: make(chan struct{}, 1)}
 }
 
-// Changes is signalled after one or more changes; many changes may give one signal. It is never closed.
+// Changes is signalled after one or more changes. Several changes may give one signal. It is never closed.
 func (w *Watcher) Changes() <-chan struct{} { return w.changes }
 
-// Start watches until ctx ends, which is no error. It signals once when the watch stands, so that
-// whoever then reads the table has missed nothing.
+// Start watches until ctx ends, which is not an error. It signals once when the watch has begun, so that a caller that
+// then reads the table misses nothing.
 func (w *Watcher) Start(ctx context.Context) error {
-	// Not os.Open, which gives the file to the Go runtime's poller as well: the kernel tells each change once for each
-	// open file, and the runtime would take some of them away.
+	// Not os.Open, which also adds the file to the Go runtime's poller: the kernel reports each change once for each
+	// open file, and the runtime would consume some reports.
 	table, err := unix.Open(w.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("opening mount table %s: %w", w.path, err)
@@ -43,7 +43,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		// The counter of a fresh eventfd cannot overflow by this one write.
+		// One write cannot overflow the counter of a new eventfd.
 		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	})
 	err = w.loop(ctx, table, wake)
@@ -53,7 +53,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return errors.Join(err, unix.Close(wake), unix.Close(table))
 }
 
-// loop blocks in poll: the Go runtime's own poller does not wait for POLLPRI, by which the kernel tells of mounts.
+// loop blocks in poll: the Go runtime's poller does not wait for POLLPRI, which signals mount changes.
 func (w *Watcher) loop(ctx context.Context, table, wake int) error {
 	fds := []unix.PollFd{{Fd: int32(table), Events: unix.POLLPRI | unix.POLLERR}, {Fd: int32(wake), Events: unix.POLLIN}}
 	for w.signal(); ctx.Err() == nil; {
@@ -77,6 +77,6 @@ func (w *Watcher) loop(ctx context.Context, table, wake int) error {
 func (w *Watcher) signal() {
 	select {
 	case w.changes <- struct{}{}:
-	default: // a signal that covers this change is waiting already
+	default: // a signal that covers this change is already pending
 	}
 }

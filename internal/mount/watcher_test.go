@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-const patience = 10 * time.Second
+const waitTimeout = 10 * time.Second
 
 func await[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
 	}
@@ -36,7 +36,7 @@ func startWatcher(t *testing.T) (*Watcher, context.CancelFunc, <-chan error) {
 	return w, cancel, done
 }
 
-func TestTheWatcherSignalsOnceItStandsAndEndsWithItsContext(t *testing.T) {
+func TestTheWatcherSignalsItsStartAndEndsWithItsContext(t *testing.T) {
 	w, cancel, done := startWatcher(t)
 	await(t, "the first signal", w.Changes())
 	cancel()
@@ -45,7 +45,7 @@ func TestTheWatcherSignalsOnceItStandsAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestTheWatcherLeavesNoDescriptorBehind(t *testing.T) {
+func TestTheWatcherClosesItsDescriptors(t *testing.T) {
 	before := descriptors(t)
 	for range 20 {
 		w, cancel, done := startWatcher(t)
@@ -55,7 +55,7 @@ func TestTheWatcherLeavesNoDescriptorBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Other descriptors of the process may come and go, twenty times two would stand out.
+	// Other descriptors of the process may come and go, but not twenty times two.
 	if after := descriptors(t); after >= before+20 {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
@@ -70,13 +70,13 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func TestAWatcherOfNothingSaysSo(t *testing.T) {
+func TestAWatcherWithoutATableFails(t *testing.T) {
 	if err := NewWatcher(filepath.Join(t.TempDir(), "none")).Start(t.Context()); err == nil {
 		t.Error("no error")
 	}
 }
 
-func TestTheKernelTellsOfEachMountAndUnmount(t *testing.T) {
+func TestTheWatcherSignalsEachMountAndUnmount(t *testing.T) {
 	needsRoot(t)
 	dir := workspace(t)
 	m := New(Options{})
@@ -94,7 +94,7 @@ func TestTheKernelTellsOfEachMountAndUnmount(t *testing.T) {
 	}
 }
 
-// awaitTable looks at the table after signals only; others on the machine mount too.
+// awaitTable reads the table only after signals. Other programs on the machine mount too.
 func awaitTable(t *testing.T, m *Mounter, w *Watcher, good func(*Table) bool) {
 	t.Helper()
 	for {

@@ -41,7 +41,7 @@ func TestASimulatedDriverDoesWhatEveryDriverMustDo(t *testing.T) {
 			m.devices[handle] = m.newDevice(types.UID(handle))
 			return driver.Volume{Handle: handle, Mode: mode}
 		},
-		Look: func(_ *testing.T, v driver.Volume, path string) drivertest.View {
+		ViewOf: func(_ *testing.T, v driver.Volume, path string) drivertest.View {
 			m.world.mu.Lock()
 			defer m.world.mu.Unlock()
 			e, ok := m.at(path)

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package status turns what happened into what users read: conditions into Ready, and failed
-// attempts into lastError and the time of the next one.
+// Package status computes what users read: Ready from the other conditions, and lastError with the time of the next
+// attempt from failed attempts.
 package status
 
 import (
@@ -17,41 +17,43 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Set sets one condition of intent for its present generation and says whether anything changed.
-func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus, reason, message string) bool {
+// Set sets one condition of intent for its present generation and reports whether anything changed.
+func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus,
+	reason, message string) bool {
 	return meta.SetStatusCondition(&intent.Status.Conditions, metav1.Condition{
 		Type: conditionType, Status: value, Reason: reason, Message: message,
 		ObservedGeneration: intent.Generation,
 	})
 }
 
-// NeedsFinalizer says whether an intent has to carry the release finalizer: one for which the agent stages or publishes, or has still
-// to undo that, and one with a detachPolicy, which has to be there for as long as it may be needed. What is only attached is detached
-// after its intent is gone.
+// NeedsFinalizer reports whether an intent needs the release finalizer. It does if the agent stages or
+// publishes for it, or still has to undo that. An intent with a detachPolicy needs it too, so that the policy
+// exists while it may apply. A volume that is only attached is detached after its intent is gone.
 func NeedsFinalizer(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return CarriedOutByAgent(intent) || intent.Spec.DetachPolicy != nil
 }
 
-// HoldsClaim says whether the deletion of an intent's claim has to wait for it: an agent mounts the volume for it, may have to undo that,
-// or may come to, because with the release finalizer it needs nobody's leave any more. An intent for which nothing but an attachment is
-// made leaves its claim alone; what guards the volume is the VolumeAttachment.
+// HoldsClaim reports whether the deletion of an intent's claim has to wait for the intent. It does if an agent mounts
+// the volume for it, or may have to undo that. It also does if the intent has the release finalizer, because an agent
+// may then mount at any time. An intent that only attaches does not hold its claim: the VolumeAttachment protects the
+// volume.
 func HoldsClaim(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet && (NeedsFinalizer(intent) || Finalized(intent))
 }
 
-// Finalized says whether the intent carries the release finalizer: it does not go before it is released.
+// Finalized reports whether the intent has the release finalizer.
 func Finalized(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return slices.Contains(intent.Finalizers, volumesv1alpha1.ReleaseFinalizer)
 }
 
-// AwaitsRelease says whether an intent that carries the release finalizer and is deleted keeps it until its node has let go of the
-// volume. That is more than those that need it now: an agent may still have published what an intent wanted before it was lowered.
+// AwaitsRelease reports whether a deleted intent keeps the release finalizer until its node has released the volume.
+// These are more than the intents that need it now: an agent may have published before the intent was lowered.
 func AwaitsRelease(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet || intent.Spec.DetachPolicy != nil
 }
 
-// CarriedOutByAgent says whether the node's agent computes Ready: it does for every intent that it
-// stages or publishes, or has still to undo; the cluster controller does for the others.
+// CarriedOutByAgent reports whether the node's agent computes Ready. It does for every intent that it stages or
+// publishes, or still has to undo. For all others the cluster controller does.
 func CarriedOutByAgent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
 		return false
@@ -59,13 +61,13 @@ func CarriedOutByAgent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent.Spec.DesiredState != volumesv1alpha1.DesiredAttached || AgentConditionsPresent(intent)
 }
 
-// AgentConditionsPresent says whether the agent has spoken of the intent and not taken it back.
+// AgentConditionsPresent reports whether the intent has conditions that the agent set and did not remove.
 func AgentConditionsPresent(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionStaged) != nil ||
 		meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil
 }
 
-// Needed lists the conditions that desiredState needs to be True, in the order in which they come about.
+// Needed lists the conditions that desiredState needs to be True, in the order in which they become True.
 func Needed(desired volumesv1alpha1.DesiredState) []string {
 	needed := []string{volumesv1alpha1.ConditionResolved, volumesv1alpha1.ConditionAttached}
 	if desired == volumesv1alpha1.DesiredAttached {
@@ -78,8 +80,8 @@ func Needed(desired volumesv1alpha1.DesiredState) []string {
 	return append(needed, volumesv1alpha1.ConditionPublished)
 }
 
-// SetReady computes Ready from the conditions that desiredState needs, sets it with
-// observedGeneration, and says whether anything changed. The first condition that is not True gives reason and message.
+// SetReady computes Ready from the conditions that desiredState needs and sets it with observedGeneration. It reports
+// whether anything changed. Reason and message are those of the first condition that is not True.
 func SetReady(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	changed := intent.Status.ObservedGeneration != intent.Generation
 	intent.Status.ObservedGeneration = intent.Generation
@@ -103,13 +105,13 @@ func ready(intent *volumesv1alpha1.VolumeAttachmentIntent) (metav1.ConditionStat
 	return metav1.ConditionTrue, volumesv1alpha1.ReasonReady, "the volume is " + string(intent.Spec.DesiredState)
 }
 
-// Backoff of failed attempts, as upstream has it: doubling from the first to the longest.
+// Backoff of failed attempts, as in upstream: it doubles from the first to the longest wait.
 const (
 	FirstBackoff   = 500 * time.Millisecond
 	LongestBackoff = 2*time.Minute + 2*time.Second
 )
 
-// Backoff is the wait after so many failed attempts in a row.
+// Backoff is the wait after this number of consecutive failed attempts.
 func Backoff(attempts int32) time.Duration {
 	d := FirstBackoff
 	for range max(attempts-1, 0) {
@@ -120,9 +122,10 @@ func Backoff(attempts int32) time.Duration {
 	return d
 }
 
-// NextError counts one more failed attempt of operation after previous (nil for none) and says when the next is due.
-// Attempts are counted in the API so that a restart does not forget the backoff.
-func NextError(previous *volumesv1alpha1.OperationError, operation, code, message string, now time.Time) *volumesv1alpha1.OperationError {
+// NextError adds one failed attempt of operation to previous (nil for none) and sets the time of the next attempt.
+// The API stores the number of attempts, so that a restart keeps the backoff.
+func NextError(previous *volumesv1alpha1.OperationError, operation, code, message string,
+	now time.Time) *volumesv1alpha1.OperationError {
 	e := &volumesv1alpha1.OperationError{Operation: operation, Code: code, Message: message, Attempts: 1}
 	if previous != nil && previous.Operation == operation {
 		e.Attempts = previous.Attempts + 1

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package apiserver gives tests a real kube-apiserver and etcd with Hawser's CRDs in it.
+// Package apiserver provides tests with a real kube-apiserver and etcd that have Hawser's CRDs.
 package apiserver
 
 import (
@@ -27,16 +27,17 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// AssetsVariable names the folder that holds kube-apiserver and etcd.
+// AssetsVariable names the directory of kube-apiserver and etcd.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
-// Root is the top folder of the repository.
+// Root is the top directory of the repository.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// Scheme knows Kubernetes' own kinds and Hawser's. All tests of a process share it: making it takes long under the race detector.
+// Scheme knows the kinds of Kubernetes and Hawser. All tests of a process share it, because its creation is slow under
+// the race detector.
 var Scheme = sync.OnceValue(func() *k8sruntime.Scheme {
 	scheme := k8sruntime.NewScheme()
 	for _, add := range []func(*k8sruntime.Scheme) error{clientgoscheme.AddToScheme, volumesv1alpha1.AddToScheme} {
@@ -47,8 +48,8 @@ var Scheme = sync.OnceValue(func() *k8sruntime.Scheme {
 	return scheme
 })
 
-// Start runs a control plane of the test's own and stops it when the test ends. Without
-// KUBEBUILDER_ASSETS the test is left out, loudly; `make test` always sets it.
+// Start starts a control plane for the test and stops it when the test ends. Without KUBEBUILDER_ASSETS it skips the
+// test, and names it in the output; `make test` always sets the variable.
 func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 	t.Helper()
 	needPrograms(t)
@@ -67,7 +68,7 @@ func Start(t *testing.T) (*rest.Config, client.WithWatch) {
 func needPrograms(t *testing.T) {
 	t.Helper()
 	if os.Getenv(AssetsVariable) == "" {
-		t.Skipf("LEFT OUT (needs %s, a folder with kube-apiserver and etcd; make test builds it)", AssetsVariable)
+		t.Skipf("LEFT OUT (needs %s, a directory with kube-apiserver and etcd; make test builds it)", AssetsVariable)
 	}
 }
 
@@ -77,7 +78,8 @@ type controlPlane struct {
 	config      *rest.Config
 	client      client.WithWatch
 	store       store
-	// beginning has the keys of the store with their versions, and served what the API server told of them, before any test.
+	// beginning has the keys of the store with their versions, before any test. served is what the API server then
+	// reports about them.
 	beginning map[string]string
 	served    []int
 }
@@ -87,14 +89,14 @@ func start() (*controlPlane, error) {
 		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 		Scheme:                Scheme(),
-		// A machine that tests much at once may take long.
+		// A machine that runs many tests at once may be slow.
 		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
-	// The disk of a test machine may be slow; durability of the test's own etcd is of no use.
+	// The disk of a test machine may be slow, and the test's own etcd needs no durability.
 	env.ControlPlane.GetAPIServer().Configure().Append("runtime-config", "api/all=true")
 	env.ControlPlane.Etcd = &envtest.Etcd{}
 	env.ControlPlane.Etcd.Configure().Append("unsafe-no-fsync", "true")
-	// Collecting garbage is a third of what a start takes, and there is memory enough.
+	// Garbage collection takes a third of the start's time, and there is enough memory.
 	if err := os.Setenv("GOGC", "400"); err != nil {
 		return nil, fmt.Errorf("setting the environment of the control plane: %w", err)
 	}
@@ -104,14 +106,14 @@ func start() (*controlPlane, error) {
 	}
 	config.QPS, config.Burst = -1, -1
 	p := &controlPlane{environment: env, config: config, store: store{env.ControlPlane.Etcd.URL}}
-	if err := p.look(); err != nil {
+	if err := p.capture(); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
 }
 
-// look keeps how the control plane is in the beginning.
-func (p *controlPlane) look() (err error) {
+// capture stores the initial state of the control plane.
+func (p *controlPlane) capture() (err error) {
 	if p.client, err = newClient(p.config, nil); err != nil {
 		return err
 	}

@@ -13,13 +13,14 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func TestAFreshIntentIsNotObservedYet(t *testing.T) {
+func TestANewIntentIsNotObservedYet(t *testing.T) {
 	_, c := Start(t)
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: "node-a",
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
 		},
 	}
 	if err := c.Create(t.Context(), intent); err != nil {

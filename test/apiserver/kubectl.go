@@ -33,7 +33,7 @@ func Kubeconfig(t *testing.T, config *rest.Config) string {
 	return path
 }
 
-// Kubectl runs kubectl in the folder config and returns what it printed.
+// Kubectl runs kubectl in the directory config and returns its output.
 func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(AssetsVariable), "kubectl"), args...)

@@ -24,14 +24,14 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// shared are the control planes of this process that no test uses at the moment.
+// shared are the control planes of this process that no test uses at present.
 var shared struct {
 	sync.Mutex
 	open bool
 	free []*controlPlane
 }
 
-// Main runs the tests of a package that borrow control planes, and stops those in the end.
+// Main runs the tests of a package that borrow control planes, and then stops the control planes.
 func Main(m *testing.M) int {
 	shared.open = true
 	code := m.Run()
@@ -44,9 +44,9 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Borrow gives the test a control plane that it has for itself until it ends. It has served tests before, of which nothing is left:
-// no object and no request. A test that changed what the API server itself works by, such as kinds and admission policies,
-// takes its control plane with it.
+// Borrow gives the test exclusive use of a control plane until the test ends. Earlier tests may have used it,
+// but none of their objects and requests is left. If a test changed how the API server itself works, for
+// example kinds or admission policies, its control plane is stopped.
 func Borrow(t *testing.T) (*rest.Config, client.WithWatch) {
 	t.Helper()
 	needPrograms(t)
@@ -87,7 +87,7 @@ func take() (*controlPlane, error) {
 	return p, nil
 }
 
-// giveBack leaves the control plane to the next test as it was in the beginning, or stops it.
+// giveBack restores the control plane for the next test, or stops it.
 func (p *controlPlane) giveBack() error {
 	empty, err := p.empty(context.Background())
 	if err != nil || !empty {
@@ -99,7 +99,8 @@ func (p *controlPlane) giveBack() error {
 	return nil
 }
 
-// empty deletes everything that was not there in the beginning; false if that does not make the control plane what it was.
+// empty deletes everything that was created since the beginning. It returns false if the initial state cannot be
+// restored so.
 func (p *controlPlane) empty(ctx context.Context) (bool, error) {
 	for {
 		now, err := p.store.keys()
@@ -121,13 +122,15 @@ func (p *controlPlane) empty(ctx context.Context) (bool, error) {
 	return slices.Equal(served, p.served), err
 }
 
-// count returns how many objects the API server has of each kind that tests make. It answers a list that names no version only
-// when its caches have followed the store.
+// count returns the number of objects of each kind that tests create. The API server answers a list without a version
+// only when its caches have followed the store.
 func (p *controlPlane) count(ctx context.Context) ([]int, error) {
 	var counts []int
 	for _, list := range []client.ObjectList{
-		&volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{}, &storagev1.VolumeAttachmentList{},
-		&storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &corev1.NodeList{}, &corev1.PodList{}, &corev1.PersistentVolumeList{},
+		&volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{},
+		&storagev1.VolumeAttachmentList{},
+		&storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &corev1.NodeList{}, &corev1.PodList{},
+		&corev1.PersistentVolumeList{},
 		&corev1.PersistentVolumeClaimList{}, &corev1.NamespaceList{}, &corev1.ConfigMapList{}, &coordinationv1.LeaseList{},
 	} {
 		if err := p.client.List(ctx, list); err != nil {
@@ -138,15 +141,15 @@ func (p *controlPlane) count(ctx context.Context) ([]int, error) {
 	return counts, nil
 }
 
-// use is what one test does with a control plane. Nothing of it comes after its end, whoever goes on: an agent that was killed, a
-// manager that sleeps.
+// use is the use of a control plane by one test. No request passes after its end, even if a part of the test
+// still runs: an agent that was killed, or a manager that sleeps.
 type use struct {
 	mu       sync.RWMutex
 	over     bool
 	underway sync.WaitGroup
 }
 
-// end lets no request begin any more and waits for those that are under way; watches that were answered are not.
+// end refuses new requests and waits for those that are running, except for watches that were answered.
 func (u *use) end() {
 	u.mu.Lock()
 	u.over = true

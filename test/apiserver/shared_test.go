@@ -29,7 +29,8 @@ func TestNothingOfATestReachesTheNextOneOnItsControlPlane(t *testing.T) {
 		host, late = config.Host, c
 		create(t, c,
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}},
-			&corev1.ConfigMap{ObjectMeta: held}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: held.Finalizers}})
+			&corev1.ConfigMap{ObjectMeta: held},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: held.Finalizers}})
 		if err := c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: held}); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestNothingOfATestReachesTheNextOneOnItsControlPlane(t *testing.T) {
 			t.Error("the control plane was not shared")
 		}
 		if err := late.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late"}}); err == nil {
-			t.Error("who belongs to the first test still writes")
+			t.Error("a client of the first test still writes")
 		}
 		for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Node{}, &corev1.Namespace{}} {
 			key := client.ObjectKey{Namespace: "default", Name: "held"}
@@ -54,7 +55,7 @@ func TestNothingOfATestReachesTheNextOneOnItsControlPlane(t *testing.T) {
 	})
 }
 
-func TestAControlPlaneIsNotSharedOnceItWasChangedItself(t *testing.T) {
+func TestAControlPlaneIsNotSharedAfterAChangeOfItself(t *testing.T) {
 	var host string
 	t.Run("the first", func(t *testing.T) {
 		config, c := Borrow(t)
@@ -66,8 +67,9 @@ func TestAControlPlaneIsNotSharedOnceItWasChangedItself(t *testing.T) {
 	}
 }
 
-func TestWhatDeletingTakesBack(t *testing.T) {
-	const lease, namespace, pod = "/registry/masterleases/192.0.2.1", "/registry/namespaces/default", "/registry/pods/default/web"
+func TestWhatDeletionRestores(t *testing.T) {
+	const lease, namespace, pod = "/registry/masterleases/192.0.2.1", "/registry/namespaces/default",
+		"/registry/pods/default/web"
 	before := map[string]string{lease: "1", namespace: "2"}
 	for _, test := range []struct {
 		name string

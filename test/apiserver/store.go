@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// store is a control plane's etcd. Requests go through etcd's JSON gateway, where keys are base64, as []byte is in JSON.
+// store is a control plane's etcd. Requests use etcd's JSON gateway, where keys are base64, like []byte in JSON.
 type store struct {
 	url *url.URL
 }
@@ -44,10 +44,10 @@ func (s store) keys() (map[string]string, error) {
 	return keys, nil
 }
 
-// operations is how many of them etcd takes in one transaction.
+// operations is how many operations etcd accepts in one transaction.
 const operations = 100
 
-// remove deletes the keys whatever their objects' finalizers say. The API server learns it as any other delete.
+// remove deletes the keys, whatever finalizers their objects have. The API server sees it as any other delete.
 func (s store) remove(keys []string) error {
 	for part := range slices.Chunk(keys, operations) {
 		var deletes []any
@@ -76,10 +76,12 @@ func (s store) post(path string, request, answer any) error {
 	return errors.Join(err, r.Body.Close())
 }
 
-// followed are the kinds by which the API server itself works. What it does about a change of theirs takes a moment, and nobody is told when.
-var followed = []string{"admissionregistration.k8s.io/", "apiextensions.k8s.io/", "apiregistration.k8s.io/", "clusterrole", "role"}
+// followed are the kinds that configure the API server itself. It applies their changes after a delay, without
+// a signal.
+var followed = []string{"admissionregistration.k8s.io/", "apiextensions.k8s.io/", "apiregistration.k8s.io/",
+	"clusterrole", "role"}
 
-// added returns what is new since an earlier time; false if more has changed than deleting that takes back.
+// added returns the new keys since an earlier time. It returns false if deleting them cannot restore that time.
 func added(before, now map[string]string) ([]string, bool) {
 	var names []string
 	for key, version := range now {
@@ -104,7 +106,7 @@ func isFollowed(kind string) bool {
 	return slices.ContainsFunc(followed, func(f string) bool { return strings.HasPrefix(kind, f) })
 }
 
-// isLease is true of what the API server renews.
+// isLease reports whether the API server renews objects of the kind.
 func isLease(kind string) bool {
 	of, _, _ := strings.Cut(kind, "/")
 	return strings.HasSuffix(of, "leases")

@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command bench measures Hawser. Part attach: attach and detach of many volumes on many nodes, against
-// upstream's controller and against what the API server allows. Part node: one node's main job with real mounts.
+// Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes. It
+// compares Hawser with upstream's controller and the API server's limits. Part node measures one node with real
+// mounts.
 package main
 
 import (
@@ -38,9 +39,10 @@ func status() int {
 
 func run(ctx context.Context) error {
 	mass, single := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "what is measured: attach or node; bare-intents and bare-pods are how part attach runs its bare clients")
-	stage := flag.String("stage", "", "bare-intents, bare-pods: file that says which volumes there are")
-	dir := flag.String("dir", "/tmp/hawser-bench", "folder of the cluster; must not exist")
+	part := flag.String("part", "attach", "part to measure: attach or node; bare-intents and bare-pods are used by part "+
+		"attach, for its bare clients")
+	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
+	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
 	mass.AddFlags(flag.CommandLine)
 	single.AddFlags(flag.CommandLine)
 	flag.Parse()
@@ -56,7 +58,7 @@ func run(ctx context.Context) error {
 	case "bare-pods":
 		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
-	return fmt.Errorf("there is no part %q, but attach and node", *part)
+	return fmt.Errorf("unknown part %q; the parts are attach and node", *part)
 }
 
 func serve(ctx context.Context, stage string, how bare.Serve) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
+func TestADetachCutsOffANodeThatHasTheVolumeMounted(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(fsType, func(t *testing.T) {
 			harnesstest.NeedProgram(t, "mkfs."+fsType)
@@ -37,7 +37,7 @@ func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
 
 			assertCutOff(w, v, a, oldLink)
 			before := sum(w, v.data())
-			_ = os.WriteFile(filepath.Join(v.target(a, "a"), "later"), []byte("too late"), 0o600) // may fail, may not
+			_ = os.WriteFile(filepath.Join(v.target(a, "a"), "later"), []byte("too late"), 0o600) // may or may not fail
 			syncFilesystem(w, v.target(a, "a"))
 			if sum(w, v.data()) != before {
 				t.Error("the old mount changed the volume after the detach")
@@ -45,7 +45,7 @@ func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
 
 			v.up(b)
 			if got := w.read(filepath.Join(v.target(b, "a"), "kept"), 4); got != "kept" {
-				t.Errorf("what was synced reads %q on the next node", got)
+				t.Errorf("synced data reads %q on the next node", got)
 			}
 			for _, name := range []string{"dirty", "later"} {
 				data, err := os.ReadFile(filepath.Join(v.target(b, "a"), name))
@@ -54,11 +54,11 @@ func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
 				}
 			}
 			w.write(filepath.Join(v.target(b, "a"), "new"), "new")
-			// The old node lets go while the new one works.
+			// The old node releases the volume while the new one uses it.
 			w.must(v.unpublish(a, "a"))
 			w.must(v.unstage(a))
 			if got := w.read(filepath.Join(v.target(b, "a"), "new"), 3); got != "new" {
-				t.Errorf("after the old node let go, the new one reads %q", got)
+				t.Errorf("after the old node released the volume, the new one reads %q", got)
 			}
 			v.down(b)
 			entries, err := ledger.Read(w.backing)
@@ -70,7 +70,7 @@ func TestADetachCutsOffANodeThatStillHasTheVolumeMounted(t *testing.T) {
 	}
 }
 
-// assertCutOff: the node's device stands on an inode that has no name, and that is not the volume's.
+// assertCutOff checks that the node's device uses an unlinked inode, which is not the volume's.
 func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 	w.t.Helper()
 	devices, err := loopdev.Find(v.link(n))
@@ -79,7 +79,7 @@ func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 		w.t.Fatalf("the node's devices are %+v, want one on an unlinked file", devices)
 	}
 	if inode(w, v.data()) == oldInode {
-		w.t.Error("the volume is still the inode that the old device stands on")
+		w.t.Error("the volume still has the inode of the old device")
 	}
 	health, err := n.NodeGetVolumeHealth(w.ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
 	w.must(err)
@@ -89,7 +89,7 @@ func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 	}
 }
 
-func TestAVolumeThatCameBackIsNotStagedOverACutOffMount(t *testing.T) {
+func TestAReturnedVolumeIsNotStagedOverACutOffMount(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	a := w.nodes[0]
 	v := w.create("v", 64*mib, filesystem("ext4"))
@@ -106,7 +106,7 @@ func TestAVolumeThatCameBackIsNotStagedOverACutOffMount(t *testing.T) {
 	v.down(a)
 }
 
-func TestADetachCutsOffABlockVolumeAndLeavesTheOtherNodes(t *testing.T) {
+func TestADetachCutsOffABlockVolumeButNotTheOtherNodes(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a", "node-b")
 	a, b := w.nodes[0], w.nodes[1]
 	v := w.create("shared", 16*mib, block(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER))
@@ -130,7 +130,7 @@ func TestADetachCutsOffABlockVolumeAndLeavesTheOtherNodes(t *testing.T) {
 	}
 	w.write(v.target(b, "a"), "from b")
 	if got := w.read(v.data(), 6); got != "from b" {
-		t.Errorf("what the other node writes does not reach the volume, it holds %q", got)
+		t.Errorf("the other node's writes do not reach the volume, which contains %q", got)
 	}
 	w.must(open.Close())
 	w.must(v.unpublish(a, "a"))
@@ -149,8 +149,8 @@ func syncFilesystem(w *world, path string) {
 	w.t.Helper()
 	dir, err := os.Open(path)
 	if err != nil {
-		return // a filesystem that shut down does not even open
+		return // after a shutdown, the filesystem does not even open
 	}
 	defer func() { _ = dir.Close() }()
-	_ = unix.Syncfs(int(dir.Fd())) // fails, as it should, where the device takes nothing
+	_ = unix.Syncfs(int(dir.Fd())) // must fail if the device accepts no writes
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-// staged tells whether the node has a device for the volume.
+// staged reports whether the node has a device for the volume.
 func (v *volume) staged(n *pseudoNode) bool {
 	v.w.t.Helper()
 	devices, err := loopdev.Find(v.link(n))
@@ -35,7 +35,7 @@ func (w *world) fault(fault faults.Fault) string {
 	return id
 }
 
-// blockWorld has a volume that is ready to be staged.
+// blockWorld returns a world with a volume that is ready to be staged.
 func blockWorld(t *testing.T) (*world, *pseudoNode, *volume) {
 	t.Helper()
 	w := newWorld(t, harness.Options{}, "node-a")
@@ -44,16 +44,18 @@ func blockWorld(t *testing.T) (*world, *pseudoNode, *volume) {
 	return w, w.nodes[0], v
 }
 
-func TestAnErrorBeforeTheEffectLeavesNothingAndOneAfterItLeavesEverything(t *testing.T) {
+func TestAnErrorHasNoEffectBeforeTheWorkAndTheWholeEffectAfterIt(t *testing.T) {
 	w, node, v := blockWorld(t)
-	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Unavailable, Message: "no luck", Count: 1})
+	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Unavailable,
+		Message: "no luck", Count: 1})
 	if message := w.want(codes.Unavailable, v.stage(node)); message != "no luck" {
 		t.Errorf("the caller got message %q", message)
 	}
 	if v.staged(node) {
 		t.Error("a stage that failed before its effect had one")
 	}
-	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Internal, When: faults.After, Count: 1})
+	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Internal,
+		When: faults.After, Count: 1})
 	w.want(codes.Internal, v.stage(node))
 	if !v.staged(node) {
 		t.Error("a stage that failed after its effect had none")
@@ -62,7 +64,7 @@ func TestAnErrorBeforeTheEffectLeavesNothingAndOneAfterItLeavesEverything(t *tes
 	w.must(v.unstage(node))
 }
 
-func TestEveryCodeCanBeCommandedForEveryCall(t *testing.T) {
+func TestEveryCallCanFailWithEveryCode(t *testing.T) {
 	w, node, v := blockWorld(t)
 	calls := map[string]func() error{
 		"ControllerPublishVolume":   func() error { return v.attach(node) },
@@ -81,7 +83,7 @@ func TestEveryCodeCanBeCommandedForEveryCall(t *testing.T) {
 	}
 }
 
-func TestAFaultStrikesOnlyWhatItSelects(t *testing.T) {
+func TestAFaultStrikesOnlySelectedCalls(t *testing.T) {
 	w, node, v := blockWorld(t)
 	other := w.create("other", mib, block(writer))
 	w.must(other.attach(node))
@@ -95,7 +97,7 @@ func TestAFaultStrikesOnlyWhatItSelects(t *testing.T) {
 	w.must(v.unstage(node))
 }
 
-func TestADelayedCallTakesItsTime(t *testing.T) {
+func TestADelayedCallWaits(t *testing.T) {
 	w, node, v := blockWorld(t)
 	const delay = 300 * time.Millisecond
 	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Wait, Delay: delay, Count: 1})
@@ -107,14 +109,14 @@ func TestADelayedCallTakesItsTime(t *testing.T) {
 	w.must(v.unstage(node))
 }
 
-func TestAHangingCallHoldsItsVolumeUntilTheFaultIsRemoved(t *testing.T) {
+func TestAHangingCallBlocksItsVolumeUntilTheFaultIsRemoved(t *testing.T) {
 	w, node, v := blockWorld(t)
 	id := w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Hang})
 	done := make(chan error, 1)
 	go func() { done <- v.stage(node) }()
 	w.must(faults.WaitHits(w.ctx, w.backing, id, 1))
 	if message := w.want(codes.Aborted, v.unstage(node)); !strings.Contains(message, "NodeStageVolume") {
-		t.Errorf("%q does not name the call under way", message)
+		t.Errorf("%q does not name the running call", message)
 	}
 	if v.staged(node) {
 		t.Error("the hanging call has had its effect")
@@ -159,12 +161,12 @@ func TestACallThatIgnoresItsCallersEndEndsLater(t *testing.T) {
 	})
 	w.must(err)
 	if !v.staged(node) {
-		t.Error("the call that went on had no effect")
+		t.Error("the call that continued had no effect")
 	}
 	w.must(v.unstage(node))
 }
 
-// giveUp lets a caller end while its call hangs in the fault.
+// giveUp ends a caller while its call hangs in the fault.
 func giveUp(w *world, node *pseudoNode, v *volume, id string) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -186,7 +188,7 @@ func ended(method string) func([]ledger.Entry) bool {
 	}
 }
 
-func TestADriverThatDiesLeavesTheEffectOrNot(t *testing.T) {
+func TestADriverThatDiesHasTheEffectOrNot(t *testing.T) {
 	for when, effect := range map[faults.Moment]bool{faults.Before: false, faults.After: true} {
 		t.Run(string(when)+" the effect", func(t *testing.T) {
 			w, node, v := blockWorld(t)

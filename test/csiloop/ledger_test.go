@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 )
 
-func TestTheLedgerTellsEveryCallInOrder(t *testing.T) {
+func TestTheLedgerRecordsEveryCallInOrder(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	node := w.nodes[0]
 	v := w.create("v", mib, block(writer))
@@ -39,7 +39,7 @@ func TestTheLedgerTellsEveryCallInOrder(t *testing.T) {
 	}
 }
 
-func TestManyCallsAtOnceOnManyNodesEndWellAndKeepTheLedgerWhole(t *testing.T) {
+func TestManyConcurrentCallsOnManyNodesSucceedAndKeepTheLedgerIntact(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a", "node-b")
 	const each = 6
 	var group sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
-func TestAVolumeGoesThroughItsLifeTwiceAndKeepsItsData(t *testing.T) {
+func TestAVolumeKeepsItsDataThroughTwoLives(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(fsType, func(t *testing.T) {
 			harnesstest.NeedProgram(t, "mkfs."+fsType)
@@ -37,7 +37,7 @@ func TestAVolumeGoesThroughItsLifeTwiceAndKeepsItsData(t *testing.T) {
 	}
 }
 
-func TestABlockVolumeGoesThroughItsLifeAndKeepsItsData(t *testing.T) {
+func TestABlockVolumeKeepsItsDataThroughItsLife(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a", "node-b")
 	v := w.create("raw", 16*mib, block(writer))
 	for i, node := range w.nodes {
@@ -46,7 +46,7 @@ func TestABlockVolumeGoesThroughItsLifeAndKeepsItsData(t *testing.T) {
 			w.write(v.target(node, "a"), "raw data")
 		}
 		if got := w.read(v.target(node, "a"), 8); got != "raw data" {
-			t.Errorf("read %q on %s, want what was written", got, node.id)
+			t.Errorf("read %q on %s, want the written data", got, node.id)
 		}
 		v.down(node)
 	}
@@ -54,7 +54,9 @@ func TestABlockVolumeGoesThroughItsLifeAndKeepsItsData(t *testing.T) {
 }
 
 func TestEveryCallCanBeRepeated(t *testing.T) {
-	for name, capability := range map[string]*csi.VolumeCapability{"filesystem": filesystem("ext4"), "block": block(writer)} {
+	for name, capability := range map[string]*csi.VolumeCapability{
+		"filesystem": filesystem("ext4"), "block": block(writer),
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, harness.Options{}, "node-a")
 			node, v := w.nodes[0], (*volume)(nil)

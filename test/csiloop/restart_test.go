@@ -25,7 +25,9 @@ import (
 )
 
 func TestAKilledNodePluginFindsItsMountsAgain(t *testing.T) {
-	for name, capability := range map[string]*csi.VolumeCapability{"filesystem": filesystem("ext4"), "block": block(writer)} {
+	for name, capability := range map[string]*csi.VolumeCapability{
+		"filesystem": filesystem("ext4"), "block": block(writer),
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, harness.Options{}, "node-a")
 			node := w.nodes[0]
@@ -37,7 +39,7 @@ func TestAKilledNodePluginFindsItsMountsAgain(t *testing.T) {
 			node.kill()
 			node.start()
 
-			// All of it again changes nothing.
+			// Repeating all calls changes nothing.
 			w.must(v.stage(node))
 			w.must(v.publish(node, "a", false))
 			after, err := loopdev.Find(v.link(node))
@@ -78,7 +80,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func TestTheSocketsGoWithACleanExitAndStayAfterAKill(t *testing.T) {
+func TestACleanExitRemovesTheSocketsAndAKillDoesNot(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	node, kubelet := w.nodes[0], filepath.Join(w.dir, "node-a")
 	node.kill()
@@ -97,13 +99,14 @@ func TestTheSocketsGoWithACleanExitAndStayAfterAKill(t *testing.T) {
 	}
 }
 
-// A mkfs that hangs stands for any moment at which a node plugin may be killed while it formats.
-func TestAVolumeWhoseFormattingWasKilledIsFormattedAnew(t *testing.T) {
+// A mkfs that hangs represents every moment of formatting at which a node plugin may be killed.
+func TestAVolumeWhoseFormattingWasKilledIsFormattedAgain(t *testing.T) {
 	w := newWorld(t, harness.Options{})
 	bin := filepath.Join(w.dir, "bin")
 	w.must(os.Mkdir(bin, 0o755))
 	pidFile := filepath.Join(w.dir, "mkfs.pid")
-	script := "#!/bin/sh\nfor last; do :; done\nprintf garbage > $last\necho $$ > " + pidFile + ".new\nmv " + pidFile + ".new " + pidFile + "\nexec sleep 600\n"
+	script := "#!/bin/sh\nfor last; do :; done\nprintf garbage > $last\necho $$ > " + pidFile + ".new\n" +
+		"mv " + pidFile + ".new " + pidFile + "\nexec sleep 600\n"
 	w.must(os.WriteFile(filepath.Join(bin, "mkfs.ext4"), []byte(script), 0o755))
 	node := &pseudoNode{w: w, id: "node-a", options: harness.Options{
 		Mode: driver.ModeNode, NodeID: "node-a", Env: append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")),
@@ -114,17 +117,19 @@ func TestAVolumeWhoseFormattingWasKilledIsFormattedAnew(t *testing.T) {
 	staged := make(chan error, 1)
 	go func() { staged <- v.stage(node) }()
 	var pid string
-	w.must(wait.PollUntilContextTimeout(w.ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		data, err := os.ReadFile(pidFile)
-		pid = string(data)
-		return err == nil, nil
-	}))
+	w.must(wait.PollUntilContextTimeout(w.ctx, 10*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) {
+			data, err := os.ReadFile(pidFile)
+			pid = string(data)
+			return err == nil, nil
+		}))
 
 	node.kill()
 	w.want(codes.Unavailable, <-staged)
-	w.must(wait.PollUntilContextTimeout(w.ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return exec.CommandContext(w.ctx, "kill", "-0", pid[:len(pid)-1]).Run() != nil, nil
-	}))
+	w.must(wait.PollUntilContextTimeout(w.ctx, 10*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) {
+			return exec.CommandContext(w.ctx, "kill", "-0", pid[:len(pid)-1]).Run() != nil, nil
+		}))
 	node.options.Env = nil
 	node.start()
 	w.must(v.stage(node))

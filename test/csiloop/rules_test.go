@@ -37,7 +37,7 @@ func sum(w *world, path string) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-func TestASecondNodeOfASingleNodeVolumeIsRefusedAndTheHolderNamed(t *testing.T) {
+func TestASecondNodeOfASingleNodeVolumeIsRefusedWithTheHoldersName(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a", "node-b")
 	v := w.create("v", mib, filesystem("ext4"))
 	w.must(v.attach(w.nodes[0]))
@@ -53,7 +53,7 @@ func TestASecondNodeOfASingleNodeVolumeIsRefusedAndTheHolderNamed(t *testing.T) 
 	w.must(v.attach(w.nodes[1]))
 }
 
-func TestReadersOfManyNodesShareAVolumeAndCannotWrite(t *testing.T) {
+func TestReadersOnSeveralNodesShareAVolumeAndCannotWrite(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a", "node-b")
 	v := w.create("v", 64*mib, filesystem("ext4"))
 	v.up(w.nodes[0])
@@ -75,7 +75,7 @@ func TestReadersOfManyNodesShareAVolumeAndCannotWrite(t *testing.T) {
 	}
 }
 
-func TestANodeTakesNoMoreVolumesThanItsLimit(t *testing.T) {
+func TestANodeRefusesMoreVolumesThanItsLimit(t *testing.T) {
 	w := newWorld(t, harness.Options{MaxVolumes: 2}, "node-a")
 	node := w.nodes[0]
 	info, err := node.NodeGetInfo(w.ctx, &csi.NodeGetInfoRequest{})
@@ -95,7 +95,7 @@ func TestANodeTakesNoMoreVolumesThanItsLimit(t *testing.T) {
 	w.must(volumes[2].attach(node))
 }
 
-func TestAVolumeThatIsNotPublishedToANodeIsNotStagedThere(t *testing.T) {
+func TestAVolumeThatIsNotPublishedToANodeCannotBeStagedThere(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	v := w.create("v", 64*mib, filesystem("ext4"))
 	w.want(codes.FailedPrecondition, v.stage(w.nodes[0]))
@@ -103,21 +103,22 @@ func TestAVolumeThatIsNotPublishedToANodeIsNotStagedThere(t *testing.T) {
 	w.want(codes.FailedPrecondition, v.publish(w.nodes[0], "a", false))
 }
 
-func TestCapacityIsCountedAndItsEndRefused(t *testing.T) {
+func TestCapacityIsCountedAndLimited(t *testing.T) {
 	w := newWorld(t, harness.Options{Capacity: 100 * mib})
 	w.create("a", 60*mib, filesystem("ext4"))
 	_, err := w.controller.CreateVolume(w.ctx, &csi.CreateVolumeRequest{
-		Name: "b", CapacityRange: &csi.CapacityRange{RequiredBytes: 60 * mib}, VolumeCapabilities: []*csi.VolumeCapability{filesystem("")},
+		Name: "b", CapacityRange: &csi.CapacityRange{RequiredBytes: 60 * mib},
+		VolumeCapabilities: []*csi.VolumeCapability{filesystem("")},
 	})
 	w.want(codes.ResourceExhausted, err)
 	capacity, err := w.controller.GetCapacity(w.ctx, &csi.GetCapacityRequest{})
 	w.must(err)
 	if capacity.GetAvailableCapacity() != 40*mib {
-		t.Errorf("%d bytes are said to be left", capacity.GetAvailableCapacity())
+		t.Errorf("%d bytes are reported as available", capacity.GetAvailableCapacity())
 	}
 }
 
-func TestListedPagesTellEveryVolumeOnceWithItsNodes(t *testing.T) {
+func TestListedPagesContainEveryVolumeOnceWithItsNodes(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	for i := range 5 {
 		v := w.create(fmt.Sprint("v", i), mib, filesystem("ext4"))
@@ -141,7 +142,7 @@ func TestListedPagesTellEveryVolumeOnceWithItsNodes(t *testing.T) {
 	}
 }
 
-func TestADeviceThatHoldsAnythingIsNotFormatted(t *testing.T) {
+func TestADeviceWithContentsIsNotFormatted(t *testing.T) {
 	signature := func(offset int64, bytes ...byte) func(*world, string) {
 		return func(w *world, path string) {
 			file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -161,7 +162,9 @@ func TestADeviceThatHoldsAnythingIsNotFormatted(t *testing.T) {
 				w.t.Fatalf("%v: %s", err, out)
 			}
 		}, []string{`"ext4"`, `"xfs"`}},
-		"a partition table":   {signature(446, append(append([]byte{0, 0, 2, 0, 0x83, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 48)...), 0x55, 0xaa)...), []string{"partitions", `"xfs"`}},
+		"a partition table": {
+			signature(446, append(append([]byte{0, 0, 2, 0, 0x83, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 48)...), 0x55,
+				0xaa)...), []string{"partitions", `"xfs"`}},
 		"a known signature":   {signature(0, []byte("LUKS\xba\xbe\x00\x01")...), []string{"not formatted"}},
 		"unknown data":        {signature(5*mib, 'x'), []string{"no known filesystem"}},
 		"data at the end":     {signature(64*mib-1, 1), []string{"no known filesystem"}},
@@ -191,7 +194,7 @@ func TestADeviceThatHoldsAnythingIsNotFormatted(t *testing.T) {
 	}
 }
 
-func TestADeviceFullOfWrittenZeroesIsEmpty(t *testing.T) {
+func TestADeviceFullOfZeroesIsEmpty(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	v := w.create("v", 64*mib, filesystem("ext4"))
 	w.must(os.WriteFile(v.data(), bytes.Repeat([]byte{0}, int(64*mib)), 0o600))
@@ -199,7 +202,7 @@ func TestADeviceFullOfWrittenZeroesIsEmpty(t *testing.T) {
 	v.down(w.nodes[0])
 }
 
-func TestAMissingMkfsIsNamed(t *testing.T) {
+func TestTheErrorNamesAMissingMkfs(t *testing.T) {
 	w := newWorld(t, harness.Options{})
 	bin := filepath.Join(w.dir, "bin")
 	w.must(os.Mkdir(bin, 0o755))
@@ -208,16 +211,18 @@ func TestAMissingMkfsIsNamed(t *testing.T) {
 		w.must(err)
 		w.must(os.Symlink(path, filepath.Join(bin, name)))
 	}
-	node := &pseudoNode{w: w, id: "node-a", options: harness.Options{Mode: driver.ModeNode, NodeID: "node-a", Env: []string{"PATH=" + bin}}}
+	node := &pseudoNode{w: w, id: "node-a",
+		options: harness.Options{Mode: driver.ModeNode, NodeID: "node-a", Env: []string{"PATH=" + bin}}}
 	node.start()
 	v := w.create("v", 64*mib, filesystem("ext4"))
 	w.must(v.attach(node))
-	if message := w.want(codes.FailedPrecondition, v.stage(node)); !strings.Contains(message, "mkfs.ext4 is not installed") {
+	if message := w.want(codes.FailedPrecondition, v.stage(node)); !strings.Contains(message,
+		"mkfs.ext4 is not installed") {
 		t.Errorf("got %q", message)
 	}
 }
 
-func TestMountOptionsAreInForceAtStageAndPublish(t *testing.T) {
+func TestMountOptionsApplyToStageAndPublish(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	node := w.nodes[0]
 	v := w.create("v", 64*mib, filesystem("ext4", "noatime", "noexec"))
@@ -251,10 +256,10 @@ func TestAReadOnlyBlockPublicationCannotBeWritten(t *testing.T) {
 	v := w.create("v", mib, block(writer))
 	v.up(node)
 	w.must(v.publish(node, "ro", true))
-	file, err := os.OpenFile(v.target(node, "ro"), os.O_WRONLY, 0) // Linux refuses no open, only the write
+	file, err := os.OpenFile(v.target(node, "ro"), os.O_WRONLY, 0) // Linux refuses the write, not the open
 	w.must(err)
 	if _, err := file.Write([]byte("x")); err == nil {
-		t.Error("the read-only device takes a write")
+		t.Error("the read-only device accepts a write")
 	}
 	w.must(file.Close())
 	w.write(v.target(node, "a"), "x")
@@ -302,10 +307,12 @@ func TestAVolumeGrowsWhileItIsMounted(t *testing.T) {
 				return err
 			}
 			w.want(codes.FailedPrecondition, expand())
-			_, err := w.controller.ControllerExpandVolume(w.ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: want})
+			_, err := w.controller.ControllerExpandVolume(w.ctx,
+				&csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: want})
 			w.must(err)
 			w.must(expand())
-			stats, err := node.NodeGetVolumeStats(w.ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
+			stats, err := node.NodeGetVolumeStats(w.ctx,
+				&csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
 			w.must(err)
 			if total := stats.GetUsage()[0].GetTotal(); total < 600*mib {
 				t.Errorf("the filesystem has %d bytes after the expansion", total)
@@ -315,8 +322,8 @@ func TestAVolumeGrowsWhileItIsMounted(t *testing.T) {
 	}
 }
 
-// needSysResource leaves the test out, loudly, where root has lost the capability that the kernel asks for to grow a
-// mounted ext4, as in some containers and sandboxes.
+// needSysResource skips the test without the capability CAP_SYS_RESOURCE, and names it in the output. The kernel needs
+// the capability to grow a mounted ext4. Root lacks it in some containers and sandboxes.
 func needSysResource(t *testing.T) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -335,13 +342,15 @@ func TestABlockVolumeGrowsWhileItIsPublished(t *testing.T) {
 	v := w.create("v", 16*mib, block(writer))
 	v.up(node)
 	want := &csi.CapacityRange{RequiredBytes: 32 * mib}
-	_, err := w.controller.ControllerExpandVolume(w.ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: want})
+	_, err := w.controller.ControllerExpandVolume(w.ctx,
+		&csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: want})
 	w.must(err)
 	_, err = node.NodeExpandVolume(w.ctx, &csi.NodeExpandVolumeRequest{
 		VolumeId: v.id, VolumePath: v.target(node, "a"), CapacityRange: want, VolumeCapability: v.capability,
 	})
 	w.must(err)
-	stats, err := node.NodeGetVolumeStats(w.ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
+	stats,
+		err := node.NodeGetVolumeStats(w.ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
 	w.must(err)
 	if total := stats.GetUsage()[0].GetTotal(); total != 32*mib {
 		t.Errorf("the device has %d bytes", total)
@@ -349,19 +358,20 @@ func TestABlockVolumeGrowsWhileItIsPublished(t *testing.T) {
 	v.down(node)
 }
 
-func TestAnUnstageWaitsForEveryPublication(t *testing.T) {
+func TestAnUnstageFailsWhileAPublicationExists(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	for name, capability := range map[string]*csi.VolumeCapability{"files": filesystem("ext4"), "raw": block(writer)} {
 		v := w.create(name, 64*mib, capability)
 		v.up(w.nodes[0])
-		if message := w.want(codes.FailedPrecondition, v.unstage(w.nodes[0])); !strings.Contains(message, v.target(w.nodes[0], "a")) {
+		if message := w.want(codes.FailedPrecondition, v.unstage(w.nodes[0])); !strings.Contains(message,
+			v.target(w.nodes[0], "a")) {
 			t.Errorf("%q does not name the publication", message)
 		}
 		v.down(w.nodes[0])
 	}
 }
 
-func TestNothingForeignAtATargetIsTouched(t *testing.T) {
+func TestOtherFilesAtATargetAreNotChanged(t *testing.T) {
 	w := newWorld(t, harness.Options{}, "node-a")
 	node := w.nodes[0]
 	v := w.create("v", 64*mib, filesystem("ext4"))
@@ -373,7 +383,7 @@ func TestNothingForeignAtATargetIsTouched(t *testing.T) {
 	w.must(os.MkdirAll(filepath.Join(v.target(node, "dir"), "full"), 0o700))
 	w.want(codes.FailedPrecondition, v.unpublish(node, "dir"))
 	if got := w.read(v.target(node, "file"), 4); got != "mine" {
-		t.Errorf("the foreign file holds %q", got)
+		t.Errorf("the other file contains %q", got)
 	}
 	w.must(v.unstage(node))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
-// left out by csi-sanity itself, because the driver does not claim the capability.
+// notClaimed are specs that csi-sanity skips, because the driver does not have the capability.
 var notClaimed = []string{
 	"Snapshot not supported", "ListSnapshots not supported", "GetSnapshot not supported", "DeleteSnapshot not supported",
 	"CreateSnapshot not supported", "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "Volume Cloning not supported",
@@ -44,13 +44,13 @@ func TestCSISanityPasses(t *testing.T) {
 		ginkgo.Describe(kind, func() { sanity.GinkgoTest(&config) })
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
-	ginkgo.ReportAfterSuite("what was left out", func(report ginkgo.Report) { checkSkipped(t, report) })
+	ginkgo.ReportAfterSuite("skipped specs", func(report ginkgo.Report) { checkSkipped(t, report) })
 	suite, reporter := ginkgo.GinkgoConfiguration()
 	reporter.Succinct, reporter.NoColor, reporter.SilenceSkips = true, true, true
 	ginkgo.RunSpecs(t, "csi-sanity", suite, reporter)
 }
 
-// checkSkipped fails the test if anything was left out for another reason than a capability that is not claimed.
+// checkSkipped fails the test if a spec was skipped for another reason than a missing capability.
 func checkSkipped(t *testing.T, report ginkgo.Report) {
 	ran := 0
 	for _, spec := range report.SpecReports {
@@ -58,7 +58,7 @@ func checkSkipped(t *testing.T, report ginkgo.Report) {
 			ran++
 		}
 		if spec.State == types.SpecStateSkipped && !slices.Contains(notClaimed, spec.Failure.Message) {
-			t.Errorf("csi-sanity left out %q: %s", spec.FullText(), spec.Failure.Message)
+			t.Errorf("csi-sanity skipped %q: %s", spec.FullText(), spec.Failure.Message)
 		}
 	}
 	t.Logf("csi-sanity: %d specs passed", ran)

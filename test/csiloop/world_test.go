@@ -25,7 +25,7 @@ import (
 // mib is enough for the filesystems: btrfs needs 109 MiB, xfs 300.
 const mib = int64(1) << 20
 
-// world is a controller and nodes over one backing store.
+// world is a controller and nodes with one backing store.
 type world struct {
 	t          *testing.T
 	ctx        context.Context
@@ -73,7 +73,7 @@ func (w *world) dial(process *harness.Process) *grpc.ClientConn {
 	return conn
 }
 
-// start runs the node's plugin, also anew after it was killed.
+// start runs the node's plugin, also again after a kill.
 func (n *pseudoNode) start() {
 	n.w.t.Helper()
 	n.process = harnesstest.Start(n.w.t, n.w.dir, n.options)
@@ -92,7 +92,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// want fails the test unless the call ended with the code; it returns the message.
+// want fails the test unless the call ended with the code. It returns the message.
 func (w *world) want(code codes.Code, err error) string {
 	w.t.Helper()
 	if status.Code(err) != code {
@@ -101,7 +101,7 @@ func (w *world) want(code codes.Code, err error) string {
 	return status.Convert(err).Message()
 }
 
-// volume is a volume as a test uses it.
+// volume is a volume with helpers for tests.
 type volume struct {
 	w          *world
 	id         string
@@ -112,7 +112,8 @@ type volume struct {
 func filesystem(fsType string, options ...string) *csi.VolumeCapability {
 	return &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: options}},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType,
+			MountFlags: options}},
 	}
 }
 
@@ -128,7 +129,8 @@ const writer = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 func (w *world) create(name string, size int64, capability *csi.VolumeCapability) *volume {
 	w.t.Helper()
 	answer, err := w.controller.CreateVolume(w.ctx, &csi.CreateVolumeRequest{
-		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*csi.VolumeCapability{capability},
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapabilities: []*csi.VolumeCapability{capability},
 	})
 	w.must(err)
 	return &volume{w: w, id: answer.GetVolume().GetVolumeId(), capability: capability}
@@ -148,7 +150,8 @@ func (v *volume) attach(n *pseudoNode) error {
 }
 
 func (v *volume) detach(n *pseudoNode) error {
-	_, err := v.w.controller.ControllerUnpublishVolume(v.w.ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.id, NodeId: n.id})
+	_, err := v.w.controller.ControllerUnpublishVolume(v.w.ctx,
+		&csi.ControllerUnpublishVolumeRequest{VolumeId: v.id, NodeId: n.id})
 	return err
 }
 
@@ -160,7 +163,7 @@ func (v *volume) data() string { return filepath.Join(v.w.backing, "volumes", v.
 
 func (v *volume) staging(n *pseudoNode) string {
 	dir := filepath.Join(v.w.dir, n.id, "staging", v.id)
-	if _, err := os.Lstat(dir); os.IsNotExist(err) { // a filesystem that was cut off answers with another error
+	if _, err := os.Lstat(dir); os.IsNotExist(err) { // a filesystem that was cut off returns another error
 		v.w.must(os.MkdirAll(dir, 0o750))
 	}
 	return dir
@@ -196,11 +199,12 @@ func (v *volume) publish(n *pseudoNode, name string, readOnly bool) error {
 }
 
 func (v *volume) unpublish(n *pseudoNode, name string) error {
-	_, err := n.NodeUnpublishVolume(v.w.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id, TargetPath: v.target(n, name)})
+	_,
+		err := n.NodeUnpublishVolume(v.w.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id, TargetPath: v.target(n, name)})
 	return err
 }
 
-// up takes the volume from created to published at target "a".
+// up brings the volume from created to published at target "a".
 func (v *volume) up(n *pseudoNode) {
 	v.w.t.Helper()
 	v.w.must(v.attach(n))
@@ -208,7 +212,7 @@ func (v *volume) up(n *pseudoNode) {
 	v.w.must(v.publish(n, "a", false))
 }
 
-// down takes it back.
+// down undoes up.
 func (v *volume) down(n *pseudoNode) {
 	v.w.t.Helper()
 	v.w.must(v.unpublish(n, "a"))
@@ -226,7 +230,7 @@ func (w *world) write(path, text string) {
 	w.must(file.Close())
 }
 
-// read returns the beginning of a file or device.
+// read returns the first bytes of a file or device.
 func (w *world) read(path string, length int) string {
 	w.t.Helper()
 	file, err := os.Open(path)

@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command demo shows Hawser's main job on a real control plane with real devices: claims become
-// mounted volumes, survive a killed agent, grow, move to another node with their data, and leave nothing behind.
+// Command demo shows Hawser's main job on a real control plane with real devices. Claims become mounted
+// volumes, which survive a killed agent and grow. They move to another node with their data, and leave nothing
+// behind.
 package main
 
 import (
@@ -33,7 +34,7 @@ func main() { os.Exit(status()) }
 
 // status is the exit status: deferred calls have run when the program exits.
 func status() int {
-	dir := flag.String("dir", "/tmp/hawser-demo", "folder of the cluster; must not exist")
+	dir := flag.String("dir", "/tmp/hawser-demo", "directory of the cluster; must not exist")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,10 +53,11 @@ func run(ctx context.Context, dir string, keep bool, out io.Writer) (err error) 
 	}
 	if keep {
 		defer func() {
-			_, _ = fmt.Fprintf(out, "\nleft running; stop it with: make local-down DIR=%s\nexport KUBECONFIG=%s\n", dir, sys.Kubeconfig())
+			_, _ = fmt.Fprintf(out, "\nleft running; stop it with: make local-down DIR=%s\nexport KUBECONFIG=%s\n", dir,
+				sys.Kubeconfig())
 		}()
 	} else {
-		// The end of the demo must not be cut short by the signal that ended it.
+		// The signal that ended the demo must not interrupt its end.
 		defer func() { err = errors.Join(err, sys.Down(context.WithoutCancel(ctx))) }()
 	}
 	d := &demo{System: sys, out: out}
@@ -64,17 +66,17 @@ func run(ctx context.Context, dir string, keep bool, out io.Writer) (err error) 
 			return err
 		}
 	}
-	_, _ = fmt.Fprintf(out, "\nthe demo is done, %.0f s in all\n", time.Since(begin).Seconds())
+	_, _ = fmt.Fprintf(out, "\nthe demo has ended, %.0f s in total\n", time.Since(begin).Seconds())
 	return nil
 }
 
-// demo is a running system and what its steps hand on to each other.
+// demo is a running system and the data that its steps share.
 type demo struct {
 	*system.System
 	out io.Writer
 	// mounts before the agent was killed.
 	mounts map[string]uint64
-	// agentSince is when the agent that was killed had come up.
+	// agentSince is when the killed agent had started.
 	agentSince time.Time
 }
 
@@ -91,19 +93,20 @@ func (d *demo) steps() []step {
 		{"the agent of " + nodeA + " is killed with -9: nothing is unmounted", d.killAgent},
 		{"the agent of " + nodeA + " starts again: nothing was unmounted, everything is Ready", d.restartAgent},
 		{"an intent wants the exclusive volume on " + nodeB + " too: it waits and names the holder", d.contend},
-		{"the intent on " + nodeA + " goes: the volume moves to " + nodeB + " with its data", d.move},
+		{"the intent on " + nodeA + " is deleted: the volume moves to " + nodeB + " with its data", d.move},
 		{"everything is deleted: nothing is left behind", d.remove},
 	}
 }
 
-// show runs one step, prints its time and what kubectl shows afterwards.
+// show runs one step, prints its time and the output of kubectl after it.
 func (d *demo) show(ctx context.Context, s step) error {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
 	_, _ = fmt.Fprintf(d.out, "\n== %s\n", s.title)
 	begin := time.Now()
 	if err := s.run(ctx); err != nil {
-		state, _ := d.Kubectl(context.WithoutCancel(ctx), "get", "vai,nvs,volumeattachments", "-A", "-o", "wide") // for the reader of the failure
+		// For the reader of the failure.
+		state, _ := d.Kubectl(context.WithoutCancel(ctx), "get", "vai,nvs,volumeattachments", "-A", "-o", "wide")
 		return fmt.Errorf("%s: %w\n%s", s.title, err, state)
 	}
 	_, _ = fmt.Fprintf(d.out, "   done in %d ms\n", time.Since(begin).Milliseconds())

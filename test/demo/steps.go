@@ -47,7 +47,7 @@ func (d *demo) publish(ctx context.Context) error {
 	return d.shown(ctx, nodeA, len(onNodeA))
 }
 
-// shown waits until the counts of a node's state, which may come a second later, show what is published.
+// shown waits until the counts of a node's state include the publications. The agent may write them a second later.
 func (d *demo) shown(ctx context.Context, node string, published int) error {
 	_, err := d.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		return nvs != nil && nvs.Status.Summary != nil && int(nvs.Status.Summary.Published) == published
@@ -55,7 +55,7 @@ func (d *demo) shown(ctx context.Context, node string, published int) error {
 	return err
 }
 
-// sayTimeline tells how long each step of an intent took.
+// sayTimeline prints how long each step of an intent took.
 func (d *demo) sayTimeline(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	t := intent.Status.Timeline
 	if t == nil || t.Requested == nil || t.Attached == nil || t.Published == nil {
@@ -80,16 +80,16 @@ func (d *demo) writeAndRead(context.Context) error {
 func writeBlock(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("looking at the block volume: %w", err)
+		return fmt.Errorf("reading the type of the block volume: %w", err)
 	}
 	if info.Mode()&os.ModeDevice == 0 {
-		return fmt.Errorf("%s is no device node: %s", path, info.Mode())
+		return fmt.Errorf("%s is not a device node: %s", path, info.Mode())
 	}
 	device, err := os.OpenFile(path, os.O_RDWR|os.O_SYNC, 0)
 	if err != nil {
 		return fmt.Errorf("opening the block volume: %w", err)
 	}
-	defer func() { _ = device.Close() }() // O_SYNC: what was written is there
+	defer func() { _ = device.Close() }() // the writes are complete because of O_SYNC
 	want := bytes.Repeat([]byte("hawser.."), 512)
 	if _, err := device.WriteAt(want, 1<<20); err != nil {
 		return fmt.Errorf("writing the block volume: %w", err)
@@ -99,7 +99,7 @@ func writeBlock(path string) error {
 		return fmt.Errorf("reading the block volume: %w", err)
 	}
 	if !bytes.Equal(got, want) {
-		return errors.New("the block volume gave back other bytes than were written")
+		return errors.New("the block volume returned other bytes than were written")
 	}
 	return nil
 }
@@ -116,7 +116,8 @@ func (d *demo) expand(ctx context.Context) error {
 			size              func(string) (int64, error)
 		}{"data", dataOnA, "96Mi", sizeOf})
 	} else {
-		_, _ = fmt.Fprintln(d.out, "   LEFT OUT: growing the mounted ext4 needs CAP_SYS_RESOURCE, which this machine's root does not have")
+		_, _ = fmt.Fprintln(d.out,
+			"   LEFT OUT: growing the mounted ext4 needs CAP_SYS_RESOURCE, which this machine's root does not have")
 	}
 	for _, g := range growing {
 		path := d.PublishedPath(nodeA, namespace, g.intent)
@@ -139,7 +140,7 @@ func (d *demo) expand(ctx context.Context) error {
 	return nil
 }
 
-// grow asks for a larger claim and waits until intent and claim say that the node sees it.
+// grow requests a larger claim and waits until intent and claim report that the node sees it.
 func (d *demo) grow(ctx context.Context, claim, intent, to string) error {
 	patch := fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, to)
 	if _, err := d.Kubectl(ctx, "patch", "pvc", claim, "-n", namespace, "-p", patch); err != nil {
@@ -158,7 +159,7 @@ func (d *demo) grow(ctx context.Context, claim, intent, to string) error {
 	return err
 }
 
-// canGrowExt4 says whether the kernel lets us grow a mounted ext4: it asks for CAP_SYS_RESOURCE.
+// canGrowExt4 reports whether the kernel allows this process to grow a mounted ext4, which needs CAP_SYS_RESOURCE.
 func canGrowExt4() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -208,7 +209,7 @@ func (d *demo) restartAgent(ctx context.Context) error {
 	return d.sameMounts()
 }
 
-// sameMounts fails unless the mounts are those, and no others, that were there before.
+// sameMounts fails unless the mounts are exactly those from before.
 func (d *demo) sameMounts() error {
 	now, err := system.MountIDs(d.Dir)
 	if err != nil {
@@ -230,7 +231,8 @@ func (d *demo) contend(ctx context.Context) error {
 	if _, err := d.Kubectl(ctx, "apply", "-k", sample("move")); err != nil {
 		return err
 	}
-	intent, err := d.AwaitIntent(ctx, namespace, dataOnB, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonVolumeInUse))
+	intent, err := d.AwaitIntent(ctx, namespace, dataOnB,
+		system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonVolumeInUse))
 	if err != nil {
 		return err
 	}

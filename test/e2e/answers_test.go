@@ -25,7 +25,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// answers are all codes that a driver may answer with.
+// answers are all error codes of a driver.
 func answers() []codes.Code {
 	var all []codes.Code
 	for c := codes.Canceled; c <= codes.Unauthenticated; c++ {
@@ -34,12 +34,12 @@ func answers() []codes.Code {
 	return all
 }
 
-// stage is what a call is made for: before prepares it, act makes the driver call it, after is what has to come about.
+// stage is a driver call to test: before prepares it, act causes it, after checks the result.
 type stage struct {
 	method             string
 	before, act, after func(v *volume)
 	change             []func(*corev1.PersistentVolumeClaim)
-	// done are answers that mean there is nothing left to do; stalls are those that no retry can mend.
+	// done are answers that mean success; stalls are answers that no retry can fix.
 	done, stalls []codes.Code
 }
 
@@ -47,20 +47,23 @@ var stages = []stage{
 	{method: "ControllerPublishVolume", act: (*volume).want, after: (*volume).isReady},
 	{method: "NodeStageVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
 	{method: "NodePublishVolume", act: (*volume).want, after: (*volume).isReady, stalls: invalid},
-	// A device grows without the capability that the kernel asks for to grow a mounted ext4.
+	// A device grows without the capability that the kernel requires to grow a mounted ext4.
 	{method: "NodeExpandVolume", before: (*volume).wantReady, act: (*volume).askMore, after: (*volume).hasGrown,
 		change: []func(*corev1.PersistentVolumeClaim){asBlock}},
-	// The intent is gone before the driver is asked to unpublish; the one that waits on another node tells.
-	{method: "ControllerUnpublishVolume", before: (*volume).wantReady, act: (*volume).move, after: (*volume).isReady, done: []codes.Code{codes.NotFound}},
-	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
-	{method: "NodeUnstageVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone, done: []codes.Code{codes.NotFound}},
+	// The intent is gone before the driver unpublishes, so the intent that waits on another node shows the error.
+	{method: "ControllerUnpublishVolume", before: (*volume).wantReady, act: (*volume).move, after: (*volume).isReady,
+		done: []codes.Code{codes.NotFound}},
+	{method: "NodeUnpublishVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone,
+		done: []codes.Code{codes.NotFound}},
+	{method: "NodeUnstageVolume", before: (*volume).wantReady, act: (*volume).drop, after: (*volume).isGone,
+		done: []codes.Code{codes.NotFound}},
 }
 
 var invalid = []codes.Code{codes.InvalidArgument, codes.Unimplemented}
 
-// TestEveryAnswerOfEveryCallIsToldAndOvercome lets each call of the driver fail with each code: the intent
-// says so in the driver's own words and gets over it by itself once the driver is mended, or says that no retry can help.
-func TestEveryAnswerOfEveryCallIsToldAndOvercome(t *testing.T) {
+// TestEveryAnswerOfEveryCallIsReportedAndOvercome makes each driver call fail with each code. The intent reports the
+// driver's message. It recovers once the driver works again, or reports that no retry can help.
+func TestEveryAnswerOfEveryCallIsReportedAndOvercome(t *testing.T) {
 	for _, s := range stages {
 		t.Run(s.method, func(t *testing.T) {
 			codes := answers()
@@ -74,22 +77,22 @@ func TestEveryAnswerOfEveryCallIsToldAndOvercome(t *testing.T) {
 	}
 }
 
-// play runs one volume through one answer. It runs beside the others, so it reports with Errorf alone.
+// play runs one volume through one answer. It runs concurrently with others, so it reports only with Errorf.
 func (s stage) play(v *volume, code codes.Code) {
 	v.what = s.method + " answers " + code.String()
 	if s.before != nil {
 		s.before(v)
 	}
-	words := fmt.Sprintf("the driver says no to %s (%s)", v.name, code)
+	words := fmt.Sprintf("injected failure of %s (%s)", v.name, code)
 	fault := faults.Fault{Method: s.method, Action: faults.Error, Code: code, Message: words}
 	if slices.Contains(s.done, code) {
-		fault.Count = 1 // the next call is that of another life of the volume
+		fault.Count = 1 // the next call belongs to another life of the volume
 	}
 	id := v.fault(fault)
 	s.act(v)
 	if !slices.Contains(s.done, code) {
 		v.see(words, slices.Contains(s.stalls, code))
-		v.mend(id)
+		v.removeFault(id)
 	}
 	if !slices.Contains(s.stalls, code) {
 		s.after(v)
@@ -97,14 +100,14 @@ func (s stage) play(v *volume, code codes.Code) {
 	v.release(v.current)
 }
 
-// want asks for the volume on a node.
+// want requests the volume on a node.
 func (v *volume) want() { v.current = v.intent(nodeA) }
 
 func (v *volume) wantReady() { v.want(); v.isReady() }
 
 func (v *volume) drop() { v.delete(v.current) }
 
-// move lets go of the volume on one node and wants it on the other.
+// move releases the volume on one node and requests it on the other.
 func (v *volume) move() {
 	v.drop()
 	v.current = v.intent(nodeB)
@@ -112,10 +115,10 @@ func (v *volume) move() {
 
 func (v *volume) askMore() { v.request("64Mi") }
 
-// see waits until the intent carries the driver's words, and Stalled where no retry can mend it.
+// see waits until the intent has the driver's message, and Stalled if no retry can fix the error.
 func (v *volume) see(words string, stalled bool) {
 	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return intent != nil && tells(intent, words) &&
+		return intent != nil && shows(intent, words) &&
 			(!stalled || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled))
 	})
 }
@@ -132,7 +135,8 @@ func (v *volume) isGone() {
 
 func (v *volume) hasGrown() {
 	v.expect(func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(resource.MustParse("64Mi")) >= 0 && system.Ready(intent)
+		return intent.Status.Capacity != nil && intent.Status.Capacity.Cmp(resource.MustParse("64Mi")) >= 0 &&
+			system.Ready(intent)
 	})
 }
 
@@ -143,16 +147,16 @@ func (v *volume) expect(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool)
 	}
 }
 
-// tells says whether an intent carries the driver's words: in lastError with a count of attempts, or in
-// Ready where it waits for what fails on another node.
-func tells(intent *volumesv1alpha1.VolumeAttachmentIntent, words string) bool {
+// shows reports whether an intent has the driver's message: in lastError with a count of attempts, or in Ready while it
+// waits for a failure on another node.
+func shows(intent *volumesv1alpha1.VolumeAttachmentIntent, words string) bool {
 	if e := intent.Status.LastError; e != nil && strings.Contains(e.Message, words) && e.Attempts >= 1 {
 		return true
 	}
 	return intent.Spec.NodeName == nodeB && strings.Contains(conditionOf(intent, volumesv1alpha1.ConditionReady), words)
 }
 
-// grow asks for a larger claim and waits until the intent says that the node sees it.
+// grow requests a larger claim and waits until the intent reports that the node sees it.
 func (v *volume) grow(name, to string) {
 	v.t.Helper()
 	v.request(to)
@@ -162,10 +166,11 @@ func (v *volume) grow(name, to string) {
 	})
 }
 
-// request asks for a larger claim.
+// request requests a larger claim.
 func (v *volume) request(size string) {
 	v.t.Helper()
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
+	patch := client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}
 	if err := sys.Client.Patch(limited(v.t), pvc, patch); err != nil {
 		v.t.Errorf("asking for more: %v", err)

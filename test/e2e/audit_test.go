@@ -15,14 +15,14 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// large enough for every filesystem: xfs wants 300 MiB.
+// large is enough for every filesystem: xfs needs 300 MiB.
 func large(pvc *corev1.PersistentVolumeClaim) {
 	pvc.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("512Mi")
 }
 
-// TestAnAgentAsksOnlyForItsOwnNode reads the API server's audit log: every request that an agent made
-// is bound to its node by name, by field selector or by the object's name.
-func TestAnAgentAsksOnlyForItsOwnNode(t *testing.T) {
+// TestAnAgentRequestsOnlyItsOwnNode reads the API server's audit log. It checks that every request of an agent
+// selects its node: by name, by field selector or by the object's name.
+func TestAnAgentRequestsOnlyItsOwnNode(t *testing.T) {
 	v := newVolume(t)
 	name := v.intent(nodeA)
 	v.ready(name)
@@ -39,7 +39,7 @@ func TestAnAgentAsksOnlyForItsOwnNode(t *testing.T) {
 		}
 		seen[r.Node()]++
 		if !ownNode(r) {
-			t.Errorf("the agent of %s asked for more than its node: %s %s", r.Node(), r.Verb, r.RequestURI)
+			t.Errorf("the agent of %s requested more than its node: %s %s", r.Node(), r.Verb, r.RequestURI)
 		}
 		if r.IsWrite() && (r.ObjectRef.Resource == "volumeattachmentintents" || r.ObjectRef.Resource == "nodevolumestates") &&
 			r.ObjectRef.Subresource != "status" {
@@ -47,12 +47,12 @@ func TestAnAgentAsksOnlyForItsOwnNode(t *testing.T) {
 		}
 	}
 	if seen[nodeA] == 0 || seen[nodeB] == 0 {
-		t.Fatalf("too few requests of agents in the audit log to say anything: %v", seen)
+		t.Fatalf("too few requests of agents in the audit log: %v", seen)
 	}
 	t.Logf("%v requests of agents, each for its own node", seen)
 }
 
-// ownNode says whether a request can only touch objects of the node that the token is bound to.
+// ownNode reports whether a request can only reach objects of the token's node.
 func ownNode(r system.Request) bool {
 	node := r.Node()
 	if node == "" {
@@ -63,7 +63,7 @@ func ownNode(r system.Request) bool {
 	}
 	switch r.ObjectRef.Resource {
 	case "volumeattachmentintents":
-		return selects("spec.nodeName") || r.ObjectRef.Name != "" // one intent by name: it came from the selected list
+		return selects("spec.nodeName") || r.ObjectRef.Name != "" // one intent by name, from the selected list
 	case "nodevolumestates":
 		return selects("metadata.name") || r.ObjectRef.Name == node
 	case "nodes":
@@ -75,5 +75,6 @@ func ownNode(r system.Request) bool {
 	case "events":
 		return true
 	}
-	return !strings.HasPrefix(r.RequestURI, "/api/") && !strings.HasPrefix(r.RequestURI, "/apis/") || r.ObjectRef.Resource == ""
+	return !strings.HasPrefix(r.RequestURI, "/api/") && !strings.HasPrefix(r.RequestURI, "/apis/") ||
+		r.ObjectRef.Resource == ""
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// The tests of this file run beside the real attach/detach controller of kube-controller-manager.
+// The tests of this file run with the real attach/detach controller of kube-controller-manager.
 
 func readWriteMany(pvc *corev1.PersistentVolumeClaim) {
 	pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	pvc.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
 }
 
-// pod makes a pod that is bound to the node and names the claim. No kubelet runs it; upstream attaches its volume.
+// pod creates a pod that is bound to the node and uses the claim. No kubelet runs it; upstream attaches its volume.
 func (v *volume) pod(node string) *corev1.Pod {
 	v.t.Helper()
 	pod := &corev1.Pod{
@@ -46,7 +46,7 @@ func (v *volume) pod(node string) *corev1.Pod {
 	return pod
 }
 
-// endPod removes the pod as a node does whose containers have ended.
+// endPod removes the pod, as a node does after its containers have ended.
 func (v *volume) endPod(pod *corev1.Pod) {
 	v.t.Helper()
 	err := sys.Client.Delete(limited(v.t), pod, client.GracePeriodSeconds(0))
@@ -71,17 +71,18 @@ func (v *volume) listed(node string, want bool) {
 // attachmentUID waits until the volume's attachment to the node is attached.
 func (v *volume) attachmentUID(name string) types.UID {
 	v.t.Helper()
-	va, err := system.Await(limited(v.t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: name}, func(a *storagev1.VolumeAttachment) bool {
-		return a != nil && a.Status.Attached && a.DeletionTimestamp == nil
-	})
+	va, err := system.Await(limited(v.t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: name},
+		func(a *storagev1.VolumeAttachment) bool {
+			return a != nil && a.Status.Attached && a.DeletionTimestamp == nil
+		})
 	if err != nil {
 		v.t.Fatal(err)
 	}
 	return va.UID
 }
 
-// restartUpstream stops kube-controller-manager, starts it again and waits until its attach/detach controller has been through
-// what it found: a volume that comes after the restart is attached.
+// restartUpstream stops kube-controller-manager, starts it again and waits until its attach/detach controller has
+// processed the existing objects: a volume that is created after the restart is attached.
 func restartUpstream(t *testing.T) {
 	t.Helper()
 	ctx := limited(t)
@@ -98,7 +99,7 @@ func restartUpstream(t *testing.T) {
 	canary.listed(nodeB, false)
 }
 
-// TestAPodAndAnIntentShareAVolumeInEveryOrder goes through all orders at once, so that they share the restarts of upstream.
+// TestAPodAndAnIntentShareAVolumeInEveryOrder runs all orders at once, so that they share the restarts of upstream.
 func TestAPodAndAnIntentShareAVolumeInEveryOrder(t *testing.T) {
 	var all []*sharing
 	for _, order := range []struct {
@@ -123,13 +124,13 @@ func TestAPodAndAnIntentShareAVolumeInEveryOrder(t *testing.T) {
 	}
 	restartUpstream(t)
 	for _, s := range all {
-		s.stays("both counted on it")
+		s.stays("both used it")
 		s.ready(s.intent)
 		s.oneGoes()
 	}
 	restartUpstream(t)
 	for _, s := range all {
-		s.stays("one counted on it")
+		s.stays("one used it")
 		s.otherGoes()
 	}
 	judge(t)
@@ -165,7 +166,7 @@ func (s *sharing) come() {
 func (s *sharing) stays(because string) {
 	s.t.Helper()
 	if s.attachmentUID(s.name) != s.uid {
-		s.t.Errorf("volume %s was attached anew although %s", s.handle, because)
+		s.t.Errorf("volume %s was attached again although %s", s.handle, because)
 	}
 }
 
@@ -189,7 +190,7 @@ func (s *sharing) otherGoes() {
 	s.isDetached(s.name)
 }
 
-// isDetached waits until nothing is left of the attachment, on the node's lists neither.
+// isDetached waits until nothing is left of the attachment, including in the node's lists.
 func (v *volume) isDetached(name string) {
 	v.t.Helper()
 	if err := sys.AwaitAttachmentGone(limited(v.t), name); err != nil {
@@ -197,14 +198,15 @@ func (v *volume) isDetached(name string) {
 	}
 	v.listed(nodeA, false)
 	_, err := sys.AwaitNode(limited(v.t), nodeA, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
-		return !slices.ContainsFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == uniqueName(v.handle) })
+		return !slices.ContainsFunc(nvs.Spec.Attachments,
+			func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == uniqueName(v.handle) })
 	})
 	if err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-func TestAnIntentThatComesBackWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testing.T) {
+func TestAnIntentThatReturnsWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testing.T) {
 	v := newVolume(t)
 	pod := v.pod(nodeA)
 	v.listed(nodeA, true)
@@ -214,13 +216,13 @@ func TestAnIntentThatComesBackWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *test
 	v.release(first)
 	v.ready(v.intent(nodeA))
 	if v.attachmentUID(v.attachment()) != uid {
-		t.Error("the volume was attached anew")
+		t.Error("the volume was attached again")
 	}
 	v.endPod(pod)
 	judge(t)
 }
 
-func TestAPodThatWantsAnIntentsExclusiveVolumeElsewhereGetsItAfterTheIntent(t *testing.T) {
+func TestAPodGetsAnIntentsExclusiveVolumeOnAnotherNodeAfterTheIntent(t *testing.T) {
 	v := newVolume(t)
 	intent := v.intent(nodeA)
 	v.ready(intent)
@@ -234,13 +236,13 @@ func TestAPodThatWantsAnIntentsExclusiveVolumeElsewhereGetsItAfterTheIntent(t *t
 	judge(t)
 }
 
-func TestAnIntentThatWantsAPodsExclusiveVolumeElsewhereNamesThePodAndGetsItAfterIt(t *testing.T) {
+func TestAnIntentThatWaitsForAPodsExclusiveVolumeNamesThePodAndGetsItAfterwards(t *testing.T) {
 	v := newVolume(t)
 	pod := v.pod(nodeA)
 	v.listed(nodeA, true)
 	intent := v.intent(nodeB)
 	v.await(intent, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)(i) && tells(i, pod.Name)
+		return system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonVolumeInUse)(i) && shows(i, pod.Name)
 	})
 	v.endPod(pod)
 	v.ready(intent)

@@ -24,9 +24,9 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment shows what decision 15 rests on: the claim of what is
-// only attached may go at any time, because the external-provisioner does not delete a volume that has a
-// VolumeAttachment. The finalizer of the test's own keeps that object when the driver has detached already.
+// TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment shows the premise of decision 15. The claim of a
+// volume that is only attached may be deleted at any time. The external-provisioner does not delete a volume
+// with a VolumeAttachment. A finalizer of the test keeps that object after the driver has detached.
 func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) {
 	v := newClaim(limited(t), t)
 	v.bind(limited(t))
@@ -46,7 +46,7 @@ func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) 
 	awaitRefusal(t, pv, v.refusals(pv))
 
 	before := time.Now()
-	v.letGo(attachment)
+	v.removeHold(attachment)
 	if err := sys.AwaitVolumeGone(limited(t), pv); err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) 
 	}
 }
 
-// holder is a finalizer that nobody but the test takes off.
+// holder is a finalizer that only the test removes.
 const holder = "test.hawser.io/hold"
 
-// hold keeps the volume's VolumeAttachment, until the test ends at the latest.
+// hold keeps the volume's VolumeAttachment, at most until the test ends.
 func (v *volume) hold() *storagev1.VolumeAttachment {
 	v.t.Helper()
 	attachment := &storagev1.VolumeAttachment{}
@@ -72,12 +72,12 @@ func (v *volume) hold() *storagev1.VolumeAttachment {
 	if err := sys.Client.Patch(limited(v.t), attachment, patch); err != nil {
 		v.t.Fatal(err)
 	}
-	v.t.Cleanup(func() { v.letGo(attachment) })
+	v.t.Cleanup(func() { v.removeHold(attachment) })
 	return attachment
 }
 
-// letGo takes the test's finalizer off again.
-func (v *volume) letGo(held *storagev1.VolumeAttachment) {
+// removeHold removes the test's finalizer.
+func (v *volume) removeHold(held *storagev1.VolumeAttachment) {
 	v.t.Helper()
 	attachment := &storagev1.VolumeAttachment{}
 	err := sys.Client.Get(limited(v.t), client.ObjectKeyFromObject(held), attachment)
@@ -96,13 +96,14 @@ func (v *volume) deleteClaim() {
 	if err := sys.Client.Delete(limited(v.t), claim); err != nil {
 		v.t.Fatal(err)
 	}
-	_, err := sys.AwaitClaim(limited(v.t), namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool { return c == nil })
+	_,
+		err := sys.AwaitClaim(limited(v.t), namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool { return c == nil })
 	if err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-// awaitCall waits until the driver has answered a call about the volume well, and returns its ledger.
+// awaitCall waits until the driver has answered a call for the volume without an error, and returns its ledger.
 func (v *volume) awaitCall(method string) []ledger.Entry {
 	v.t.Helper()
 	entries, err := ledger.Wait(limited(v.t), sys.BackingDir(), func(entries []ledger.Entry) bool {
@@ -119,12 +120,12 @@ func (v *volume) awaitCall(method string) []ledger.Entry {
 	return entries
 }
 
-// ofRefusals selects what the external-provisioner tells of a PersistentVolume that it does not delete.
+// ofRefusals selects the external-provisioner's events about a PersistentVolume that it does not delete.
 func ofRefusals(pv string) client.MatchingFields {
 	return client.MatchingFields{"regarding.name": pv, "reason": "VolumeFailedDelete"}
 }
 
-// refusals is the version of the API after all refusals so far.
+// refusals is the resource version after all refusals so far.
 func (v *volume) refusals(pv string) string {
 	v.t.Helper()
 	list := &eventsv1.EventList{}
@@ -134,7 +135,7 @@ func (v *volume) refusals(pv string) string {
 	return list.ResourceVersion
 }
 
-// awaitRefusal waits until the external-provisioner says, after that version, that the PersistentVolume is attached.
+// awaitRefusal waits until the external-provisioner reports, after that version, that the PersistentVolume is attached.
 func awaitRefusal(t *testing.T, pv, after string) {
 	t.Helper()
 	if err := refusal(limited(t), pv, after); err != nil {

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package e2e holds the tests of all of Hawser on one machine: real control plane, real external-attacher,
-// external-provisioner and external-resizer, real CSI driver over loop devices, every program built with the race
-// detector and killed, stopped and misled where it hurts.
+// Package e2e tests all of Hawser on one machine: a real control plane, the real external-attacher,
+// external-provisioner and external-resizer, and a real CSI driver with loop devices. Every program is built
+// with the race detector. The tests kill, stop and mislead the programs.
 package e2e
 
 import (
@@ -31,13 +31,13 @@ const (
 	nodeA, nodeB = "node-a", "node-b"
 	namespace    = "default"
 	class        = "loop"
-	// driverTimeout of the agents under test: short, so that a call that hangs is given up soon.
+	// driverTimeout of the tested agents. It is short, so that an agent soon gives up a call that hangs.
 	driverTimeout = 3 * time.Second
-	// patience with anything that has to come about.
-	patience = 3 * time.Minute
+	// waitTimeout is the timeout of every wait.
+	waitTimeout = 3 * time.Minute
 )
 
-// sys is shared by all tests of the package; each uses claims and intents of its own.
+// sys is shared by all tests of the package. Each test has its own claims and intents.
 var sys *system.System
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -70,13 +70,13 @@ func start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// For all programs of the system: they compute less if they collect garbage less often.
+	// For all programs of the system: less garbage collection needs less processor time.
 	if err := os.Setenv("GOGC", "400"); err != nil {
 		return fmt.Errorf("setting the environment of the programs: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "hawser-e2e-")
 	if err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("creating a directory: %w", err)
 	}
 	sys, err = system.Up(ctx, system.Options{
 		Dir: dir, Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout, AttachDetach: true,
@@ -87,8 +87,10 @@ func start(ctx context.Context) error {
 	}
 	attach, policy := true, storagev1.FileFSGroupPolicy
 	for _, object := range []client.Object{
-		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName, AllowVolumeExpansion: &attach},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName,
+			AllowVolumeExpansion: &attach},
 	} {
 		if err := sys.Client.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %s: %w", object.GetName(), err)
@@ -102,19 +104,19 @@ type volume struct {
 	t      *testing.T
 	name   string
 	handle string
-	// current intent, and what is being tried, where a test has many volumes at once.
+	// current intent, and the case under test, where a test has many volumes at once.
 	current, what string
 }
 
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	// Not the test's own context: cleaning up waits too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	// Not the test's own context: the clean-up waits too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// newVolume makes a claim and waits until it is bound. Both are gone when the test ends.
+// newVolume creates a claim and waits until it is bound. Claim and volume are deleted when the test ends.
 func newVolume(t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	t.Helper()
 	return provision(limited(t), t, change...)
@@ -128,7 +130,7 @@ func provision(ctx context.Context, t *testing.T, change ...func(*corev1.Persist
 	return v
 }
 
-// newVolumes makes several at once; at once they are gone, too.
+// newVolumes creates several volumes at once, and deletes them at once.
 func newVolumes(t *testing.T, n int, change ...func(*corev1.PersistentVolumeClaim)) []*volume {
 	t.Helper()
 	ctx := limited(t)
@@ -149,7 +151,7 @@ func newVolumes(t *testing.T, n int, change ...func(*corev1.PersistentVolumeClai
 	return volumes
 }
 
-// newClaim makes a claim that the test deletes itself.
+// newClaim creates a claim that the test deletes itself.
 func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	t.Helper()
 	className := class
@@ -158,7 +160,8 @@ func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.Persiste
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &className,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
 		},
 	}
 	for _, c := range change {
@@ -170,7 +173,7 @@ func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.Persiste
 	return &volume{t: t, name: pvc.Name}
 }
 
-// bind waits until the claim is bound and learns its volume's handle.
+// bind waits until the claim is bound and stores its volume's handle.
 func (v *volume) bind(ctx context.Context) {
 	v.t.Helper()
 	bound, err := sys.AwaitClaim(ctx, namespace, v.name, func(c *corev1.PersistentVolumeClaim) bool {
@@ -212,14 +215,15 @@ func (v *volume) remove() {
 	}
 }
 
-// intent makes an intent for the volume. It is gone, with everything it held, when the test ends.
+// intent creates an intent for the volume. When the test ends, it is deleted with everything that it uses.
 func (v *volume) intent(node string, change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) string {
 	v.t.Helper()
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: v.name + "-" + node + "-"},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.name}},
 		},
 	}
 	for _, c := range change {
@@ -232,7 +236,7 @@ func (v *volume) intent(node string, change ...func(*volumesv1alpha1.VolumeAttac
 	return intent.Name
 }
 
-// release deletes an intent and waits until it is gone; one that is gone already is fine.
+// release deletes an intent and waits until it is gone. It succeeds if the intent does not exist.
 func (v *volume) release(name string) {
 	v.t.Helper()
 	ctx := limited(v.t)
@@ -245,7 +249,7 @@ func (v *volume) release(name string) {
 	}
 }
 
-// delete asks for an intent's end and does not wait.
+// delete deletes an intent and does not wait.
 func (v *volume) delete(name string) {
 	v.t.Helper()
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -255,7 +259,8 @@ func (v *volume) delete(name string) {
 }
 
 // await waits until done is true of an intent.
-func (v *volume) await(name string, done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
+func (v *volume) await(name string,
+	done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
 	v.t.Helper()
 	intent, err := sys.AwaitIntent(limited(v.t), namespace, name, done)
 	if err != nil {
@@ -278,12 +283,12 @@ func (v *volume) fault(f faults.Fault) string {
 	if err != nil {
 		v.t.Error(err)
 	}
-	v.t.Cleanup(func() { v.mend(id) })
+	v.t.Cleanup(func() { v.removeFault(id) })
 	return id
 }
 
-// mend takes a fault away.
-func (v *volume) mend(id string) {
+// removeFault removes a fault.
+func (v *volume) removeFault(id string) {
 	v.t.Helper()
 	if err := faults.Remove(sys.BackingDir(), id); err != nil {
 		v.t.Error(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// None of these tests is parallel: each kills or stops what all volumes need.
+// None of these tests is parallel: each kills or stops a program that all volumes need.
 
 func TestADriverKilledDuringACallIsCalledAgain(t *testing.T) {
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -68,7 +68,7 @@ func TestAControllerDriverKilledDuringACallIsCalledAgain(t *testing.T) {
 	}
 }
 
-// restart makes sure that a process has ended and starts it again.
+// restart verifies that a process has ended and starts it again.
 func restart(t *testing.T, name string, start func() error) {
 	t.Helper()
 	if err := sys.StopProcess(limited(t), name); err != nil {
@@ -79,7 +79,7 @@ func restart(t *testing.T, name string, start func() error) {
 	}
 }
 
-func TestACallThatHangsIsUncertainAndHoldsUpNoOtherVolume(t *testing.T) {
+func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 	v, other := newVolume(t), newVolume(t)
 	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
 	name := v.intent(nodeA)
@@ -93,9 +93,9 @@ func TestACallThatHangsIsUncertainAndHoldsUpNoOtherVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !inUse(nvs, v.handle) {
-		t.Error("a volume whose stage may still come about must count as in use")
+		t.Error("a volume whose stage may still take effect must count as in use")
 	}
-	v.mend(id)
+	v.removeFault(id)
 	write(t, v.ready(name))
 }
 
@@ -110,34 +110,35 @@ func inUse(nvs *volumesv1alpha1.NodeVolumeState, handle string) bool {
 
 func uniqueName(handle string) string { return "kubernetes.io/csi/" + system.DriverName + "^" + handle }
 
-func TestAnIntentDeletedDuringAStageThatHangsIsReleasedOnlyWhenTheCallHasEnded(t *testing.T) {
+func TestAnIntentDeletedDuringAHangingStageIsReleasedOnlyAfterTheCall(t *testing.T) {
 	v := newVolume(t)
 	id := v.fault(faults.Fault{Method: "NodeStageVolume", Count: 1, Action: faults.Hang, IgnoreCancel: true})
 	name := v.intent(nodeA)
 	v.struck(id)
 	v.delete(name)
-	v.mend(id)
+	v.removeFault(id)
 	if err := sys.AwaitGone(limited(t), namespace, name); err != nil {
 		t.Fatal(err)
 	}
 	judge(t)
 }
 
-// judge reads the driver's own ledger: nothing was unpublished under a mount, nothing was on two nodes.
+// judge reads the driver's own ledger: no volume was unpublished while mounted, or used on two nodes.
 func judge(t *testing.T) {
 	t.Helper()
 	entries, err := ledger.Read(sys.BackingDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
+	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged,
+		ledger.UsedUnattached} {
 		for _, violation := range rule(entries) {
 			t.Error(violation)
 		}
 	}
 }
 
-func TestAnAgentKilledInsideEachCallGoesOnWhereItWas(t *testing.T) {
+func TestAnAgentKilledInsideEachCallContinues(t *testing.T) {
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
 		for _, moment := range []faults.Moment{faults.Before, faults.After} {
 			t.Run(method+" "+string(moment)+" its effect", func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestAnAgentKilledInsideEachCallGoesOnWhereItWas(t *testing.T) {
 				if err := sys.Kill(system.Agent(nodeA)); err != nil {
 					t.Fatal(err)
 				}
-				v.mend(id)
+				v.removeFault(id)
 				startAgent(t, nodeA)
 				if !release {
 					write(t, v.ready(name))
@@ -178,7 +179,7 @@ func TestAControllerKilledBetweenAttachmentAndStatusFinishesTheAttach(t *testing
 	if err := sys.Kill(system.Manager); err != nil {
 		t.Fatal(err)
 	}
-	v.mend(id)
+	v.removeFault(id)
 	if _, err := system.Await(limited(t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: v.attachment()},
 		func(a *storagev1.VolumeAttachment) bool { return a != nil && a.Status.Attached }); err != nil {
 		t.Fatal(err)
@@ -207,11 +208,12 @@ func (v *volume) attachment() string {
 	return ""
 }
 
-// TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted waits for the minute: it is longer
-// than the agents' leases, so that the controller finds them expired when it comes back.
+// TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted waits for a minute. That is longer than the
+// agents' leases, so that the controller finds expired leases afterwards.
 func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 	v := newVolume(t)
-	// Provisioned before: how soon others find back to the API server is not what is shown here. client-go takes up to a minute.
+	// Provisioned before, because the test does not measure how soon other programs reconnect. client-go needs up to a
+	// minute.
 	later := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
@@ -240,11 +242,11 @@ func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 			t.Errorf("%s was unmounted", mount)
 		}
 	}
-	// The tests that follow need a provisioner that has found back, too.
+	// The next tests need a provisioner that has reconnected.
 	provision(limited(t), t)
 }
 
-// write proves that a published filesystem takes data and gives it back.
+// write proves that a published filesystem accepts data and returns it.
 func write(t *testing.T, path string) {
 	t.Helper()
 	file := filepath.Join(path, "proof")
@@ -256,7 +258,7 @@ func write(t *testing.T, path string) {
 	}
 	mounts, err := system.MountIDs(filepath.Dir(path))
 	if err != nil || mounts[path] == 0 {
-		t.Fatalf("%s is no mount point: %v", path, err)
+		t.Fatalf("%s is not a mount point: %v", path, err)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// tenant is a namespace that holds everything of one volume, the Secret included that its driver needs to attach and detach it.
+// tenant is a namespace with everything of one volume, including the Secret that its driver needs to attach and detach.
 type tenant struct {
 	t            *testing.T
 	name, handle string
@@ -32,7 +32,7 @@ type tenant struct {
 	attachment string
 }
 
-// newTenant makes one whose intent is Ready on a node.
+// newTenant creates a tenant whose intent is Ready on a node.
 func newTenant(t *testing.T, name string) *tenant {
 	t.Helper()
 	ctx, donor := limited(t), newVolume(t)
@@ -71,7 +71,8 @@ func newTenant(t *testing.T, name string) *tenant {
 			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "data"},
 			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 				NodeName: nodeA,
-				Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
+				Volume: volumesv1alpha1.VolumeSource{
+					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
 			},
 		},
 	} {
@@ -85,12 +86,13 @@ func newTenant(t *testing.T, name string) *tenant {
 	return n
 }
 
-// settle makes the namespace with the Secret.
+// settle creates the namespace with the Secret.
 func (n *tenant) settle() {
 	n.t.Helper()
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.name, Name: "publish"}, StringData: map[string]string{"user": "x"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.name, Name: "publish"},
+			StringData: map[string]string{"user": "x"}},
 	} {
 		if err := sys.Client.Create(limited(n.t), o); err != nil {
 			n.t.Fatal(err)
@@ -98,8 +100,8 @@ func (n *tenant) settle() {
 	}
 }
 
-// leave deletes the namespace and waits until it is gone. The Secret goes first: the namespace controller
-// deletes in any order, and a detach may well be faster than that.
+// leave deletes the namespace and waits until it is gone. It deletes the Secret first: the namespace controller
+// deletes in any order, and a detach may be faster.
 func (n *tenant) leave() {
 	n.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.name, Name: "publish"}}
@@ -116,11 +118,12 @@ func (n *tenant) leave() {
 	}
 }
 
-// undetached waits until the node's state says that the volume is not detached for want of the Secret.
+// undetached waits until the node's state reports that the detach fails without the Secret.
 func (n *tenant) undetached() {
 	n.t.Helper()
 	if _, err := sys.AwaitNode(limited(n.t), nodeA, func(s *volumesv1alpha1.NodeVolumeState) bool {
-		i := slices.IndexFunc(s.Spec.Attachments, func(e volumesv1alpha1.NodeAttachment) bool { return e.VolumeHandle == n.handle })
+		i := slices.IndexFunc(s.Spec.Attachments,
+			func(e volumesv1alpha1.NodeAttachment) bool { return e.VolumeHandle == n.handle })
 		if i < 0 || s.Spec.Attachments[i].State != volumesv1alpha1.AttachmentDetaching {
 			return false
 		}
@@ -141,15 +144,16 @@ func (n *tenant) forgotten() {
 		n.t.Fatal(err)
 	}
 	if _, err := sys.AwaitNode(limited(n.t), nodeA, func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return !slices.ContainsFunc(s.Spec.Attachments, func(e volumesv1alpha1.NodeAttachment) bool { return e.VolumeHandle == n.handle })
+		return !slices.ContainsFunc(s.Spec.Attachments,
+			func(e volumesv1alpha1.NodeAttachment) bool { return e.VolumeHandle == n.handle })
 	}); err != nil {
 		n.t.Error(err)
 	}
 }
 
-// TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone, and the way out that docs/troubleshoot.md gives is one.
+// TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone also checks the solution that docs/operate.md describes.
 func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
-	t.Run("the Secret is made again", func(t *testing.T) {
+	t.Run("the Secret is created again", func(t *testing.T) {
 		n := newTenant(t, "tenant-with-secret")
 		n.leave()
 		n.undetached()
@@ -163,14 +167,14 @@ func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
 		if !slices.ContainsFunc(entries, func(e ledger.Entry) bool {
 			return e.Method == "ControllerUnpublishVolume" && e.Volume == n.handle && e.Phase == ledger.End && e.Code == "OK"
 		}) {
-			t.Error("the driver was not asked to detach")
+			t.Error("the driver was not called to detach")
 		}
 	})
-	t.Run("what stood in the Secret is lost", func(t *testing.T) {
+	t.Run("the content of the Secret is lost", func(t *testing.T) {
 		n := newTenant(t, "tenant-without-secret")
 		n.leave()
 		n.undetached()
-		// The administrator detaches the volume in the backend, and says so.
+		// The administrator detaches the volume in the backend, and then removes the finalizer.
 		n.detachInBackend()
 		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: n.attachment}}
 		if err := sys.Client.Patch(limited(t), va, client.RawPatch(types.JSONPatchType, []byte(`[

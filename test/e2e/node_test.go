@@ -24,7 +24,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-func TestAForeignFileAtThePublishedPathIsLeftAloneAndWaitedFor(t *testing.T) {
+func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing.T) {
 	v := newVolume(t)
 	path := sys.PublishedPath(nodeA, namespace, "occupied")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -41,7 +41,7 @@ func TestAForeignFileAtThePublishedPathIsLeftAloneAndWaitedFor(t *testing.T) {
 		t.Errorf("Ready does not name the path: %s", got)
 	}
 	if content, err := os.ReadFile(path); err != nil || string(content) != "mine" {
-		t.Fatalf("the foreign file was touched: %q, %v", content, err)
+		t.Fatalf("the other file was changed: %q, %v", content, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestAForeignFileAtThePublishedPathIsLeftAloneAndWaitedFor(t *testing.T) {
 	write(t, v.ready("occupied"))
 }
 
-func TestAMountThatSomebodyRemovedIsPutBack(t *testing.T) {
+func TestAMountThatAnotherProgramRemovedIsRestored(t *testing.T) {
 	v := newVolume(t)
 	name := v.intent(nodeA)
 	path := v.ready(name)
@@ -70,7 +70,7 @@ func TestAMountThatSomebodyRemovedIsPutBack(t *testing.T) {
 	write(t, path)
 }
 
-func TestAFullDiskUnderTheAgentsRootIsToldAndOvercome(t *testing.T) {
+func TestAFullDiskUnderTheAgentsRootIsReportedAndOvercome(t *testing.T) {
 	v := newVolume(t)
 	records := filepath.Join(sys.AgentRoot(nodeB), "volumes")
 	if err := os.MkdirAll(records, 0o700); err != nil {
@@ -99,12 +99,12 @@ func TestAFullDiskUnderTheAgentsRootIsToldAndOvercome(t *testing.T) {
 	v.release(name)
 }
 
-func TestADriverThatIsNotOnTheNodeIsNamedAndWaitedFor(t *testing.T) {
+func TestTheIntentNamesADriverThatIsNotOnTheNodeAndWaitsForIt(t *testing.T) {
 	v := newVolume(t)
 	if err := sys.StopProcess(limited(t), system.NodeDriver(nodeB)); err != nil {
 		t.Fatal(err)
 	}
-	startAgent(t, nodeB) // a fresh agent never saw the driver
+	startAgent(t, nodeB) // a new agent, which never saw the driver
 	name := v.intent(nodeB)
 	intent := v.await(name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return strings.Contains(conditionOf(intent, volumesv1alpha1.ConditionReady), system.DriverName) &&
@@ -117,7 +117,7 @@ func TestADriverThatIsNotOnTheNodeIsNamedAndWaitedFor(t *testing.T) {
 	write(t, v.ready(name))
 }
 
-// ofType makes a StorageClass for a filesystem, gone when the test ends.
+// ofType creates a StorageClass for a filesystem, deleted when the test ends.
 func ofType(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
 	t.Helper()
 	sc := &storagev1.StorageClass{
@@ -136,8 +136,8 @@ func ofType(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
 	return func(pvc *corev1.PersistentVolumeClaim) { pvc.Spec.StorageClassName = &sc.Name }
 }
 
-// withPersistentVolume makes a volume of the driver and a PersistentVolume for it by hand, because the
-// driver provisions no filesystem that it does not know.
+// withPersistentVolume creates a volume of the driver and its PersistentVolume without provisioning, because the driver
+// does not provision unknown filesystems.
 func withPersistentVolume(t *testing.T, fsType string) func(*corev1.PersistentVolumeClaim) {
 	t.Helper()
 	donor := newVolume(t)
@@ -161,18 +161,20 @@ func withPersistentVolume(t *testing.T, fsType string) func(*corev1.PersistentVo
 	}
 }
 
-func TestAFilesystemThatTheDriverDoesNotKnowIsNamed(t *testing.T) {
+func TestTheIntentNamesAnUnknownFilesystem(t *testing.T) {
 	v := newVolume(t, withPersistentVolume(t, "nosuchfs"))
-	intent := v.await(v.intent(nodeA), system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed))
+	intent := v.await(v.intent(nodeA),
+		system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed))
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
 		t.Errorf("the condition does not name the filesystem: %s", got)
 	}
 }
 
-func TestAnotherFilesystemOnTheDeviceIsNamedAndNeverFormatted(t *testing.T) {
+func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *testing.T) {
 	v := newVolume(t, ofType(t, "ext4"))
 	backing := sys.BackingFile(v.handle)
-	if out, err := exec.CommandContext(t.Context(), "mkfs.btrfs", "-q", "-f", "--mixed", backing).CombinedOutput(); err != nil {
+	if out,
+		err := exec.CommandContext(t.Context(), "mkfs.btrfs", "-q", "-f", "--mixed", backing).CombinedOutput(); err != nil {
 		t.Fatalf("formatting: %v: %s", err, out)
 	}
 	before, err := os.ReadFile(backing)
@@ -191,11 +193,11 @@ func TestAnotherFilesystemOnTheDeviceIsNamedAndNeverFormatted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(before, after) {
-		t.Error("the device was written to")
+		t.Error("the device was changed")
 	}
 }
 
-func TestEachFilesystemIsMadeAndKept(t *testing.T) {
+func TestEachFilesystemIsCreatedAndKept(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(fsType, func(t *testing.T) {
 			v := newVolume(t, ofType(t, fsType), large)
@@ -204,7 +206,7 @@ func TestEachFilesystemIsMadeAndKept(t *testing.T) {
 			v.release(first)
 			path := v.ready(v.intent(nodeB))
 			if _, err := os.Stat(filepath.Join(path, "proof")); err != nil {
-				t.Errorf("what was written on %s is not there on %s: %v", nodeA, nodeB, err)
+				t.Errorf("data from %s is missing on %s: %v", nodeA, nodeB, err)
 			}
 		})
 	}
@@ -217,7 +219,7 @@ func TestABlockVolumeIsADeviceThatMoves(t *testing.T) {
 	writeDevice(t, v.ready(first), want)
 	v.release(first)
 	if got := readDevice(t, v.ready(v.intent(nodeB)), len(want)); !bytes.Equal(got, want) {
-		t.Error("the device holds other bytes after the move")
+		t.Error("the device has other bytes after the move")
 	}
 }
 
@@ -226,8 +228,8 @@ func asBlock(pvc *corev1.PersistentVolumeClaim) {
 	pvc.Spec.VolumeMode = &mode
 }
 
-// TestAFilesystemGrowsWhileItIsInUse uses xfs: to grow a mounted ext4 the kernel asks for a
-// capability that root does not have on every machine.
+// TestAFilesystemGrowsWhileItIsInUse uses xfs: to grow a mounted ext4, the kernel requires a capability that root does
+// not have on every machine.
 func TestAFilesystemGrowsWhileItIsInUse(t *testing.T) {
 	v := newVolume(t, ofType(t, "xfs"), large)
 	name := v.intent(nodeA)
@@ -249,7 +251,7 @@ func writeDevice(t *testing.T, path string, data []byte) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&os.ModeDevice == 0 {
-		t.Fatalf("%s is no device: %v, %v", path, info, err)
+		t.Fatalf("%s is not a device: %v, %v", path, info, err)
 	}
 	device, err := os.OpenFile(path, os.O_WRONLY|os.O_SYNC, 0)
 	if err != nil {

@@ -16,16 +16,17 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// TestARestoredAPIServerMovesNothingThatIsInUse takes a snapshot of the real etcd and restores it later. Two volumes have changed
-// in between: one that was attached and unused, with nobody who wants it, is mounted; another one has moved to node B.
+// TestARestoredAPIServerMovesNothingThatIsInUse takes a snapshot of the real etcd and restores it later. Two
+// volumes have changed in between. One was attached without an intent and is mounted now. The other has moved
+// to node B.
 func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		bump uint64
-		// stopped: manager and agents are stopped for the restore, and the manager is started first.
+		// stopped is true if manager and agents are stopped for the restore, and the manager is started first.
 		stopped bool
 	}{
-		{name: "revisions used again, everybody goes on", bump: 0},
+		{name: "revisions used again, all programs continue", bump: 0},
 		{name: "revisions bumped, the manager started first", bump: 1 << 30, stopped: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,7 +56,7 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 			t.Log("restored")
 			if test.stopped {
 				must(t, sys.KeepManager(limited(t)))
-				// That the manager says so means that it has looked at what is there.
+				// The condition shows that the manager has read the present state.
 				probe := unused.intent(nodeA)
 				unused.await(probe, system.HasReason(volumesv1alpha1.ConditionAttached, volumesv1alpha1.ReasonWaitingForAgent))
 				for _, node := range []string{nodeA, nodeB} {
@@ -73,8 +74,8 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 			write(t, pathB)
 			untouchedSince(t, mounted, moved)
 
-			// The intents of which the API knows nothing any more end like this: the one whose attachment is there is created again; of
-			// the other one an administrator declares the attachment released.
+			// Both intents are lost in the API. The intent whose attachment exists is created again. For the other one,
+			// an administrator declares the attachment released.
 			again := mounted.intent(nodeA, named(later))
 			mounted.ready(again)
 			mounted.release(again)
@@ -95,7 +96,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// keepAll has manager and agents started again whenever they end, until the test ends.
+// keepAll restarts manager and agents whenever they end, until the test ends.
 func keepAll(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -119,10 +120,11 @@ func stopAll(t *testing.T) {
 	}
 }
 
-// attachedUnwanted leaves the volume attached to node A, with no intent and no manager.
+// attachedUnwanted leaves the volume attached to node A, without an intent and a manager.
 func attachedUnwanted(t *testing.T, v *volume) {
 	t.Helper()
-	name := v.intent(nodeA, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	name := v.intent(nodeA,
+		func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
 	v.ready(name)
 	must(t, sys.StopProcess(limited(t), system.Manager))
 	v.release(name)
@@ -143,7 +145,7 @@ func named(name string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
 	return func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Name, i.GenerateName = name, "" }
 }
 
-// untouchedSince: the driver was not asked to take anything away from where it is in use.
+// untouchedSince checks that the driver was not called to remove a volume from a node that uses it.
 func untouchedSince(t *testing.T, volumes ...*volume) {
 	t.Helper()
 	judge(t)
@@ -168,7 +170,7 @@ func untouchedSince(t *testing.T, volumes ...*volume) {
 	}
 }
 
-// declare the volume's use on the node released, which has no attachment in the API.
+// declare declares the volume's use on the node as released. The use has no attachment in the API.
 func declare(t *testing.T, node string, v *volume) {
 	t.Helper()
 	nvs, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })

@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// setMode follows docs/attach-modes.md: upstream's controller never runs beside a Hawser in Replace.
+// setMode follows docs/attach-modes.md: upstream's controller never runs together with a Hawser in Replace.
 func setMode(t *testing.T, replace bool) {
 	t.Helper()
 	upstream := func() error { return sys.SetAttachDetach(limited(t), !replace) }
@@ -35,7 +35,7 @@ func setMode(t *testing.T, replace bool) {
 	}
 }
 
-// kubeletUses says in the kubelet's place which volumes it uses on the node.
+// kubeletUses writes the volumes in use to the Node, as the kubelet would.
 func kubeletUses(t *testing.T, node string, volumes ...*volume) {
 	t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
@@ -53,23 +53,25 @@ func kubeletUses(t *testing.T, node string, volumes ...*volume) {
 	}
 }
 
-// isHeld waits until the attachment carries the hold.
+// isHeld waits until the attachment has the hold.
 func (v *volume) isHeld(name string) {
 	v.t.Helper()
-	_, err := system.Await(limited(v.t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: name}, func(a *storagev1.VolumeAttachment) bool {
-		return a != nil && a.Annotations[volumesv1alpha1.HoldAnnotation] != ""
-	})
+	_, err := system.Await(limited(v.t), sys, &storagev1.VolumeAttachmentList{}, client.ObjectKey{Name: name},
+		func(a *storagev1.VolumeAttachment) bool {
+			return a != nil && a.Annotations[volumesv1alpha1.HoldAnnotation] != ""
+		})
 	if err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-// podIntents waits until the pod has as many intents as are wanted, all Attached.
+// podIntents waits until the pod has the wanted number of intents, all Attached.
 func podIntents(t *testing.T, pod *corev1.Pod, want int) {
 	t.Helper()
 	ctx := limited(t)
 	selector := client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(pod.UID)}
-	watcher, err := sys.Client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.InNamespace(namespace), selector)
+	watcher,
+		err := sys.Client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.InNamespace(namespace), selector)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func podIntents(t *testing.T, pod *corev1.Pod, want int) {
 	for {
 		list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 		if err := sys.Client.List(ctx, list, client.InNamespace(namespace), selector); err != nil {
-			t.Fatalf("pod %s was to have %d intents: %v", pod.Name, want, err)
+			t.Fatalf("pod %s must have %d intents: %v", pod.Name, want, err)
 		}
 		attached := 0
 		for i := range list.Items {
@@ -91,12 +93,12 @@ func podIntents(t *testing.T, pod *corev1.Pod, want int) {
 		select {
 		case <-watcher.ResultChan():
 		case <-ctx.Done():
-			t.Fatalf("pod %s was to have %d intents and has %d, %d of them attached", pod.Name, want, len(list.Items), attached)
+			t.Fatalf("pod %s must have %d intents and has %d, %d of them attached", pod.Name, want, len(list.Items), attached)
 		}
 	}
 }
 
-func TestNothingIsDetachedByASwitchToReplaceAndBack(t *testing.T) {
+func TestASwitchToReplaceAndBackDetachesNothing(t *testing.T) {
 	byIntent, byPod := newVolume(t), newVolume(t)
 	intent := byIntent.intent(nodeA)
 	path := byIntent.ready(intent)
@@ -112,7 +114,7 @@ func TestNothingIsDetachedByASwitchToReplaceAndBack(t *testing.T) {
 		t.Helper()
 		for v, name := range names {
 			if uid := string(v.attachmentUID(name)); uid != uids[v] {
-				t.Errorf("%s, %s was attached anew", when, v.name)
+				t.Errorf("%s, %s was attached again", when, v.name)
 			}
 			v.isHeld(name)
 		}

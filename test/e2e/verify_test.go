@@ -21,7 +21,7 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain: whoever marked it, the node goes on.
+// TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain checks that the node is not affected.
 func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *testing.T) {
 	v := newVolume(t)
 	name := v.intent(nodeA)
@@ -46,25 +46,27 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 		t.Error(err)
 	}
 	write(t, path)
-	v.mend(fault)
+	v.removeFault(fault)
 	v.ready(name)
 	after, err := system.MountIDs(sys.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if before[path] != after[path] {
-		t.Errorf("%s was mount %v and is %v: it was taken away meanwhile", path, before[path], after[path])
+		t.Errorf("%s was mount %v and is %v: it was unmounted meanwhile", path, before[path], after[path])
 	}
 	write(t, path)
-	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(va), va); err != nil || va.UID != uid || !va.Status.Attached {
+	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(va), va); err != nil || va.UID != uid ||
+		!va.Status.Attached {
 		t.Errorf("attachment %s, attached %v, %v; it was %s", va.UID, va.Status.Attached, err, uid)
 	}
 }
 
-// TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain, because the manager asks the driver what it has published.
+// TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain works because the manager lists the driver's published volumes.
 func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	args := sys.ManagerArgs
-	sys.ManagerArgs = append(slices.Clone(args), "--verify-period=1s", "--csi-endpoint="+system.DriverName+"=unix://"+sys.ControllerSocket())
+	sys.ManagerArgs = append(slices.Clone(args), "--verify-period=1s",
+		"--csi-endpoint="+system.DriverName+"=unix://"+sys.ControllerSocket())
 	manage := func() { restart(t, system.Manager, func() error { return sys.StartManager(limited(t)) }) }
 	t.Cleanup(func() {
 		sys.ManagerArgs = args
@@ -79,7 +81,8 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The attacher looks too, each minute, and publishes again without a word; not before Hawser has seen it.
+	// The attacher also compares each minute, and publishes again silently. The fault prevents that until Hawser has
+	// seen the loss.
 	fault := v.fault(faults.Fault{Method: "ControllerPublishVolume", Action: faults.Hang})
 	if err := backend.Unpublish(limited(t), v.handle, nodeA); err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	if err := sys.AwaitEvent(limited(t), "default", nodeA, "AttachmentLost"); err != nil {
 		t.Error(err)
 	}
-	v.mend(fault)
+	v.removeFault(fault)
 	if _, err := ledger.Wait(limited(t), sys.BackingDir(), func(entries []ledger.Entry) bool {
 		published := 0
 		for _, e := range entries {
@@ -107,8 +110,11 @@ func TestAVolumeThatWasDetachedInTheBackendIsAttachedAgain(t *testing.T) {
 	}
 	// And the node can use it.
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := sys.Client.Patch(limited(t), intent, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"desiredState":"Published"}}`))); err != nil {
+	if err := sys.Client.Patch(limited(t), intent,
+		client.RawPatch(types.MergePatchType, []byte(`{"spec":{"desiredState":"Published"}}`))); err != nil {
 		t.Fatal(err)
 	}
-	write(t, v.await(name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return system.Ready(i) && i.Status.Path != "" }).Status.Path)
+	write(t,
+		v.await(name,
+			func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return system.Ready(i) && i.Status.Path != "" }).Status.Path)
 }

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package holder starts processes that hold on to mounts and files, as containers do.
+// Package holder starts processes that keep mounts and files in use, as containers do.
 package holder
 
 import (
@@ -21,15 +21,15 @@ type Process struct {
 	End func()
 }
 
-// Container starts a process that has what is mounted at path at a place of its own, which no unmount of the host reaches. It is
-// returned too, as the test finds it.
+// Container starts a process with a private copy of the mount at path, which no unmount of the host reaches. It also
+// returns the path of the copy, as the test can open it.
 func Container(t *testing.T, path string) (p Process, inside string) {
 	t.Helper()
 	p = Start(t, "mount --make-rprivate /; mount --bind "+path+" /mnt; "+forgetOthers, ownMounts)
 	return p, fmt.Sprintf("/proc/%d/root/mnt", p.PID)
 }
 
-// Isolated starts a shell with a mount table of its own, in which nothing of other tests is mounted.
+// Isolated starts a shell with its own mount table, without mounts of other tests.
 func Isolated(t *testing.T, script string) Process {
 	t.Helper()
 	return Start(t, "mount --make-rprivate /; "+forgetOthers+"; "+script, ownMounts)
@@ -37,8 +37,10 @@ func Isolated(t *testing.T, script string) Process {
 
 var ownMounts = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 
-// forgetOthers unmounts what tests have mounted: a copy of it would keep their devices busy. What was removed meanwhile cannot be.
-var forgetOthers = `awk '$5 ~ "^` + os.TempDir() + `/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r -n 1 umount -l || true`
+// forgetOthers unmounts mounts of other tests: a copy of them would keep their devices busy. It ignores mounts
+// that were removed meanwhile.
+var forgetOthers = `awk '$5 ~ "^` + os.TempDir() +
+	`/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r -n 1 umount -l || true`
 
 // Start starts a shell, and returns once it has run the script.
 func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
@@ -62,8 +64,8 @@ func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
 			return
 		}
 		ended = true
-		_ = in.Close()   // the shell reads its end
-		_ = shell.Wait() // and says that nothing was read
+		_ = in.Close()   // ends the shell's read
+		_ = shell.Wait() // and the shell reports that as an error
 	}}
 	t.Cleanup(p.End)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {

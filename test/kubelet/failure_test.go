@@ -21,9 +21,9 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// None of these tests is parallel: each kills or stops what all volumes need.
+// None of these tests is parallel: each kills or stops a program that all volumes need.
 
-func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasLetGo(t *testing.T) {
+func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasReleasedIt(t *testing.T) {
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	first := v.pod(nodeA, v.write("kept"))
 	runs(t, first)
@@ -37,22 +37,22 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasLetGo(t *testing.T)
 	v.refused(second)
 	struck(t, id)
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
-		t.Errorf("attached to %v while the kubelet of %s lets go", nodes, nodeA)
+		t.Errorf("attached to %v while the kubelet of %s releases it", nodes, nodeA)
 	}
-	mend(t, id)
+	removeFault(t, id)
 	runs(t, second)
 }
 
-// refused waits until a pod was told that its volume is held elsewhere.
+// refused waits until an event of a pod reports that another node holds its volume.
 func (v *volume) refused(pod *corev1.Pod) {
 	v.t.Helper()
 	if err := sys.AwaitEvent(limited(v.t), namespace, pod.Name, "FailedAttachVolume"); err != nil {
-		tell(v.t)
+		dump(v.t)
 		v.t.Fatal(err)
 	}
 }
 
-// attachedTo lists the nodes for which the volume has a VolumeAttachment.
+// attachedTo lists the nodes of the volume's VolumeAttachments.
 func (v *volume) attachedTo() []string {
 	v.t.Helper()
 	var nodes []string
@@ -77,7 +77,7 @@ func (v *volume) attachments() []storagev1.VolumeAttachment {
 	})
 }
 
-func TestAPodDeletedWithForceBesideAStoppedKubeletKeepsItsVolumeUntilTheKubeletIsBackAndHasLetGo(t *testing.T) {
+func TestAPodDeletedWithForceKeepsItsVolumeUntilItsStoppedKubeletIsBackAndHasReleasedIt(t *testing.T) {
 	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 		t.Run(string(mode), func(t *testing.T) {
 			v := newVolume(t, mode)
@@ -101,8 +101,8 @@ func TestAPodDeletedWithForceBesideAStoppedKubeletKeepsItsVolumeUntilTheKubeletI
 	}
 }
 
-// TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService leaves the container running. What it writes does
-// not reach the volume any more, once that is taken away.
+// TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService leaves the container running. After the
+// detach, its writes do not reach the volume any more.
 func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testing.T) {
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	byForce = append(byForce, v.handle)
@@ -113,11 +113,11 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 		t.Fatal(err)
 	}
 	back := func() { startAgain(t, system.Kubelet(nodeA)) }
-	v.comesBack(back, v.goesOn())
+	v.comeBack(back, v.takeOver())
 }
 
-// TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService loses everything on the node at once. A pod that waits
-// there as the machine comes back gets the volume.
+// TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService ends everything on the node at once.
+// A pod that waits there when the machine returns gets the volume.
 func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *testing.T) {
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	runs(t, v.pod(nodeA, v.write("kept")))
@@ -127,10 +127,11 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
 		t.Fatal(err)
 	}
-	holder := v.goesOn()
+	holder := v.takeOver()
 	taint(t, nodeA)
-	// The kubelet finds its records of the old mount, and a pod that waits for the volume, when it starts.
-	v.tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // whoever evicts may still see the taint
+	// At its start the kubelet finds its records of the old mount, and a pod that waits for the volume.
+	// A controller that evicts may still see the taint.
+	v.tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	waiting := v.pod(nodeA, v.read("KEPT"))
 	startMachine(t, nodeA)
 	awaitReady(t, nodeA)
@@ -138,27 +139,30 @@ func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *
 	runs(t, waiting)
 }
 
-// goesOn waits until node A is not Ready, sees that this alone moves nothing, and takes the node out of service:
-// then a pod on node B has the volume.
-func (v *volume) goesOn() *corev1.Pod {
+// takeOver waits until node A is not Ready, and checks that this alone moves nothing. It then puts the node out
+// of service, and a pod on node B gets the volume.
+func (v *volume) takeOver() *corev1.Pod {
 	v.t.Helper()
 	second := v.pod(nodeB, v.read("kept"), v.write("KEPT"))
 	v.refused(second)
-	if _, err := awaitNode(v.t, nodeA, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown }); err != nil {
+	if _,
+		err := awaitNode(v.t, nodeA,
+		func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown }); err != nil {
 		v.t.Fatal(err)
 	}
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
-		v.t.Errorf("attached to %v before anybody said that %s is out of service", nodes, nodeA)
+		v.t.Errorf("attached to %v before %s was put out of service", nodes, nodeA)
 	}
 	v.t.Cleanup(func() { taint(v.t, nodeA) })
-	taint(v.t, nodeA, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+	taint(v.t, nodeA,
+		corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 	runs(v.t, second)
 	return second
 }
 
-// comesBack brings node A into service again, waits until nothing of the old attachment is left there, and lets a
-// pod there have the volume.
-func (v *volume) comesBack(start func(), holder *corev1.Pod) {
+// comeBack puts node A back into service and waits until nothing of the old attachment is left there. Then it
+// gives the volume to a pod there.
+func (v *volume) comeBack(start func(), holder *corev1.Pod) {
 	v.t.Helper()
 	start()
 	awaitReady(v.t, nodeA)
@@ -168,7 +172,7 @@ func (v *volume) comesBack(start func(), holder *corev1.Pod) {
 			continue
 		}
 		if err := sys.AwaitAttachmentGone(limited(v.t), a.Name); err != nil {
-			tell(v.t)
+			dump(v.t)
 			v.t.Fatal(err)
 		}
 	}
@@ -176,15 +180,16 @@ func (v *volume) comesBack(start func(), holder *corev1.Pod) {
 	runs(v.t, v.pod(nodeA, v.read("KEPT")))
 }
 
-// taint sets the out-of-service taint of a node or, if none is given, takes it away.
+// taint sets the out-of-service taint of a node or, without taints, removes it.
 func taint(t *testing.T, name string, taints ...corev1.Taint) {
 	t.Helper()
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // with the kubelet, and with the node's lifecycle
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the kubelet and other controllers write too
 		node := &corev1.Node{}
 		if err := sys.Client.Get(limited(t), client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 		node.Spec.Taints = append(node.Spec.Taints, taints...)
 		return sys.Client.Update(limited(t), node)
 	})
@@ -196,7 +201,8 @@ func taint(t *testing.T, name string, taints ...corev1.Taint) {
 // awaitReady waits until a node is Ready.
 func awaitReady(t *testing.T, name string) {
 	t.Helper()
-	if _, err := awaitNode(t, name, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue }); err != nil {
+	if _,
+		err := awaitNode(t, name, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -213,10 +219,12 @@ func nodeReady(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// startMachine starts all of a node, as after a power cut.
+// startMachine starts all processes of a node, as after a power cut.
 func startMachine(t *testing.T, node string) {
 	t.Helper()
-	for _, name := range []string{system.Machine(node), system.Containerd(node), system.Kubelet(node), system.NodeDriver(node)} {
+	for _, name := range []string{
+		system.Machine(node), system.Containerd(node), system.Kubelet(node), system.NodeDriver(node),
+	} {
 		startAgain(t, name)
 	}
 	if os.Getenv(attachVariable) == hawser {
@@ -224,7 +232,7 @@ func startMachine(t *testing.T, node string) {
 	}
 }
 
-// startAgain starts a process after making sure that the earlier one has ended.
+// startAgain starts a process after it has verified that the earlier one has ended.
 func startAgain(t *testing.T, name string) {
 	t.Helper()
 	if err := sys.StopProcess(limited(t), name); err != nil {
@@ -235,7 +243,7 @@ func startAgain(t *testing.T, name string) {
 	}
 }
 
-func TestAControllerKilledInTheMiddleAttachesAndDetachesInTheEnd(t *testing.T) {
+func TestAControllerKilledInTheMiddleAttachesAndDetachesAfterwards(t *testing.T) {
 	if os.Getenv(attachVariable) != hawser {
 		t.Skip("only Hawser's controller is killed")
 	}
@@ -260,7 +268,7 @@ func TestAControllerKilledInTheMiddleAttachesAndDetachesInTheEnd(t *testing.T) {
 			if err := sys.Kill(system.Manager); err != nil {
 				t.Fatal(err)
 			}
-			mend(t, id)
+			removeFault(t, id)
 			startAgain(t, system.Manager)
 			if method == "ControllerPublishVolume" {
 				for v, pod := range pods {
@@ -281,12 +289,12 @@ func fault(t *testing.T, f faults.Fault) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { mend(t, id) })
+	t.Cleanup(func() { removeFault(t, id) })
 	return id
 }
 
-// mend takes a fault away.
-func mend(t *testing.T, id string) {
+// removeFault removes a fault.
+func removeFault(t *testing.T, id string) {
 	t.Helper()
 	if err := faults.Remove(sys.BackingDir(), id); err != nil {
 		t.Error(err)
@@ -297,7 +305,7 @@ func mend(t *testing.T, id string) {
 func struck(t *testing.T, id string) {
 	t.Helper()
 	if err := faults.WaitHits(limited(t), sys.BackingDir(), id, 1); err != nil {
-		tell(t)
+		dump(t)
 		t.Fatal(err)
 	}
 }

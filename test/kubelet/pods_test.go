@@ -24,10 +24,10 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// limited is a context for one wait. It outlives the test's own: cleaning up waits too.
+// limited is a context for one wait. It outlives the test's own: the clean-up waits too.
 func limited(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -38,14 +38,14 @@ type volume struct {
 	claim  string
 	handle string
 	block  bool
-	// meanwhile is what a pod does once its steps are done.
+	// meanwhile is what a pod does after its steps.
 	meanwhile []string
 	// tolerations of its pods.
 	tolerations []corev1.Toleration
 }
 
-// newVolume makes a claim and waits until it is bound. When the test ends, nothing is attached any more, and the
-// claim and its volume are gone.
+// newVolume creates a claim and waits until it is bound. When the test ends, it waits until nothing is attached
+// any more, and deletes the claim and its volume.
 func newVolume(t *testing.T, mode corev1.PersistentVolumeMode) *volume {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
@@ -67,11 +67,12 @@ func claimSpec(mode corev1.PersistentVolumeMode) corev1.PersistentVolumeClaimSpe
 		StorageClassName: ptr.To(class),
 		VolumeMode:       &mode,
 		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
 	}
 }
 
-// bind waits until the claim is bound and learns its volume's handle.
+// bind waits until the claim is bound and stores its volume's handle.
 func (v *volume) bind() {
 	v.t.Helper()
 	ctx := limited(v.t)
@@ -88,7 +89,7 @@ func (v *volume) bind() {
 	v.handle = pv.Spec.CSI.VolumeHandle
 }
 
-// path of what a container writes to.
+// path is the file that a container writes to.
 func (v *volume) path() string {
 	if v.block {
 		return "/dev/data"
@@ -99,8 +100,8 @@ func (v *volume) path() string {
 func (v *volume) write(text string) []string { return []string{"write", v.path(), text} }
 func (v *volume) read(text string) []string  { return []string{"read", v.path(), text} }
 
-// pod makes a pod on a node that carries out steps on the volume, one after the other, and then stays. It is gone when
-// the test ends.
+// pod creates a pod on a node. The pod runs the steps on the volume, one after the other, and then waits. It is
+// deleted when the test ends.
 func (v *volume) pod(node string, steps ...[]string) *corev1.Pod {
 	v.t.Helper()
 	pod := &corev1.Pod{
@@ -135,7 +136,8 @@ func podSpec(node string, block bool, meanwhile []string, steps ...[]string) cor
 func container(name string, block bool, args ...string) corev1.Container {
 	c := corev1.Container{
 		Name: name, Image: system.Image, ImagePullPolicy: corev1.PullNever, Args: args,
-		Env: []corev1.EnvVar{{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}},
+		Env: []corev1.EnvVar{
+			{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}},
 	}
 	if block {
 		c.VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
@@ -152,7 +154,7 @@ func create(t *testing.T, object client.Object) {
 	}
 }
 
-// remove deletes an object and waits until it is gone; one that is gone already is fine.
+// remove deletes an object and waits until it is gone. It succeeds if the object does not exist.
 func remove(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := client.IgnoreNotFound(sys.Client.Delete(limited(t), object)); err != nil {
@@ -169,13 +171,14 @@ func gone(t *testing.T, object client.Object) {
 	case *corev1.Pod:
 		_, err = awaitPod(t, key.Name, func(p *corev1.Pod) bool { return p == nil || p.UID != object.GetUID() })
 	case *corev1.PersistentVolumeClaim:
-		_, err = sys.AwaitClaim(limited(t), key.Namespace, key.Name, func(c *corev1.PersistentVolumeClaim) bool { return c == nil })
+		_, err = sys.AwaitClaim(limited(t), key.Namespace, key.Name,
+			func(c *corev1.PersistentVolumeClaim) bool { return c == nil })
 	default:
-		err = fmt.Errorf("nobody waits for the end of %T", object)
+		err = fmt.Errorf("waiting for the end of %T is not implemented", object)
 	}
 	if err != nil {
 		t.Error(err)
-		tell(t)
+		dump(t)
 	}
 }
 
@@ -184,12 +187,12 @@ func awaitPod(t *testing.T, name string, done func(*corev1.Pod) bool) (*corev1.P
 	return system.Await(limited(t), sys, &corev1.PodList{}, client.ObjectKey{Namespace: namespace, Name: name}, done)
 }
 
-// runs waits until a pod has carried out its steps.
+// runs waits until a pod has run its steps.
 func runs(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	_, err := awaitPod(t, pod.Name, func(p *corev1.Pod) bool { return p != nil && isReady(p) })
 	if err != nil {
-		tell(t)
+		dump(t)
 		t.Fatal(err)
 	}
 }
@@ -203,7 +206,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// settle waits until nothing is attached anywhere and looks into the driver's ledger.
+// settle waits until nothing is attached anywhere and judges the driver's ledger.
 func settle(t *testing.T) {
 	t.Helper()
 	var attachments storagev1.VolumeAttachmentList
@@ -213,7 +216,7 @@ func settle(t *testing.T) {
 	for _, a := range attachments.Items {
 		if err := sys.AwaitAttachmentGone(limited(t), a.Name); err != nil {
 			t.Error(err)
-			tell(t)
+			dump(t)
 		}
 	}
 	for _, node := range sys.Nodes {
@@ -227,7 +230,7 @@ func settle(t *testing.T) {
 	judge(t)
 }
 
-// settleHawser waits until Hawser's own objects agree.
+// settleHawser waits until Hawser's own objects are consistent.
 func settleHawser(t *testing.T) {
 	t.Helper()
 	var intents volumesv1alpha1.VolumeAttachmentIntentList
@@ -253,18 +256,19 @@ func awaitNode(t *testing.T, name string, done func(*corev1.Node) bool) (*corev1
 	return system.Await(limited(t), sys, &corev1.NodeList{}, client.ObjectKey{Name: name}, done)
 }
 
-// byForce are the volumes that a test took from a node that still had them mounted.
+// byForce are the volumes that a test detached from a node that still had them mounted.
 var byForce []string
 
-// judge reads the driver's own ledger: no volume was ever attached on two nodes or used where it was not
-// attached, and none was detached while it was in use, except by force.
+// judge reads the driver's own ledger. No volume may be attached on two nodes, or used where it is not
+// attached. None may be detached while it is in use, except by force.
 func judge(t *testing.T) {
 	t.Helper()
 	entries, err := ledger.Read(sys.BackingDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
+	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged,
+		ledger.UsedUnattached} {
 		for _, violation := range rule(entries) {
 			if violation.Method == "ControllerUnpublishVolume" && slices.Contains(byForce, violation.Volume) {
 				continue
@@ -274,8 +278,8 @@ func judge(t *testing.T) {
 	}
 }
 
-// tell shows what stands in the API, for who has to find out why a wait was in vain.
-func tell(t *testing.T) {
+// dump logs the API's objects, to find out why a wait failed.
+func dump(t *testing.T) {
 	t.Helper()
 	for _, args := range [][]string{
 		{"get", "nodes,pods,pvc,volumeattachments", "-A", "-o", "wide"},

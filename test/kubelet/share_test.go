@@ -28,9 +28,9 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-func TestABlockVolumeThatAPodAndAnIntentShareStaysUntilBothHaveGone(t *testing.T) {
+func TestABlockVolumeOfAPodAndAnIntentStaysUntilBothAreGone(t *testing.T) {
 	if os.Getenv(attachVariable) != hawser {
-		t.Skip("upstream knows no intents")
+		t.Skip("upstream does not know intents")
 	}
 	for _, node := range sys.Nodes { // the kubelet's directory of one of them is a symbolic link
 		t.Run("the pod leaves first on "+node, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestABlockVolumeThatAPodAndAnIntentShareStaysUntilBothHaveGone(t *testing.T
 			device.writes("from the intent")
 			v.notUnstaged()
 			device.close()
-			runs(t, v.pod(node, v.read("from the intent"))) // the kubelet maps it again beside the reference
+			runs(t, v.pod(node, v.read("from the intent"))) // the kubelet maps it again next to the reference
 			v.notUnstaged()
 			v.removePods(node)
 			v.release(intent)
@@ -71,21 +71,22 @@ func TestABlockVolumeThatAPodAndAnIntentShareStaysUntilBothHaveGone(t *testing.T
 	}
 }
 
-// intent publishes the volume on a node beside its pods.
+// intent publishes the volume on a node next to its pods.
 func (v *volume) intent(node string) *volumesv1alpha1.VolumeAttachmentIntent {
 	v.t.Helper()
 	i := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.claim},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.claim}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.claim}},
 		},
 	}
 	create(v.t, i)
 	v.t.Cleanup(func() { v.release(i) })
 	ready, err := sys.AwaitReady(limited(v.t), namespace, i.Name)
 	if err != nil {
-		tell(v.t)
+		dump(v.t)
 		v.t.Fatal(err)
 	}
 	return ready
@@ -97,7 +98,7 @@ func (v *volume) release(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		v.t.Error(err)
 	}
 	if err := sys.AwaitGone(limited(v.t), i.Namespace, i.Name); err != nil {
-		tell(v.t)
+		dump(v.t)
 		v.t.Error(err)
 	}
 }
@@ -118,7 +119,7 @@ func (v *volume) removePods(node string) {
 	}
 }
 
-// device is what an intent published, open for reading and writing.
+// device is an intent's publication, open for reading and writing.
 type device struct {
 	t    *testing.T
 	file *os.File
@@ -149,7 +150,7 @@ func (d device) reads(text string) {
 	d.t.Helper()
 	data := make([]byte, len(text))
 	if _, err := d.file.ReadAt(data, 0); err != nil || string(data) != text {
-		d.t.Errorf("the device holds %q (%v), not %q", data, err, text)
+		d.t.Errorf("the device contains %q (%v), not %q", data, err, text)
 	}
 }
 
@@ -161,8 +162,8 @@ func (d device) writes(text string) {
 	d.reads(text)
 }
 
-// isRefused waits until the kubelet has tried to unstage the volume and was refused, or has done it. The kubelet tells the former in its
-// log alone.
+// isRefused waits until the kubelet has tried to unstage the volume and was refused, or has unstaged it. The refusal
+// appears only in the kubelet's log.
 func (v *volume) isRefused(node string) {
 	v.t.Helper()
 	log := filepath.Join(sys.Dir, "logs", system.Kubelet(node)+".log")
@@ -178,18 +179,18 @@ func (v *volume) isRefused(node string) {
 	})
 }
 
-// eventually looks again and again at what nobody announces.
+// eventually polls a condition without a signal.
 func (v *volume) eventually(what string, ok func() (bool, error)) {
 	v.t.Helper()
-	err := wait.PollUntilContextTimeout(v.t.Context(), 100*time.Millisecond, longBackoff+patience, true,
+	err := wait.PollUntilContextTimeout(v.t.Context(), 100*time.Millisecond, longBackoff+waitTimeout, true,
 		func(context.Context) (bool, error) { return ok() })
 	if err != nil {
-		tell(v.t)
+		dump(v.t)
 		v.t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 
-// longBackoff is the longest that a kubelet waits before it tries again.
+// longBackoff is the longest backoff of a kubelet.
 const longBackoff = 2*time.Minute + 2*time.Second
 
 func (v *volume) unstaged() bool {
@@ -209,7 +210,7 @@ func (v *volume) unstaged() bool {
 func (v *volume) notUnstaged() {
 	v.t.Helper()
 	if v.unstaged() {
-		v.t.Error("the driver was asked to unstage the volume while it is in use")
+		v.t.Error("the driver was called to unstage the volume while it is in use")
 	}
 }
 
@@ -223,7 +224,7 @@ func (v *volume) devices(node string) string {
 	return filepath.Join(sys.KubeletDir(node), "plugins", "kubernetes.io", "csi", "volumeDevices", claim.Spec.VolumeName)
 }
 
-// cleanedUp waits until the kubelet has unstaged the volume and has removed its directories.
+// cleanedUp waits until the kubelet has unstaged the volume and removed its directories.
 func (v *volume) cleanedUp(node string) {
 	v.t.Helper()
 	dir := v.devices(node)

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet holds the end-to-end tests with pods: two nodes, each a machine of its own with a real
-// containerd and an unchanged kubelet, and Hawser instead of upstream's attach/detach controller. They
-// need minutes and programs that nothing else needs; `make test-e2e` runs them.
+// Package kubelet has the end-to-end tests with pods. They use two nodes, each a machine with a real containerd
+// and an unmodified kubelet. Hawser replaces upstream's attach/detach controller. They take minutes and need
+// programs that nothing else needs; `make test-e2e` runs them.
 package kubelet
 
 import (
@@ -30,20 +30,20 @@ const (
 	nodeA, nodeB = "node-a", "node-b"
 	namespace    = "default"
 	class        = "loop"
-	// patience with anything that has to come about.
-	patience = 2 * time.Minute
-	// gracePeriod after which a node that says nothing is not Ready.
+	// waitTimeout is the timeout of every wait.
+	waitTimeout = 2 * time.Minute
+	// gracePeriod after which a silent node is not Ready.
 	gracePeriod = 12 * time.Second
 
-	// attachVariable asks for this suite, and says who attaches: hawser or upstream, to compare with.
+	// attachVariable enables this suite and selects the attaching controller: hawser or, for a comparison, upstream.
 	attachVariable = "HAWSER_TEST_E2E"
 	hawser         = "hawser"
 	upstream       = "upstream"
-	// dirVariable names the folder of the cluster; what an earlier run left there is taken down first.
+	// dirVariable names the directory of the cluster. The suite first takes down what an earlier run left there.
 	dirVariable = "HAWSER_TEST_E2E_DIR"
 )
 
-// sys is shared by all tests of the package; each uses claims and pods of its own.
+// sys is shared by all tests of the package. Each test has its own claims and pods.
 var sys *system.System
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -95,7 +95,7 @@ func start(ctx context.Context, attach string) error {
 	options := system.Options{
 		Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout,
 		ContainerProgram:      program,
-		LinkedKubelets:        []string{nodeB}, // as where /var/lib/kubelet leads to another disk
+		LinkedKubelets:        []string{nodeB}, // as if /var/lib/kubelet were a link to another disk
 		AttachDetach:          attach == upstream,
 		OnlyUpstream:          attach == upstream,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String()},
@@ -105,13 +105,14 @@ func start(ctx context.Context, attach string) error {
 		options.Dir = "/tmp/hawser-test-e2e"
 	}
 	if err := system.Open(options).Down(ctx); err != nil {
-		return fmt.Errorf("taking down what an earlier run left: %w", err)
+		return fmt.Errorf("taking down an earlier run: %w", err)
 	}
 	if sys, err = system.Up(ctx, options); err != nil {
 		return err
 	}
 	for _, object := range []client.Object{
-		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
 	} {
 		if err := sys.Client.Create(ctx, object); err != nil {
@@ -121,7 +122,7 @@ func start(ctx context.Context, attach string) error {
 	return nil
 }
 
-// leftovers lists what the machines ought to have taken with them. Control groups that stay fail Down already.
+// leftovers lists what the machines must have removed. Control groups that stay already fail Down.
 func leftovers() []string {
 	devices, err := system.LoopDevicesOn(sys.Dir)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 )
 
-func TestPodsWriteAndReadAFilesystemAndABlockVolumeOnOneNodeAndThenOnTheOther(t *testing.T) {
+func TestPodsWriteAndReadAFilesystemAndABlockVolumeOnBothNodes(t *testing.T) {
 	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 		t.Run(string(mode), func(t *testing.T) {
 			v := newVolume(t, mode)
@@ -36,7 +36,7 @@ func TestPodsWriteAndReadAFilesystemAndABlockVolumeOnOneNodeAndThenOnTheOther(t 
 	}
 }
 
-// last is when the driver was last done with a call for the volume.
+// last is when the driver last ended a call for the volume.
 func (v *volume) last(method string) time.Time {
 	v.t.Helper()
 	entries, err := ledger.Read(sys.BackingDir())
@@ -50,14 +50,14 @@ func (v *volume) last(method string) time.Time {
 		}
 	}
 	if at.IsZero() {
-		v.t.Errorf("the driver never carried out %s", method)
+		v.t.Errorf("the driver never finished %s", method)
 	}
 	return at
 }
 
-// TestAStatefulSetTakesItsExclusiveVolumeAlongToAnotherNode moves the pod as an update of the set does: the new pod
-// comes only when the old one is gone from the API, which is before its volume is detached.
-func TestAStatefulSetTakesItsExclusiveVolumeAlongToAnotherNode(t *testing.T) {
+// TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode moves the pod as an update of the set does. The new pod
+// is created when the old one is gone from the API. The old pod's volume is detached later.
+func TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode(t *testing.T) {
 	labels := map[string]string{"app": "moving"}
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "moving"},
@@ -101,9 +101,11 @@ func (v *volume) move(set *appsv1.StatefulSet, node string) {
 
 func (v *volume) settledOn(node string) {
 	v.t.Helper()
-	_, err := awaitPod(v.t, "moving-0", func(p *corev1.Pod) bool { return p != nil && p.Spec.NodeName == node && isReady(p) })
+	_,
+		err := awaitPod(v.t, "moving-0",
+		func(p *corev1.Pod) bool { return p != nil && p.Spec.NodeName == node && isReady(p) })
 	if err != nil {
-		tell(v.t)
+		dump(v.t)
 		v.t.Fatal(err)
 	}
 }

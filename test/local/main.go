@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("usage: local up|down --dir DIR")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	dir := flags.String("dir", "/tmp/hawser-local", "folder of the cluster")
+	dir := flags.String("dir", "/tmp/hawser-local", "directory of the cluster")
 	if err := flags.Parse(args[1:]); err != nil {
 		return fmt.Errorf("reading the flags: %w", err)
 	}

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package parity keeps docs/internals/parity.md true: every test that it names is there.
+// Package parity checks docs/internals/parity.md: every test that it names must exist.
 package parity
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// reference is a test as the page names it: `package TestName/the name of a case`.
+// reference is a test in the notation of the page: `package TestName/the name of a case`.
 var reference = regexp.MustCompile("`([a-z0-9/]+) (Test[A-Za-z]+)(?:/([^`]+))?`")
 
 func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
@@ -37,7 +37,7 @@ func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
 			t.Errorf("no test is named for %s", cells[0])
 		}
 		if n := strings.Count(cells[2], "`"); n != 2*len(found) {
-			t.Errorf("not every name is understood: %s", cells[2])
+			t.Errorf("not every name can be parsed: %s", cells[2])
 		}
 		for _, f := range found {
 			exists(t, f[1], f[2], f[3])
@@ -48,7 +48,7 @@ func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
 	}
 }
 
-// exists looks for the test's function and, as a string, for the name of its case.
+// exists checks that the test's function exists and, as a string, the name of its case.
 func exists(t *testing.T, pkg, test, name string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(apiserver.Root(), filepath.FromSlash(pkg), "*_test.go"))

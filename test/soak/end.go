@@ -26,22 +26,24 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// end asks everything to go, in good order, and waits until nothing is left: of wishes, then of volumes.
+// end deletes everything in order and waits until nothing is left: first wishes, then volumes.
 func (s *soak) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Drain)
 	defer cancel()
-	s.say("everything is to go")
+	s.say("everything is being deleted")
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &volumesv1alpha1.VolumeAttachmentIntentList{}} {
-		if err := s.deleteAll(ctx, list, func(o client.Object) bool { return ours(o) && metav1.GetControllerOf(o) == nil }); err != nil {
+		if err := s.deleteAll(ctx, list,
+			func(o client.Object) bool { return ours(o) && metav1.GetControllerOf(o) == nil }); err != nil {
 			return err
 		}
 	}
 	if err := s.nothing(ctx,
 		leftover{"pods", &corev1.PodList{}, ours},
 		leftover{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, always},
-		leftover{"entries or lines of nodes", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
-		leftover{"moves of locks of exclusive volumes", &corev1.ConfigMapList{}, moving},
-		leftover{"attachments of Hawser", &storagev1.VolumeAttachmentList{}, func(o client.Object) bool { return !upstreamAlone(o) }},
+		leftover{"entries or volumes of node states", &volumesv1alpha1.NodeVolumeStateList{}, busyState},
+		leftover{"locks that move", &corev1.ConfigMapList{}, moving},
+		leftover{"attachments of Hawser", &storagev1.VolumeAttachmentList{},
+			func(o client.Object) bool { return !upstreamAlone(o) }},
 	); err != nil {
 		return err
 	}
@@ -61,17 +63,18 @@ func (s *soak) end(ctx context.Context) error {
 	return s.disk()
 }
 
-// patienceWithUpstream: the last Node whose volumesInUse its attach/detach controller has missed is written once more by then.
-const patienceWithUpstream = 7 * time.Minute
+// upstreamTimeout is long enough for upstream's attach/detach controller. It writes the last Node whose volumesInUse it
+// missed once more within this time.
+const upstreamTimeout = 7 * time.Minute
 
-// endUpstream waits until nothing is left of what upstream alone attached. One that was restarted while its own attach failed may
-// keep the attachment for as long as it lives; then the soak deletes it, as an administrator would, and counts it.
+// endUpstream waits until no attachment of upstream alone is left. If the controller was restarted while its attach
+// failed, it may keep the attachment forever. The soak then deletes it, as an administrator would, and counts it.
 func (s *soak) endUpstream(ctx context.Context) error {
 	left := []leftover{
 		{"attachments", &storagev1.VolumeAttachmentList{}, always},
 		{"lists of Nodes", &corev1.NodeList{}, busyNode},
 	}
-	patient, cancel := context.WithTimeout(ctx, patienceWithUpstream)
+	patient, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
 	err := s.nothing(patient, left...)
 	if err == nil || s.Mode != controller.Coexist || ctx.Err() != nil {
@@ -85,7 +88,7 @@ func (s *soak) endUpstream(ctx context.Context) error {
 		if !upstreamAlone(o) {
 			return fmt.Errorf("left: %s %s", o.GetName(), show(o))
 		}
-		s.progress("upstream keeps an attachment that nobody wants: %s %s", o.GetName(), show(o))
+		s.progress("upstream keeps an attachment that nothing needs: %s %s", o.GetName(), show(o))
 	}
 	s.judge.keptByUpstream(len(kept))
 	if err := s.deleteAll(ctx, &storagev1.VolumeAttachmentList{}, upstreamAlone); err != nil {
@@ -94,7 +97,7 @@ func (s *soak) endUpstream(ctx context.Context) error {
 	return s.nothing(ctx, left...)
 }
 
-// upstreamAlone: upstream's attach/detach controller has made the attachment, and Hawser has never written it.
+// upstreamAlone reports whether upstream's attach/detach controller created the attachment and Hawser never wrote it.
 func upstreamAlone(o client.Object) bool {
 	by := map[string]bool{}
 	for _, f := range o.GetManagedFields() {
@@ -103,7 +106,7 @@ func upstreamAlone(o client.Object) bool {
 	return by[system.ControllerManager] && !by[system.Manager]
 }
 
-// nothing waits until nothing of all that is left.
+// nothing waits until none of these leftovers exists.
 func (s *soak) nothing(ctx context.Context, all ...leftover) error {
 	for _, left := range all {
 		if err := s.none(ctx, left); err != nil {
@@ -121,7 +124,8 @@ func (s *soak) deleteAll(ctx context.Context, list client.ObjectList, which func
 	return err
 }
 
-func (s *soak) list(ctx context.Context, list client.ObjectList, which func(client.Object) bool) ([]client.Object, error) {
+func (s *soak) list(ctx context.Context, list client.ObjectList,
+	which func(client.Object) bool) ([]client.Object, error) {
 	if err := s.sys.Client.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("listing %T: %w", list, err)
 	}
@@ -135,7 +139,7 @@ func (s *soak) list(ctx context.Context, list client.ObjectList, which func(clie
 	return objects, err
 }
 
-// leftover is what may not be left of a kind.
+// leftover is a kind of object that must not be left.
 type leftover struct {
 	what string
 	list client.ObjectList
@@ -144,7 +148,7 @@ type leftover struct {
 
 func always(client.Object) bool { return true }
 
-// ours: the agents have pods too, which their tokens are bound to.
+// ours reports whether the object belongs to the soak. The agents have pods too, to which their tokens are bound.
 func ours(o client.Object) bool { return o.GetNamespace() == namespace }
 
 func busyState(o client.Object) bool {
@@ -167,7 +171,7 @@ func moving(o client.Object) bool {
 	return err != nil
 }
 
-// none waits, by a watch, until nothing of a kind is left.
+// none waits, with a watch, until no object of a kind is left.
 func (s *soak) none(ctx context.Context, left leftover) error {
 	for ctx.Err() == nil {
 		watcher, err := s.sys.Client.Watch(ctx, left.list)
@@ -198,7 +202,8 @@ func show(o client.Object) string {
 	case *volumesv1alpha1.NodeVolumeState:
 		return fmt.Sprintf("%+v %+v", o.Spec, o.Status)
 	case *storagev1.VolumeAttachment:
-		return fmt.Sprintf("on %s, deleted %v: %+v, finalizers %v", o.Spec.NodeName, o.DeletionTimestamp, o.Status, o.Finalizers)
+		return fmt.Sprintf("on %s, deleted %v: %+v, finalizers %v", o.Spec.NodeName, o.DeletionTimestamp,
+			o.Status, o.Finalizers)
 	case *corev1.Node:
 		return fmt.Sprintf("attached %v, in use %v", o.Status.VolumesAttached, o.Status.VolumesInUse)
 	case *corev1.Pod:
@@ -207,7 +212,7 @@ func show(o client.Object) string {
 	return ""
 }
 
-// disk says what is left on the machine: mounts, devices, records of agents and kubelets.
+// disk lists what is left on the machine: mounts, devices, records of agents and kubelets.
 func (s *soak) disk() error {
 	var wrong []error
 	mounts, err := system.MountsBelow(s.sys.Dir)
@@ -233,7 +238,7 @@ func (s *soak) disk() error {
 	return errors.Join(append(wrong, err, err2)...)
 }
 
-// stopAll ends every process and leaves the folder.
+// stopAll ends every process and keeps the directory.
 func stopAll(sys *system.System) error {
 	out, err := exec.Command(filepath.Join(sys.Bin, "localcluster"), "down", "--dir", sys.Dir).CombinedOutput()
 	if err != nil {

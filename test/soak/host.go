@@ -15,27 +15,27 @@ import (
 	"github.com/hawser-io/hawser/test/soak/kubelet"
 )
 
-// host is what a soak plays of one node itself: its kubelet.
+// host is the part of a node that the soak simulates: its kubelet.
 type host struct {
 	*soak
 	node     string
 	registry *csi.Registry
 
 	mu sync.Mutex
-	// end of the kubelet that runs; nil while none does.
+	// end stops the running kubelet; nil if none runs.
 	end func()
 }
 
 func newHost(s *soak, node string, _ uint64) (*host, error) {
 	registry, err := csi.NewRegistry(csi.Options{KubeletDir: s.sys.KubeletDir(node)})
 	if err != nil {
-		return nil, fmt.Errorf("looking for the drivers of node %s: %w", node, err)
+		return nil, fmt.Errorf("finding the drivers of node %s: %w", node, err)
 	}
 	return &host{soak: s, node: node, registry: registry}, nil
 }
 
-// startKubelet runs a kubelet that knows nothing but what stands on disk. In Coexist it says so before anything else, because
-// upstream believes a kubelet that does not list what it has mounted.
+// startKubelet runs a kubelet that starts with the records on disk only. In Coexist it first reports the volumes of its
+// records as in use, because upstream relies on the kubelet's list.
 func (h *host) startKubelet(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,7 +43,8 @@ func (h *host) startKubelet(ctx context.Context) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &kubelet.Kubelet{Node: h.node, Dir: h.sys.KubeletDir(h.node), Client: h.sys.Client, Drivers: h.registry, Recalls: h.Mode == controller.Coexist, Log: h.out}
+	k := &kubelet.Kubelet{Node: h.node, Dir: h.sys.KubeletDir(h.node), Client: h.sys.Client, Drivers: h.registry,
+		Recalls: h.Mode == controller.Coexist, Log: h.out}
 	var group sync.WaitGroup
 	for _, run := range []func(context.Context) error{h.registry.Start, k.Run} {
 		group.Go(func() {
@@ -55,7 +56,7 @@ func (h *host) startKubelet(ctx context.Context) {
 	h.end = func() { cancel(); group.Wait() }
 }
 
-// stopKubelet ends it wherever it is, calls of the driver included.
+// stopKubelet stops the kubelet at any point, including its driver calls.
 func (h *host) stopKubelet() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,46 +28,46 @@ import (
 // place is a volume, by its handle, on a node.
 type place struct{ volume, node string }
 
-// spell is for how long something lasted; without an end for as long as it lasts.
-type spell struct{ from, to time.Time }
+// interval is a time span. Without an end it has not ended.
+type interval struct{ from, to time.Time }
 
-func (s spell) covers(t time.Time) bool {
+func (s interval) covers(t time.Time) bool {
 	return t.After(s.from) && (s.to.IsZero() || t.Before(s.to))
 }
 
-// judge reads the driver's ledger, and watches every NodeVolumeState. What was done by force is not held against anybody.
+// judge reads the driver's ledger and watches every NodeVolumeState. It excuses effects of a forced detach.
 type judge struct {
 	sys *system.System
-	// witness of what upstream does; nil in Replace.
-	witness *witness
+	// observer of upstream; nil in Replace.
+	observer *observer
 
 	mu     sync.Mutex
 	claims map[string]*claim // by unique name
 	states map[string]*volumesv1alpha1.NodeVolumeState
-	// forced is for how long a forced detach was not over: from its evidence until its entry was gone.
-	forced map[place]map[types.UID]spell
-	// told are the violations that were told of, risks what was done that Coexist does not rule out.
-	told    map[string]bool
-	risks   map[how][]string
-	refused int
-	// kept counts what upstream did not delete.
+	// forced is how long a forced detach lasted: from its evidence until its entry was gone.
+	forced map[place]map[types.UID]interval
+	// reported are the violations so far, risks the events that Coexist does not prevent.
+	reported map[string]bool
+	risks    map[how][]string
+	refused  int
+	// kept counts attachments that upstream did not delete.
 	kept    int
 	changes int
 	entries int
 }
 
-func newJudge(sys *system.System, witness *witness) *judge {
+func newJudge(sys *system.System, observer *observer) *judge {
 	return &judge{
-		witness: witness, risks: map[how][]string{},
+		observer: observer, risks: map[how][]string{},
 		sys: sys, claims: map[string]*claim{}, states: map[string]*volumesv1alpha1.NodeVolumeState{},
-		forced: map[place]map[types.UID]spell{}, told: map[string]bool{},
+		forced: map[place]map[types.UID]interval{}, reported: map[string]bool{},
 	}
 }
 
-// know takes the volumes in that it is about.
+// know sets the volumes to judge.
 func (j *judge) know(claims []*claim) {
-	if j.witness != nil {
-		j.witness.know(claims)
+	if j.observer != nil {
+		j.observer.know(claims)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,15 +78,15 @@ func (j *judge) know(claims []*claim) {
 
 // start watches until the context ends.
 func (j *judge) start(ctx context.Context, fail func(error)) error {
-	if j.witness != nil {
-		if err := j.witness.start(ctx); err != nil {
+	if j.observer != nil {
+		if err := j.observer.start(ctx); err != nil {
 			return err
 		}
 	}
 	return follow(ctx, j.sys.Client, &volumesv1alpha1.NodeVolumeStateList{}, func(e watch.Event) { j.see(e, fail) })
 }
 
-// follow tells of every change of a kind until the context ends.
+// follow reports every change of a kind until the context ends.
 func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, see func(watch.Event)) error {
 	watcher, err := c.Watch(ctx, list)
 	if err != nil {
@@ -131,7 +131,7 @@ func (j *judge) see(e watch.Event, fail func(error)) {
 	}
 }
 
-// noteForced takes down which detaches were forced, and which are over.
+// noteForced records which detaches were forced, and which have ended.
 func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
 	stands := map[types.UID]bool{}
 	for i := range nvs.Spec.Attachments {
@@ -143,22 +143,22 @@ func (j *judge) noteForced(nvs *volumesv1alpha1.NodeVolumeState) {
 		p := place{e.VolumeHandle, nvs.Name}
 		if _, known := j.forced[p][e.AttachmentUID]; !known {
 			if j.forced[p] == nil {
-				j.forced[p] = map[types.UID]spell{}
+				j.forced[p] = map[types.UID]interval{}
 			}
-			// The time stands there in whole seconds.
-			j.forced[p][e.AttachmentUID] = spell{from: e.Evidence.Time.Add(-time.Second)}
+			// The API server truncates the time to seconds.
+			j.forced[p][e.AttachmentUID] = interval{from: e.Evidence.Time.Add(-time.Second)}
 		}
 	}
-	for p, spells := range j.forced {
-		for uid, s := range spells {
+	for p, intervals := range j.forced {
+		for uid, s := range intervals {
 			if p.node == nvs.Name && s.to.IsZero() && !stands[uid] {
-				spells[uid] = spell{s.from, time.Now()}
+				intervals[uid] = interval{s.from, time.Now()}
 			}
 		}
 	}
 }
 
-// usableTwice: the entry is Attached and the agent uses it, on two nodes.
+// usableTwice finds volumes whose entry is Attached and in use on two nodes.
 func (j *judge) usableTwice() []error {
 	usable := map[string][]string{}
 	for _, node := range slices.Sorted(maps.Keys(j.states)) {
@@ -166,7 +166,8 @@ func (j *judge) usableTwice() []error {
 		for i := range nvs.Spec.Attachments {
 			e := &nvs.Spec.Attachments[i]
 			line := handshake.VolumeOf(nvs, e.VolumeName)
-			if c := j.claims[e.VolumeName]; c != nil && c.exclusive && e.State == volumesv1alpha1.AttachmentAttached && line != nil && line.InUse && line.AttachmentUID == e.AttachmentUID {
+			if c := j.claims[e.VolumeName]; c != nil && c.exclusive && e.State == volumesv1alpha1.AttachmentAttached &&
+				line != nil && line.InUse && line.AttachmentUID == e.AttachmentUID {
 				usable[e.VolumeName] = append(usable[e.VolumeName], node)
 			}
 		}
@@ -180,21 +181,22 @@ func (j *judge) usableTwice() []error {
 	return wrong
 }
 
-// look reads the ledger and, in Coexist, who deleted what, and tells of each violation once.
-func (j *judge) look(fail func(error)) {
+// check reads the ledger and, in Coexist, the deletions of attachments. It reports each violation once.
+func (j *judge) check(fail func(error)) {
 	entries, err := ledger.Read(j.sys.BackingDir())
 	if err != nil {
 		fail(err)
 		return
 	}
 	found := stagedTwice(entries)
-	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged, ledger.UsedUnattached} {
+	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged,
+		ledger.UsedUnattached} {
 		found = append(found, rule(entries)...)
 	}
 	slices.SortStableFunc(found, func(a, b ledger.Violation) int { return int(a.Seq - b.Seq) })
 	var upstream *inquiry
-	if j.witness != nil {
-		if upstream, err = j.witness.inquire(entries); err != nil {
+	if j.observer != nil {
+		if upstream, err = j.observer.inquire(entries); err != nil {
 			fail(err)
 			return
 		}
@@ -204,15 +206,15 @@ func (j *judge) look(fail func(error)) {
 	}
 }
 
-// weigh returns what is wrong and was not told of yet, and notes what is a risk.
+// weigh returns new violations and records risks.
 func (j *judge) weigh(entries []ledger.Entry, found []ledger.Violation, upstream *inquiry) []error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.entries, j.refused = len(entries), refused(entries)
 	var wrong []error
 	tell := func(what string) {
-		if !j.told[what] {
-			j.told[what] = true
+		if !j.reported[what] {
+			j.reported[what] = true
 			wrong = append(wrong, errors.New(what))
 		}
 	}
@@ -235,7 +237,7 @@ func (j *judge) weigh(entries []ledger.Entry, found []ledger.Violation, upstream
 	return wrong
 }
 
-// excused: the volume was being forced away from that node, or from the one that still had it staged.
+// excused reports whether a forced detach from that node, or from the node that had the volume staged, was in progress.
 func (j *judge) excused(v ledger.Violation) bool {
 	for p := range j.forced {
 		if p.volume == v.Volume && j.forcedAt(p, v.Time) {
@@ -254,7 +256,7 @@ func (j *judge) forcedAt(p place, t time.Time) bool {
 	return false
 }
 
-// refused counts the publishes that the driver itself refused, because the volume was published elsewhere.
+// refused counts the publishes that the driver refused because the volume was published elsewhere.
 func refused(entries []ledger.Entry) int {
 	n := 0
 	for _, e := range entries {
@@ -265,7 +267,7 @@ func refused(entries []ledger.Entry) int {
 	return n
 }
 
-// stagedTwice returns the stages of a volume for a single node that came about while it was staged on another one.
+// stagedTwice returns the stages of a single-node volume that took effect while it was staged on another node.
 func stagedTwice(entries []ledger.Entry) []ledger.Violation {
 	staged := map[place]bool{}
 	var found []ledger.Violation
@@ -289,7 +291,7 @@ func stagedTwice(entries []ledger.Entry) []ledger.Violation {
 	return found
 }
 
-// keptByUpstream notes that upstream's controller did not delete so many attachments that nobody wanted any more.
+// keptByUpstream counts attachments that nothing needed and that upstream's controller did not delete.
 func (j *judge) keptByUpstream(n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -300,16 +302,17 @@ func (j *judge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	forced := 0
-	for _, spells := range j.forced {
-		forced += len(spells)
+	for _, intervals := range j.forced {
+		forced += len(intervals)
 	}
-	text := fmt.Sprintf("%d changes of nodes' states and %d lines of the ledger were judged, %d detaches were forced", j.changes, j.entries, forced)
-	if j.witness == nil {
+	text := fmt.Sprintf("judged %d changes of node states and %d lines of the ledger, %d detaches were forced",
+		j.changes, j.entries, forced)
+	if j.observer == nil {
 		return text
 	}
 	text += fmt.Sprintf(", the driver's refusal was the last guard %d times", j.refused)
 	if j.kept > 0 {
-		text += fmt.Sprintf(", upstream kept %d attachments that nobody wanted", j.kept)
+		text += fmt.Sprintf(", upstream kept %d attachments that nothing needed", j.kept)
 	}
 	for _, risk := range slices.Sorted(maps.Keys(j.risks)) {
 		text += fmt.Sprintf(", a volume in use was taken %d times %s", len(j.risks[risk]), risk)
@@ -317,8 +320,8 @@ func (j *judge) summary() string {
 	return text
 }
 
-// tellRisks says what was done that Coexist does not rule out.
-func (j *judge) tellRisks(say func(string, ...any)) {
+// reportRisks logs the events that Coexist does not prevent.
+func (j *judge) reportRisks(say func(string, ...any)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, risk := range slices.Sorted(maps.Keys(j.risks)) {

@@ -24,18 +24,20 @@ import (
 
 const volumeName = "kubernetes.io/csi/loop.csi.hawser.io^v"
 
-// nodeState of a node to which the volume is attached by that attachment.
-func nodeState(name string, uid types.UID, state volumesv1alpha1.AttachmentState, inUse bool, evidence *volumesv1alpha1.DetachEvidence) *volumesv1alpha1.NodeVolumeState {
+// nodeState of a node with the volume's attachment.
+func nodeState(name string, uid types.UID, state volumesv1alpha1.AttachmentState, inUse bool,
+	evidence *volumesv1alpha1.DetachEvidence) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: []volumesv1alpha1.NodeAttachment{
 			{VolumeName: volumeName, VolumeHandle: "v", AttachmentUID: uid, State: state, Evidence: evidence},
 		}},
-		Status: volumesv1alpha1.NodeVolumeStateStatus{Volumes: []volumesv1alpha1.NodeVolume{{VolumeName: volumeName, AttachmentUID: uid, InUse: inUse}}},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{
+			Volumes: []volumesv1alpha1.NodeVolume{{VolumeName: volumeName, AttachmentUID: uid, InUse: inUse}}},
 	}
 }
 
-// judgeOf an exclusive volume, or a shared one, that has seen these states.
+// judgeOf returns a judge of an exclusive or shared volume that has seen these states.
 func judgeOf(t *testing.T, exclusive bool, states ...*volumesv1alpha1.NodeVolumeState) (j *judge, wrong *[]string) {
 	t.Helper()
 	j, wrong = newJudge(&system.System{Options: system.Options{Dir: t.TempDir()}}, nil), &[]string{}
@@ -50,7 +52,8 @@ func judgeOf(t *testing.T, exclusive bool, states ...*volumesv1alpha1.NodeVolume
 }
 
 func TestTheJudgeFindsAVolumeThatIsUsableOnTwoNodes(t *testing.T) {
-	a, b := nodeState("a", "1", volumesv1alpha1.AttachmentAttached, true, nil), nodeState("b", "2", volumesv1alpha1.AttachmentAttached, true, nil)
+	a, b := nodeState("a", "1", volumesv1alpha1.AttachmentAttached, true, nil),
+		nodeState("b", "2", volumesv1alpha1.AttachmentAttached, true, nil)
 	for _, c := range []struct {
 		name      string
 		exclusive bool
@@ -59,8 +62,10 @@ func TestTheJudgeFindsAVolumeThatIsUsableOnTwoNodes(t *testing.T) {
 	}{
 		{"an exclusive volume in use on both", true, b, 1},
 		{"a shared volume", false, b, 0},
-		{"one that is not in use on the second", true, nodeState("b", "2", volumesv1alpha1.AttachmentAttached, false, nil), 0},
-		{"one that is on its way out of the second", true, nodeState("b", "2", volumesv1alpha1.AttachmentDetaching, true, nil), 0},
+		{"one that is not in use on the second", true,
+			nodeState("b", "2", volumesv1alpha1.AttachmentAttached, false, nil), 0},
+		{"one that is being detached from the second", true,
+			nodeState("b", "2", volumesv1alpha1.AttachmentDetaching, true, nil), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, wrong := judgeOf(t, c.exclusive, a, c.second); len(*wrong) != c.want {
@@ -70,12 +75,13 @@ func TestTheJudgeFindsAVolumeThatIsUsableOnTwoNodes(t *testing.T) {
 	}
 }
 
-// calls that were made of the driver, in order: each took effect.
+// calls of the driver, in order. Each took effect.
 func calls(t *testing.T, j *judge, made ...[2]string) {
 	t.Helper()
 	for i, c := range made {
 		for _, phase := range []ledger.Phase{ledger.Start, ledger.Effect, ledger.End} {
-			e := ledger.Entry{Call: int64(3*i + 1), Phase: phase, Method: c[0], Node: c[1], Volume: "v", StagingPath: "/staging", AccessMode: "SINGLE_NODE_WRITER"}
+			e := ledger.Entry{Call: int64(3*i + 1), Phase: phase, Method: c[0], Node: c[1], Volume: "v", StagingPath: "/staging",
+				AccessMode: "SINGLE_NODE_WRITER"}
 			if phase != ledger.Start {
 				e.Code = "OK"
 			}
@@ -94,50 +100,55 @@ const (
 func TestTheJudgeReadsTheLedger(t *testing.T) {
 	taint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: metav1.Now()}
 	released := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased, Time: metav1.Now()}
-	early := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: metav1.NewTime(time.Now().Add(time.Hour))}
+	early := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
+		Time: metav1.NewTime(time.Now().Add(time.Hour))}
 	for _, c := range []struct {
 		name     string
 		evidence *volumesv1alpha1.DetachEvidence
 		calls    [][2]string
 		wrong    bool
 	}{
-		{"a life in good order", nil, [][2]string{{publish, "a"}, {stage, "a"}, {unstage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, false},
+		{"a life in good order", nil,
+			[][2]string{{publish, "a"}, {stage, "a"}, {unstage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, false},
 		{"detached while staged", nil, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}, true},
 		{"used where it is not attached", nil, [][2]string{{stage, "a"}}, true},
 		{"published on two nodes", nil, [][2]string{{publish, "a"}, {publish, "b"}}, true},
-		{"staged on two nodes", nil, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, true},
-		{"detached while staged, on the agent's word", released, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}, true},
-		{"forced away and staged elsewhere", taint, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, false},
-		{"detached before it was to be forced away", early, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}, true},
+		{"staged on two nodes", nil,
+			[][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, true},
+		{"detached while staged, after the agent's report", released,
+			[][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}, true},
+		{"forced away and staged elsewhere", taint,
+			[][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}, {publish, "b"}, {stage, "b"}}, false},
+		{"detached before the forced detach", early, [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j, _ := judgeOf(t, true, nodeState("a", "1", volumesv1alpha1.AttachmentDetaching, true, c.evidence))
 			calls(t, j, c.calls...)
 			var wrong []string
 			for range 2 {
-				j.look(func(err error) { wrong = append(wrong, err.Error()) })
+				j.check(func(err error) { wrong = append(wrong, err.Error()) })
 			}
 			if (len(wrong) > 0) != c.wrong {
 				t.Errorf("%q", wrong)
 			}
 			slices.Sort(wrong)
 			if n := len(wrong); len(slices.Compact(wrong)) != n {
-				t.Errorf("told twice: %q", wrong)
+				t.Errorf("reported twice: %q", wrong)
 			}
 		})
 	}
 }
 
-func TestAForcedDetachExcusesNothingOnceItIsOver(t *testing.T) {
+func TestAForcedDetachExcusesNothingAfterItsEnd(t *testing.T) {
 	taint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: metav1.Now()}
 	j, _ := judgeOf(t, true,
 		nodeState("a", "1", volumesv1alpha1.AttachmentDetaching, true, taint),
 		&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 	)
 	calls(t, j, [2]string{publish, "a"}, [2]string{stage, "a"}, [2]string{unpublish, "a"})
-	told := 0
-	j.look(func(error) { told++ })
-	if told == 0 {
+	reported := 0
+	j.check(func(error) { reported++ })
+	if reported == 0 {
 		t.Error("it was excused")
 	}
 }
@@ -161,7 +172,7 @@ func TestTheSameSeedChoosesTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatUpstreamAloneLeavesIsToldFromWhatHawserLeaves(t *testing.T) {
+func TestLeftoversOfUpstreamAloneAreDistinguishedFromHawsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		managers []string
 		alone    bool
@@ -169,7 +180,7 @@ func TestWhatUpstreamAloneLeavesIsToldFromWhatHawserLeaves(t *testing.T) {
 		"made by upstream":                    {[]string{"kube-controller-manager", "csi-attacher"}, true},
 		"made by upstream, written by Hawser": {[]string{"kube-controller-manager", "manager"}, false},
 		"made by Hawser":                      {[]string{"manager", "csi-attacher"}, false},
-		"nobody says who made it":             {nil, false},
+		"of an unknown creator":               {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			va := &storagev1.VolumeAttachment{}

@@ -3,11 +3,11 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command soak lets a whole system live through random wishes and random trouble for some minutes: intents and pods come and
-// go, in attach mode Coexist with upstream's controller for the pods; agents, controllers, attachers, drivers and kubelets are
-// killed; nodes fail and are put out of service; drivers answer with errors, late, or not at all. At the end everything is asked
-// to go, and nothing may be left; and the ledger of the driver must not tell of a volume that was taken away while in use, or
-// used on two nodes.
+// Command soak runs a whole system under random wishes and random trouble for some minutes. A wish is an intent
+// or a pod. In attach mode Coexist, upstream's controller attaches for the pods. Trouble is the kill of a
+// program, a node that fails or is put out of service, or a driver that answers with errors, late, or not at
+// all. At the end the soak deletes all wishes, and nothing may be left. The judge watches the node states and
+// reads the driver's ledger. No volume may be taken away while in use, or used on two nodes.
 package main
 
 import (
@@ -36,9 +36,9 @@ type Options struct {
 	Seed    uint64
 	Mode    controller.AttachMode
 	Nodes   int
-	// Pace is the mean time between two things that happen.
+	// Pace is the mean time between two actions.
 	Pace time.Duration
-	// Drain is how long it may take until nothing is left.
+	// Drain is how long the system may take until nothing is left.
 	Drain time.Duration
 	Keep  bool
 }
@@ -51,13 +51,14 @@ func main() { os.Exit(status()) }
 // status is the exit status: deferred calls have run when the program exits.
 func status() int {
 	o := Options{}
-	flag.StringVar(&o.Dir, "dir", "/tmp/hawser-soak", "folder of the cluster; what an earlier soak left there is taken down first")
-	flag.Float64Var(&o.Minutes, "minutes", 5, "how long there is trouble, in each mode")
-	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().Unix()), "what is wished and what goes wrong follows from it")
+	flag.StringVar(&o.Dir, "dir", "/tmp/hawser-soak",
+		"directory of the cluster; the soak first takes down what an earlier one left there")
+	flag.Float64Var(&o.Minutes, "minutes", 5, "duration of the trouble, in each mode")
+	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().Unix()), "determines all wishes and all trouble")
 	mode := flag.String("mode", both, "attach mode: Coexist, Replace or Both, one after the other")
 	flag.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
-	flag.DurationVar(&o.Pace, "pace", 400*time.Millisecond, "mean time between two things that happen")
-	flag.DurationVar(&o.Drain, "drain", 10*time.Minute, "how long it may take until nothing is left")
+	flag.DurationVar(&o.Pace, "pace", 400*time.Millisecond, "mean time between two actions")
+	flag.DurationVar(&o.Drain, "drain", 10*time.Minute, "how long the system may take until nothing is left")
 	flag.Parse()
 	o.Keep = os.Getenv("KEEP") == "1"
 	modes := []controller.AttachMode{controller.AttachMode(*mode)}
@@ -72,7 +73,7 @@ func status() int {
 		fmt.Println("==", again)
 		verdict, err := run(ctx, o)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "soak failed: %v\nto wish and to break the same again: %s\n", err, again)
+			fmt.Fprintf(os.Stderr, "soak failed: %v\nto repeat the same wishes and trouble: %s\n", err, again)
 			return 1
 		}
 		fmt.Println("soak passed:", verdict)
@@ -80,10 +81,10 @@ func status() int {
 	return 0
 }
 
-// run soaks in one mode, and returns what was judged.
+// run soaks in one mode, and returns the judge's summary.
 func run(ctx context.Context, o Options) (verdict string, err error) {
 	if o.Mode != controller.Coexist && o.Mode != controller.Replace {
-		return "", fmt.Errorf("attach mode %q is not known", o.Mode)
+		return "", fmt.Errorf("unknown attach mode %q", o.Mode)
 	}
 	fmt.Println("building every program with the race detector")
 	bin, err := system.BuildRace(ctx)
@@ -91,17 +92,17 @@ func run(ctx context.Context, o Options) (verdict string, err error) {
 		return "", err
 	}
 	if err := takeDown(ctx, system.Open(system.Options{Dir: o.Dir, Bin: bin})); err != nil {
-		return "", fmt.Errorf("taking down what an earlier soak left: %w", err)
+		return "", fmt.Errorf("taking down an earlier soak: %w", err)
 	}
 	if err := os.Mkdir(o.Dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the folder: %w", err)
+		return "", fmt.Errorf("creating the directory: %w", err)
 	}
 	log, err := os.Create(filepath.Join(o.Dir, "soak.log"))
 	if err != nil {
-		return "", fmt.Errorf("making the log: %w", err)
+		return "", fmt.Errorf("creating the log: %w", err)
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	fmt.Println("what happens stands in", log.Name())
+	fmt.Println("all actions are logged in", log.Name())
 	sys, err := up(ctx, o, bin, log)
 	if err != nil {
 		return "", err
@@ -113,7 +114,7 @@ func run(ctx context.Context, o Options) (verdict string, err error) {
 		case o.Keep:
 			fmt.Printf("left running; stop it with: make local-down DIR=%s\n", o.Dir)
 		case err != nil:
-			err = errors.Join(err, stopAll(sys), fmt.Errorf("everything is left in %s for a look", o.Dir))
+			err = errors.Join(err, stopAll(sys), fmt.Errorf("everything is kept in %s for inspection", o.Dir))
 		default:
 			err = sys.Down(context.WithoutCancel(ctx))
 		}

@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kill ends a process of the system with SIGKILL; one that has ended already is fine, and so is one that got its number since.
+// kill ends a process of the system with SIGKILL. It does nothing if the process has ended, even if another process has
+// its number now.
 func kill(dir, name string) error {
 	return killThose(dir, name, func(pid int) ([]int, error) { return []int{pid}, nil })
 }
 
-// killChildren ends the processes that a process of the system has started.
+// killChildren ends the child processes of a process of the system.
 func killChildren(dir, name string) error {
 	return killThose(dir, name, func(pid int) ([]int, error) {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

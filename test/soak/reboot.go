@@ -21,13 +21,14 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// rebootNode takes every mount and every device from the node, as a reboot does. Its agent and its kubelet do not run.
+// rebootNode removes every mount and every device of the node, as a reboot does. Its agent and kubelet do not run.
 func (l *loss) rebootNode(ctx context.Context) error {
 	l.say("%s reboots", l.node)
 	if err := kill(l.sys.Dir, system.NodeDriver(l.node)); err != nil {
 		return err
 	}
-	if err := clearAway(filepath.Join(l.sys.Dir, "nodes", l.node), filepath.Join(l.sys.BackingDir(), "nodes", l.node)); err != nil {
+	if err := clearAway(filepath.Join(l.sys.Dir, "nodes", l.node),
+		filepath.Join(l.sys.BackingDir(), "nodes", l.node)); err != nil {
 		return err
 	}
 	if err := ledger.NoteReboot(l.sys.BackingDir(), l.node); err != nil {
@@ -36,7 +37,7 @@ func (l *loss) rebootNode(ctx context.Context) error {
 	return l.sys.StartAgain(ctx, system.NodeDriver(l.node))
 }
 
-// takeDown ends what an earlier soak left in its folder, and removes the folder.
+// takeDown ends what an earlier soak left in its directory, and removes the directory.
 func takeDown(ctx context.Context, sys *system.System) error {
 	if _, err := os.Stat(sys.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -47,7 +48,7 @@ func takeDown(ctx context.Context, sys *system.System) error {
 	return sys.Down(ctx)
 }
 
-// clearAway unmounts everything below one folder, and detaches the devices of what is stored below the other.
+// clearAway unmounts everything below one directory, and detaches the devices of the files below the other.
 func clearAway(mountedBelow, storedBelow string) error {
 	mounts, err := system.MountsBelow(mountedBelow)
 	if err != nil {

@@ -21,27 +21,27 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// soak is a running one. What is done next is decided by one goroutine from the seed and from what it did before, never
-// from how the system fares, so that the same seed does the same again.
+// soak is one run. One goroutine selects the next action from the seed and the earlier actions, never from the state of
+// the system. The same seed therefore gives the same actions.
 type soak struct {
 	Options
 	sys *system.System
-	// out is the log of everything that happens.
+	// out is the log of all actions.
 	out    io.Writer
 	random *rand.Rand
 	judge  *judge
 
 	claims []*claim
-	// wishes that stand, in order of creation.
+	// wishes that exist, in order of creation.
 	wishes []client.Object
 	count  int
 	hosts  map[string]*host
-	// trouble that is under way, which ends by itself.
+	// trouble that is in progress, which ends by itself.
 	trouble sync.WaitGroup
-	// busy are the processes and nodes that are in trouble already.
+	// busy are the processes and nodes in trouble.
 	busy []string
 
-	// done counts what was done, by name of the action.
+	// done counts the actions by name.
 	done map[string]int
 
 	mu     sync.Mutex
@@ -49,10 +49,11 @@ type soak struct {
 }
 
 func newSoak(o Options, sys *system.System, out io.Writer) (*soak, error) {
-	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), hosts: map[string]*host{}, done: map[string]int{}}
-	var w *witness
+	s := &soak{Options: o, sys: sys, out: out, random: rand.New(rand.NewPCG(o.Seed, 0)), hosts: map[string]*host{},
+		done: map[string]int{}}
+	var w *observer
 	if o.Mode == controller.Coexist {
-		w = newWitness(sys)
+		w = newObserver(sys)
 	}
 	s.judge = newJudge(sys, w)
 	for i, node := range sys.Nodes {
@@ -69,12 +70,12 @@ func (s *soak) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...)) // progress only
 }
 
-// progress is for whoever waits.
+// progress prints a line for the waiting user.
 func (s *soak) progress(format string, args ...any) {
 	fmt.Printf("%s %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
-// fail notes what must not have happened.
+// fail records a violation.
 func (s *soak) fail(err error) {
 	if err == nil {
 		return
@@ -86,7 +87,7 @@ func (s *soak) fail(err error) {
 	s.failed = append(s.failed, err)
 }
 
-// action is one thing that can happen, as often as its weight says.
+// action is one action, with the weight of its probability.
 type action struct {
 	weight int
 	name   string
@@ -111,7 +112,7 @@ func (s *soak) actions() []action {
 	}
 }
 
-// run plays until the time is over, ends all trouble, lets everything go, and judges.
+// run plays until the time has passed, ends all trouble, deletes everything, and judges.
 func (s *soak) run(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
@@ -125,13 +126,13 @@ func (s *soak) run(ctx context.Context) error {
 		h.startKubelet(ctx)
 	}
 	s.play(ctx)
-	s.say("no more trouble")
-	s.progress("no more trouble; everything is to go")
+	s.say("the trouble has ended")
+	s.progress("the trouble has ended; everything is being deleted")
 	s.trouble.Wait()
 	s.fail(s.end(ctx))
 	stopWatching()
-	s.judge.look(s.fail)
-	s.judge.tellRisks(s.progress)
+	s.judge.check(s.fail)
+	s.judge.reportRisks(s.progress)
 	for _, h := range s.hosts {
 		h.stopKubelet()
 	}
@@ -141,16 +142,16 @@ func (s *soak) run(ctx context.Context) error {
 	return errors.Join(s.failed...)
 }
 
-// summary of what was done and judged.
+// summary of the actions and of the judge.
 func (s *soak) summary() string {
 	total := 0
 	for _, n := range s.done {
 		total += n
 	}
-	return fmt.Sprintf("%s, %d things were done, %s, nothing was wrong and nothing is left", s.Mode, total, s.judge.summary())
+	return fmt.Sprintf("%s, %d actions, %s, no violation, and nothing is left", s.Mode, total, s.judge.summary())
 }
 
-// play does one thing after the other, for as long as there is to be trouble.
+// play runs one action after the other while there is to be trouble.
 func (s *soak) play(ctx context.Context) {
 	begin := time.Now()
 	over := time.NewTimer(time.Duration(s.Minutes * float64(time.Minute)))
@@ -166,15 +167,16 @@ func (s *soak) play(ctx context.Context) {
 		case <-over.C:
 			return
 		case <-judge.C:
-			s.judge.look(s.fail)
-			s.progress("%s of %g min, %d wishes stand; %s", time.Since(begin).Round(time.Second), s.Minutes, len(s.wishes), s.judge.summary())
+			s.judge.check(s.fail)
+			s.progress("%s of %g min, %d wishes; %s", time.Since(begin).Round(time.Second), s.Minutes, len(s.wishes),
+				s.judge.summary())
 			<-pause.C
 		case <-pause.C:
 		}
 		a := s.choose(actions)
 		s.done[a.name]++
 		if err := a.do(ctx); err != nil && ctx.Err() == nil {
-			// The control plane is not what is tested; but whoever reads the log wants to know.
+			// The control plane is not under test, but readers of the log need the error.
 			s.say("could not %s: %v", a.name, err)
 		}
 	}
@@ -192,7 +194,7 @@ func (s *soak) choose(actions []action) action {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// meanwhile does something that takes its time to what is not in trouble yet; where any of it is, nothing is done.
+// meanwhile runs an action that takes time on parts that are not in trouble yet. It does nothing if one of them is.
 func (s *soak) meanwhile(what []string, do func() error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,7 +42,7 @@ func wait(ctx context.Context, d time.Duration) {
 func (s *soak) restart(ctx context.Context, name string) error {
 	down := shortWhile(s.random)
 	s.meanwhile([]string{name}, func() error {
-		s.say("%s is killed, for %s", name, down.Round(time.Millisecond))
+		s.say("%s is killed for %s", name, down.Round(time.Millisecond))
 		if err := kill(s.sys.Dir, name); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (s *soak) killUpstream(ctx context.Context) error {
 	return s.restart(ctx, system.ControllerManager)
 }
 
-// killDriver kills the driver's controller, or its part on a node.
+// killDriver kills the driver's controller, or its plugin on a node.
 func (s *soak) killDriver(ctx context.Context) error {
 	names := []string{system.ControllerDriver}
 	for _, node := range s.sys.Nodes {
@@ -72,13 +72,13 @@ func (s *soak) killDriver(ctx context.Context) error {
 	return s.restart(ctx, pick(s.random, names))
 }
 
-// killAttacher kills the program under its keeper, which starts it again.
+// killAttacher kills the program of a supervisor, which starts it again.
 func (s *soak) killAttacher(context.Context) error {
 	s.say("%s is killed", system.Attacher)
 	return killChildren(s.sys.Dir, system.Attacher)
 }
 
-// restartKubelet lets a kubelet be started anew: it has forgotten what it used.
+// restartKubelet restarts a kubelet, which forgets the volumes that it used.
 func (s *soak) restartKubelet(ctx context.Context) error {
 	node, down := pick(s.random, s.sys.Nodes), shortWhile(s.random)
 	what := "kubelet-" + node
@@ -92,7 +92,7 @@ func (s *soak) restartKubelet(ctx context.Context) error {
 	return nil
 }
 
-// twoManagers runs a second controller for a while, without a word between the two. Then one of them is killed.
+// twoManagers runs a second controller for a while, without coordination. Then one of them is killed.
 func (s *soak) twoManagers(ctx context.Context) error {
 	both, first := shortWhile(s.random), s.random.IntN(2) == 0
 	s.meanwhile([]string{system.Manager}, func() error {
@@ -139,16 +139,19 @@ func (s *soak) startSecondManager() (*exec.Cmd, error) {
 var (
 	controllerMethods = []string{"ControllerPublishVolume", "ControllerUnpublishVolume"}
 	nodeMethods       = []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
-	answers           = []codes.Code{codes.Internal, codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.ResourceExhausted, codes.FailedPrecondition}
+	answers           = []codes.Code{codes.Internal, codes.Unavailable, codes.Aborted, codes.DeadlineExceeded,
+		codes.ResourceExhausted, codes.FailedPrecondition}
 )
 
-// fault lets the driver do badly with one volume for a while: answer with an error, wait, hang, or die.
+// fault makes the driver fail with one volume for a while: it answers with an error, waits, hangs, or dies.
 func (s *soak) fault(ctx context.Context) error {
 	f := faults.Fault{
-		Method: pick(s.random, slices.Concat(controllerMethods, nodeMethods)), Volume: pick(s.random, s.claims).handle, Node: pick(s.random, s.sys.Nodes),
+		Method: pick(s.random, slices.Concat(controllerMethods, nodeMethods)), Volume: pick(s.random, s.claims).handle,
+		Node:  pick(s.random, s.sys.Nodes),
 		Count: 1 + s.random.IntN(3), When: pick(s.random, []faults.Moment{faults.Before, faults.After}),
 		Action: pick(s.random, []faults.Action{faults.Error, faults.Error, faults.Wait, faults.Hang, faults.Die}),
-		Code:   pick(s.random, answers), Message: "the soak says no", Delay: shortWhile(s.random), IgnoreCancel: s.random.IntN(2) == 0,
+		Code:   pick(s.random, answers), Message: "injected by the soak", Delay: shortWhile(s.random),
+		IgnoreCancel: s.random.IntN(2) == 0,
 	}
 	lasts := 5 * shortWhile(s.random)
 	process := system.NodeDriver(f.Node)
@@ -161,7 +164,8 @@ func (s *soak) fault(ctx context.Context) error {
 		busy = append(busy, process)
 	}
 	s.meanwhile(busy, func() error {
-		s.say("%s of %s on %s: %s %s, %s %s, for %s", f.Method, f.Volume, f.Node, f.Action, f.When, f.Code, f.Delay.Round(time.Millisecond), lasts.Round(time.Millisecond))
+		s.say("%s of %s on %s: %s %s, %s %s, for %s", f.Method, f.Volume, f.Node, f.Action, f.When, f.Code,
+			f.Delay.Round(time.Millisecond), lasts.Round(time.Millisecond))
 		id, err := faults.Add(s.sys.BackingDir(), f)
 		if err != nil {
 			return err
@@ -170,20 +174,20 @@ func (s *soak) fault(ctx context.Context) error {
 		if err := faults.Remove(s.sys.BackingDir(), id); err != nil || f.Action != faults.Die {
 			return err
 		}
-		// One that runs is left alone.
+		// A process that runs is not restarted.
 		return s.sys.StartAgain(context.WithoutCancel(ctx), process)
 	})
 	return nil
 }
 
-// loseNode lets a node fall silent with its agent and its kubelet, puts it out of service, deletes its pods by force, and brings it
-// back, sometimes as it was, sometimes rebooted.
+// loseNode makes a node silent, with its agent and kubelet. It puts the node out of service, and deletes its
+// pods by force. Then it brings the node back, sometimes as it was, sometimes rebooted.
 func (s *soak) loseNode(ctx context.Context) error {
 	l := &loss{
 		soak: s, node: pick(s.random, s.sys.Nodes), taint: s.random.IntN(3) > 0, reboot: s.random.IntN(2) == 0,
 		before: 5 * shortWhile(s.random), after: 10*time.Second + 5*shortWhile(s.random),
 	}
-	// One at a time: of three nodes two are to be left.
+	// One at a time: two of three nodes must stay.
 	busy := []string{"a node is lost", system.Agent(l.node), "kubelet-" + l.node, system.NodeDriver(l.node)}
 	s.meanwhile(busy, func() error { return l.run(ctx) })
 	return nil
@@ -194,7 +198,7 @@ type loss struct {
 	*soak
 	node          string
 	taint, reboot bool
-	// before it is put out of service, and after that.
+	// before is the time until it is put out of service, after the time from then on.
 	before, after time.Duration
 }
 
@@ -221,7 +225,7 @@ func (l *loss) run(ctx context.Context) error {
 	return l.back(context.WithoutCancel(ctx), ctx)
 }
 
-// back brings the node back; running is the context of what runs on it.
+// back brings the node back. running is the context of its processes.
 func (l *loss) back(ctx, running context.Context) error {
 	if l.reboot {
 		if err := l.rebootNode(ctx); err != nil {
@@ -242,7 +246,7 @@ func (l *loss) back(ctx, running context.Context) error {
 	return nil
 }
 
-// silence stops the heartbeats of the node, or takes them up again.
+// silence stops or resumes the heartbeats of the node.
 func (l *loss) silence(silent bool) error {
 	file := filepath.Join(l.sys.Dir, "nodes", l.node, "silent")
 	if !silent {
@@ -257,18 +261,21 @@ func (l *loss) setTaint(ctx context.Context, out bool) error {
 		if err := l.sys.Client.Get(ctx, client.ObjectKey{Name: l.node}, node); err != nil {
 			return err
 		}
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 		if out {
-			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+			node.Spec.Taints = append(node.Spec.Taints,
+				corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 		}
 		return l.sys.Client.Update(ctx, node)
 	})
 }
 
-// deletePods deletes the node's pods by force, as the pod garbage collector does with those that somebody deleted.
+// deletePods deletes the node's pods by force, as the pod garbage collector does with deleted pods.
 func (l *loss) deletePods(ctx context.Context) error {
 	pods := &corev1.PodList{}
-	if err := l.sys.Client.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": l.node}); err != nil {
+	if err := l.sys.Client.List(ctx, pods, client.InNamespace(namespace),
+		client.MatchingFields{"spec.nodeName": l.node}); err != nil {
 		return fmt.Errorf("listing the pods of %s: %w", l.node, err)
 	}
 	for i := range pods.Items {

@@ -41,7 +41,7 @@ type kind struct {
 	number int
 }
 
-// kinds of volumes. The driver shares a volume among nodes as a device only, because ext4 is for one node.
+// kinds of volumes. Nodes share a volume of the driver only as a device, because ext4 is for one node.
 var kinds = []kind{
 	{corev1.ReadWriteOnce, corev1.PersistentVolumeFilesystem, 4},
 	{corev1.ReadWriteOnce, corev1.PersistentVolumeBlock, 2},
@@ -49,13 +49,14 @@ var kinds = []kind{
 	{corev1.ReadWriteOncePod, corev1.PersistentVolumeFilesystem, 1},
 }
 
-// prepare makes the driver known and the claims, and waits until they are bound.
+// prepare creates the driver's objects and the claims, and waits until the claims are bound.
 func (s *soak) prepare(ctx context.Context) error {
 	policy := storagev1.FileFSGroupPolicy
 	for _, o := range []client.Object{
 		&storagev1.CSIDriver{
-			ObjectMeta: metav1.ObjectMeta{Name: system.DriverName, Annotations: map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"}},
-			Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(true), FSGroupPolicy: &policy},
+			ObjectMeta: metav1.ObjectMeta{Name: system.DriverName,
+				Annotations: map[string]string{volumesv1alpha1.CutsAccessAnnotation: "true"}},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true), FSGroupPolicy: &policy},
 		},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
 	} {
@@ -82,7 +83,8 @@ func (s *soak) makeClaim(ctx context.Context, k kind) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr.To(class), VolumeMode: &k.mode, AccessModes: []corev1.PersistentVolumeAccessMode{k.access},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
 		},
 	}
 	if err := s.sys.Client.Create(ctx, pvc); err != nil {
@@ -98,18 +100,19 @@ func (s *soak) makeClaim(ctx context.Context, k kind) error {
 	if err := s.sys.Client.Get(ctx, client.ObjectKey{Name: bound.Spec.VolumeName}, pv); err != nil {
 		return fmt.Errorf("reading volume %s: %w", bound.Spec.VolumeName, err)
 	}
-	s.claims = append(s.claims, &claim{name: name, handle: pv.Spec.CSI.VolumeHandle, volume: volume.UniqueNameOf(pv), exclusive: volume.Exclusive(pv)})
+	s.claims = append(s.claims, &claim{name: name, handle: pv.Spec.CSI.VolumeHandle, volume: volume.UniqueNameOf(pv),
+		exclusive: volume.Exclusive(pv)})
 	s.say("%s is volume %s, %s %s", name, pv.Spec.CSI.VolumeHandle, k.access, k.mode)
 	return nil
 }
 
-// desired states, the usual one more often.
+// desired states; the usual one is more frequent.
 var desired = []volumesv1alpha1.DesiredState{
 	volumesv1alpha1.DesiredAttached, volumesv1alpha1.DesiredStaged,
 	volumesv1alpha1.DesiredPublished, volumesv1alpha1.DesiredPublished, volumesv1alpha1.DesiredPublished,
 }
 
-// mostWishes bounds what stands at a time: with too many every exclusive volume is contended for, and nothing moves.
+// mostWishes limits the number of wishes. With more, every exclusive volume is contended, and nothing moves.
 const mostWishes = 14
 
 func (s *soak) createIntent(ctx context.Context) error {
@@ -119,7 +122,8 @@ func (s *soak) createIntent(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("intent-%d", s.count)},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node, DesiredState: pick(s.random, desired),
-			Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: c.name}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: c.name}},
 		},
 	}
 	if s.random.IntN(4) == 0 {
@@ -162,7 +166,7 @@ func (s *soak) create(ctx context.Context, o client.Object, what string, args ..
 	return s.sys.Client.Create(ctx, o)
 }
 
-// deleteWish deletes an intent or a pod; a pod sometimes by force, as people do who do not want to wait.
+// deleteWish deletes an intent or a pod. It sometimes deletes a pod by force, as impatient users do.
 func (s *soak) deleteWish(ctx context.Context) error {
 	if len(s.wishes) == 0 {
 		return nil
@@ -184,7 +188,7 @@ func (s *soak) deleteOne(ctx context.Context, o client.Object, force bool) error
 	return client.IgnoreNotFound(s.sys.Client.Delete(ctx, o, options...))
 }
 
-// changeIntent asks for more or less of a volume.
+// changeIntent raises or lowers an intent.
 func (s *soak) changeIntent(ctx context.Context) error {
 	if len(s.wishes) == 0 {
 		return nil
@@ -194,7 +198,7 @@ func (s *soak) changeIntent(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	s.say("%s is to be %s", intent.Name, state)
+	s.say("%s changes to %s", intent.Name, state)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"desiredState":%q}}`, state))
 	return client.IgnoreNotFound(s.sys.Client.Patch(ctx, intent.DeepCopy(), patch))
 }

@@ -21,7 +21,7 @@ const (
 	ManagerUser  = "system:serviceaccount:hawser-system:hawser-manager"
 	AgentUser    = "system:serviceaccount:hawser-system:hawser-agent"
 	AttacherUser = "system:serviceaccount:hawser-system:csi-attacher"
-	// UpstreamUser is upstream's attach/detach controller.
+	// UpstreamUser is the user of upstream's attach/detach controller.
 	UpstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
 )
 
@@ -30,7 +30,7 @@ type Request struct {
 	Stage      string `json:"stage"`
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
-	// Received is when the API server got it, Answered when the answer was sent.
+	// Received is when the API server received the request, Answered when it sent the answer.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Answered time.Time `json:"stageTimestamp"`
 	User     struct {
@@ -48,9 +48,10 @@ type Request struct {
 	} `json:"responseStatus"`
 }
 
-// IsWrite says whether the request changes something.
+// IsWrite reports whether the request changes something.
 func (r Request) IsWrite() bool {
-	return !strings.Contains(r.RequestURI, "dryRun=") && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+	return !strings.Contains(r.RequestURI, "dryRun=") &&
+		slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
 
 // What names the request's resource with its subresource.
@@ -61,25 +62,24 @@ func (r Request) What() string {
 	return r.ObjectRef.Resource
 }
 
-// Node that the user's token is bound to; empty for most users.
+// Node that the user's token is bound to, or "" for most users.
 func (r Request) Node() string {
 	return strings.Join(r.User.Extra["authentication.kubernetes.io/node-name"], ",")
 }
 
-// AuditMark is a place in the audit log.
+// AuditMark is a position in the audit log.
 type AuditMark int64
 
 // Mark returns the present end of the audit log.
 func (s *System) Mark() (AuditMark, error) {
 	info, err := os.Stat(s.AuditLog())
 	if err != nil {
-		return 0, fmt.Errorf("looking at the audit log: %w", err)
+		return 0, fmt.Errorf("reading the size of the audit log: %w", err)
 	}
 	return AuditMark(info.Size()), nil
 }
 
-// Requests reads what was asked of the API server since mark: each request once, a watch when it
-// began.
+// Requests reads the requests to the API server since mark: each request once, a watch at its beginning.
 func (s *System) Requests(mark AuditMark) ([]Request, error) {
 	return s.requests(mark, "")
 }
@@ -90,7 +90,8 @@ func (s *System) RequestsOn(resource string) ([]Request, error) {
 	return slices.DeleteFunc(all, func(r Request) bool { return r.ObjectRef.Resource != resource }), err
 }
 
-// requests reads the lines that contain something; an audit log is long, and to look is faster than to parse.
+// requests reads the lines that contain something. An audit log is long, and a search is faster than to parse
+// all lines.
 func (s *System) requests(mark AuditMark, something string) ([]Request, error) {
 	file, err := os.Open(s.AuditLog())
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *System) requests(mark AuditMark, something string) ([]Request, error) {
 	}
 	defer func() { _ = file.Close() }() // only read
 	if _, err := file.Seek(int64(mark), 0); err != nil {
-		return nil, fmt.Errorf("finding the place in the audit log: %w", err)
+		return nil, fmt.Errorf("seeking in the audit log: %w", err)
 	}
 	var requests []Request
 	scanner := bufio.NewScanner(file)

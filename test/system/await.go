@@ -23,13 +23,15 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Await watches one object until done says so and returns it as it was then. It tells done of a
-// missing object with nil. When ctx ends first, the error shows the object as it was last seen.
-func Await[T client.Object](ctx context.Context, s *System, list client.ObjectList, key client.ObjectKey, done func(T) bool) (T, error) {
+// Await watches one object until done returns true, and returns the object of that time. It calls done with nil for a
+// missing object. If ctx ends first, the error shows the object as last seen.
+func Await[T client.Object](ctx context.Context, s *System, list client.ObjectList, key client.ObjectKey,
+	done func(T) bool) (T, error) {
 	var last T
 	var none T
 	for {
-		if err := s.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name}); err != nil {
+		if err := s.Client.List(ctx, list, client.InNamespace(key.Namespace),
+			client.MatchingFields{"metadata.name": key.Name}); err != nil {
 			return last, fmt.Errorf("listing %s: %w", key, err)
 		}
 		items, err := meta.ExtractList(list)
@@ -53,9 +55,11 @@ func Await[T client.Object](ctx context.Context, s *System, list client.ObjectLi
 	}
 }
 
-// awaitEvent returns nil once done is true; an error when the watch ended before.
-func awaitEvent[T client.Object](ctx context.Context, s *System, list client.ObjectList, key client.ObjectKey, last T, done func(T) bool) (T, error) {
-	w, err := s.Client.Watch(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name},
+// awaitEvent returns nil once done is true. It returns an error if the watch ended before.
+func awaitEvent[T client.Object](ctx context.Context, s *System, list client.ObjectList, key client.ObjectKey, last T,
+	done func(T) bool) (T, error) {
+	w,
+		err := s.Client.Watch(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
 	if err != nil {
 		return last, fmt.Errorf("watching %s: %w", key, err)
@@ -93,24 +97,29 @@ func describe(object client.Object) string {
 	return fmt.Sprintf("%+v", object)
 }
 
-// AwaitIntent waits until done is true of an intent; nil means that it is not there.
-func (s *System) AwaitIntent(ctx context.Context, namespace, name string, done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
-	return Await(ctx, s, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.ObjectKey{Namespace: namespace, Name: name}, done)
+// AwaitIntent waits until done is true of an intent; nil means that it does not exist.
+func (s *System) AwaitIntent(ctx context.Context, namespace, name string,
+	done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	return Await(ctx, s, &volumesv1alpha1.VolumeAttachmentIntentList{},
+		client.ObjectKey{Namespace: namespace, Name: name}, done)
 }
 
 // AwaitReady waits until an intent is Ready for its present generation.
-func (s *System) AwaitReady(ctx context.Context, namespace, name string) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+func (s *System) AwaitReady(ctx context.Context, namespace,
+	name string) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
 	return s.AwaitIntent(ctx, namespace, name, Ready)
 }
 
 // AwaitGone waits until an intent is gone.
 func (s *System) AwaitGone(ctx context.Context, namespace, name string) error {
-	_, err := s.AwaitIntent(ctx, namespace, name, func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool { return intent == nil })
+	_, err := s.AwaitIntent(ctx, namespace, name,
+		func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool { return intent == nil })
 	return err
 }
 
 // AwaitNode waits until done is true of a node's state.
-func (s *System) AwaitNode(ctx context.Context, node string, done func(*volumesv1alpha1.NodeVolumeState) bool) (*volumesv1alpha1.NodeVolumeState, error) {
+func (s *System) AwaitNode(ctx context.Context, node string,
+	done func(*volumesv1alpha1.NodeVolumeState) bool) (*volumesv1alpha1.NodeVolumeState, error) {
 	return Await(ctx, s, &volumesv1alpha1.NodeVolumeStateList{}, client.ObjectKey{Name: node}, done)
 }
 
@@ -122,7 +131,8 @@ func (s *System) AwaitAttachmentGone(ctx context.Context, name string) error {
 }
 
 // AwaitClaim waits until done is true of a claim.
-func (s *System) AwaitClaim(ctx context.Context, namespace, name string, done func(*corev1.PersistentVolumeClaim) bool) (*corev1.PersistentVolumeClaim, error) {
+func (s *System) AwaitClaim(ctx context.Context, namespace, name string,
+	done func(*corev1.PersistentVolumeClaim) bool) (*corev1.PersistentVolumeClaim, error) {
 	return Await(ctx, s, &corev1.PersistentVolumeClaimList{}, client.ObjectKey{Namespace: namespace, Name: name}, done)
 }
 
@@ -133,13 +143,13 @@ func (s *System) AwaitVolumeGone(ctx context.Context, name string) error {
 	return err
 }
 
-// Ready says whether an intent is Ready for its present generation.
+// Ready reports whether an intent is Ready for its present generation.
 func Ready(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return intent != nil && intent.Status.ObservedGeneration == intent.Generation &&
 		meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 }
 
-// HasReason says whether a condition of an intent stands with that reason.
+// HasReason reports whether a condition of an intent has that reason.
 func HasReason(conditionType, reason string) func(*volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return func(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		if intent == nil {
@@ -150,7 +160,7 @@ func HasReason(conditionType, reason string) func(*volumesv1alpha1.VolumeAttachm
 	}
 }
 
-// AgentSince is when the agent of a node acquired its Lease: another time means another process.
+// AgentSince is when the agent of a node acquired its Lease. A different time means a different process.
 func (s *System) AgentSince(ctx context.Context, node string) (time.Time, error) {
 	lease := &coordinationv1.Lease{}
 	if err := s.Client.Get(ctx, agentLease(node), lease); err != nil {
@@ -159,7 +169,7 @@ func (s *System) AgentSince(ctx context.Context, node string) (time.Time, error)
 	return lease.Spec.AcquireTime.Time, nil
 }
 
-// AwaitAgent waits until a node's agent came up later than since.
+// AwaitAgent waits until a node's agent has acquired its Lease after since.
 func (s *System) AwaitAgent(ctx context.Context, node string, since time.Time) error {
 	_, err := Await(ctx, s, &coordinationv1.LeaseList{}, agentLease(node), func(lease *coordinationv1.Lease) bool {
 		return lease != nil && lease.Spec.AcquireTime != nil && lease.Spec.AcquireTime.After(since)
@@ -173,7 +183,8 @@ func agentLease(node string) client.ObjectKey {
 
 // AwaitEvent waits for an event of that reason about an object of that name.
 func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string) error {
-	w, err := s.Client.Watch(ctx, &eventsv1.EventList{}, client.InNamespace(namespace), client.MatchingFields{"regarding.name": name, "reason": reason})
+	w, err := s.Client.Watch(ctx, &eventsv1.EventList{}, client.InNamespace(namespace),
+		client.MatchingFields{"regarding.name": name, "reason": reason})
 	if err != nil {
 		return fmt.Errorf("watching events: %w", err)
 	}

@@ -18,13 +18,14 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// BuildRace builds every program with the race detector and returns their folder. Processes may call it beside each other: the second one
-// finds everything built, and leaves the programs alone that the first one runs.
+// BuildRace builds every program with the race detector and returns their directory. Processes may call it
+// concurrently: the second one finds everything built, and does not replace the programs that the first one
+// runs.
 func BuildRace(ctx context.Context) (string, error) {
 	bin := filepath.Join(apiserver.Root(), ".cache", "race")
 	lock, err := lockFolder(bin)
 	if err != nil {
-		return "", fmt.Errorf("locking the folder of the programs: %w", err)
+		return "", fmt.Errorf("locking the directory of the programs: %w", err)
 	}
 	return bin, errors.Join(
 		goBuild(ctx, apiserver.Root(), bin, "./cmd/manager", "./cmd/agent", "./test/csiloop/cmd/csi-loop"),
@@ -33,7 +34,7 @@ func BuildRace(ctx context.Context) (string, error) {
 	)
 }
 
-// lockFolder makes a folder and waits until no other process has it locked; closing the file unlocks it.
+// lockFolder creates a directory and waits until no other process has locked it. Closing the file unlocks it.
 func lockFolder(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func lockFolder(path string) (*os.File, error) {
 	return file, unix.Flock(int(file.Fd()), unix.LOCK_EX)
 }
 
-// BuildStatic builds a program that needs no libraries, for a container that has nothing else, and returns its path.
+// BuildStatic builds a program without libraries, for a container without other files, and returns its path.
 func BuildStatic(ctx context.Context, pkg string) (string, error) {
 	program := filepath.Join(apiserver.Root(), ".cache", "static", filepath.Base(pkg))
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, pkg)

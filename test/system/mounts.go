@@ -33,9 +33,9 @@ func MountsBelow(dir string) ([]string, error) {
 	return below, nil
 }
 
-// MountIDs maps each mount point below dir to the kernel's number of the mount on top of it: the
-// same number later means that nobody unmounted it meanwhile. The number is never used again since
-// Linux 6.8; an older kernel may give it to another mount.
+// MountIDs maps each mount point below dir to the kernel's number of the top-most mount. The same number later
+// means that the mount was not unmounted meanwhile. Since Linux 6.8 no other mount gets the number; an older
+// kernel may reuse it.
 func MountIDs(dir string) (map[string]uint64, error) {
 	mounts, err := MountsBelow(dir)
 	if err != nil {
@@ -44,16 +44,17 @@ func MountIDs(dir string) (map[string]uint64, error) {
 	ids := map[string]uint64{}
 	for _, path := range mounts {
 		var stat unix.Statx_t
-		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE, &stat); err != nil {
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
+		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE,
+			&stat); err != nil {
+			return nil, fmt.Errorf("reading the mount ID of %s: %w", path, err)
 		}
 		ids[path] = stat.Mnt_id
 	}
 	return ids, nil
 }
 
-// AwaitMount waits until something is mounted at path under another number than old. The kernel's notice
-// of a changed mount table cannot be missed by looking again and again, so that is what it does.
+// AwaitMount waits until the mount at path has another number than old. It polls, so that it cannot miss the kernel's
+// signal of a changed mount table.
 func (s *System) AwaitMount(ctx context.Context, path string, old uint64) error {
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
 		ids, err := MountIDs(filepath.Dir(path))
@@ -65,7 +66,7 @@ func (s *System) AwaitMount(ctx context.Context, path string, old uint64) error 
 	return nil
 }
 
-// LoopDevicesOn lists the loop devices whose backing file stands (or stood, before it was unlinked) below dir.
+// LoopDevicesOn lists the loop devices whose backing file is (or was, before it was unlinked) below dir.
 func LoopDevicesOn(dir string) ([]string, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -75,7 +76,7 @@ func LoopDevicesOn(dir string) ([]string, error) {
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
 		if err != nil {
-			continue // the device was let go meanwhile
+			continue // the device was detached meanwhile
 		}
 		if strings.HasPrefix(string(backing), strings.TrimSuffix(dir, "/")+"/") {
 			devices = append(devices, "/dev/"+strings.Split(file, "/")[3])

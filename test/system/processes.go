@@ -23,7 +23,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Names of the processes; a node's own carry its name behind a dash.
+// Names of the processes. Those of a node end with its name.
 const (
 	Manager          = "manager"
 	Attacher         = "csi-attacher"
@@ -33,7 +33,7 @@ const (
 // Agent is the name of a node's agent process.
 func Agent(node string) string { return "agent-" + node }
 
-// Image is what the containers of nodes with real kubelets run: ContainerProgram, with its arguments.
+// Image is the image of the containers on nodes with real kubelets: ContainerProgram, with its arguments.
 const Image = "localcluster.local/program:latest"
 
 // Kubelet is the name of a node's kubelet process, if it has a real one.
@@ -42,7 +42,7 @@ func Kubelet(node string) string { return "kubelet-" + node }
 // Containerd is the name of the container runtime of a node with a real kubelet.
 func Containerd(node string) string { return "containerd-" + node }
 
-// Machine is the name of the process that holds a node with a real kubelet: all others of the node end with it.
+// Machine is the name of the first process of a node with a real kubelet. All others of the node end with it.
 func Machine(node string) string { return "machine-" + node }
 
 // NodeDriver is the name of a node's loop driver process.
@@ -63,14 +63,14 @@ func (s *System) startDrivers(ctx context.Context) error {
 // StartControllerDriver starts the driver's controller service.
 func (s *System) StartControllerDriver(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(s.ControllerSocket()), 0o755); err != nil {
-		return fmt.Errorf("making the driver's folder: %w", err)
+		return fmt.Errorf("creating the driver's directory: %w", err)
 	}
 	return s.start(ctx, ControllerDriver, s.program("csi-loop"), append([]string{
 		"--mode=controller", "--backing-dir", s.BackingDir(), "--endpoint", s.ControllerSocket(), "--node-id=controller"},
 		s.DriverArgs...)...)
 }
 
-// StartNodeDriver starts a node's part of the driver, registered in the node's kubelet folder.
+// StartNodeDriver starts a node's plugin of the driver, registered in the node's kubelet directory.
 func (s *System) StartNodeDriver(ctx context.Context, node string) error {
 	return s.startOn(ctx, node, NodeDriver(node), s.program("csi-loop"), append([]string{
 		"--mode=node", "--backing-dir", s.BackingDir(), "--kubelet-dir", s.KubeletDir(node), "--node-id", node},
@@ -80,7 +80,7 @@ func (s *System) StartNodeDriver(ctx context.Context, node string) error {
 // APIServer is the name of the API server's process.
 const APIServer = "kube-apiserver"
 
-// StartAPIServer starts the API server again after it was stopped.
+// StartAPIServer starts the API server again after a stop.
 func (s *System) StartAPIServer(ctx context.Context) error {
 	if err := s.localcluster(ctx, "start", "--dir", s.Dir, APIServer); err != nil {
 		return err
@@ -88,16 +88,17 @@ func (s *System) StartAPIServer(ctx context.Context) error {
 	return s.awaitPolicies(ctx)
 }
 
-// awaitPolicies returns once the mutating admission policies know Hawser's kinds. The API server says that it is ready before that, refuses intents
-// meanwhile, and tells nobody when they do.
+// awaitPolicies returns once the mutating admission policies know Hawser's kinds. The API server reports ready before
+// that, refuses intents meanwhile, and does not signal the change.
 func (s *System) awaitPolicies(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		probe := &volumesv1alpha1.VolumeAttachmentIntent{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
 			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-				// To one that is published a policy adds something.
+				// A policy changes an intent with Published.
 				NodeName: "probe", DesiredState: volumesv1alpha1.DesiredPublished,
-				Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+				Volume: volumesv1alpha1.VolumeSource{
+					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
 			},
 		}
 		err := s.Client.Create(ctx, probe, client.DryRunAll)
@@ -112,7 +113,7 @@ func (s *System) awaitPolicies(ctx context.Context) error {
 	return nil
 }
 
-// BackingFile of a volume of the loop driver.
+// BackingFile of a loop driver's volume.
 func (s *System) BackingFile(handle string) string {
 	return filepath.Join(s.BackingDir(), "volumes", handle+".img")
 }
@@ -148,7 +149,7 @@ func (s *System) StartAgent(ctx context.Context, node string) error {
 
 func (s *System) program(name string) string { return filepath.Join(s.Bin, name) }
 
-// start runs a program that outlives this process and that Down stops.
+// start runs a program that outlives this process. Down stops it.
 func (s *System) start(ctx context.Context, name, program string, args ...string) error {
 	program, args = s.wrap(program, args)
 	return s.localcluster(ctx, append([]string{"run", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
@@ -164,7 +165,7 @@ func (s *System) startOn(ctx context.Context, node, name, program string, args .
 	return s.localcluster(ctx, append(append(run, "--", program), args...)...)
 }
 
-// wrap has a program that is to be kept started again whenever it ends.
+// wrap adds the supervisor to a program that must be restarted whenever it ends.
 func (s *System) wrap(program string, args []string) (string, []string) {
 	if !s.keep {
 		return program, args
@@ -172,17 +173,17 @@ func (s *System) wrap(program string, args []string) (string, []string) {
 	return s.program("localcluster"), append([]string{"keep-running", "--", program}, args...)
 }
 
-// StartAgain starts a process that was stopped or killed as it was before.
+// StartAgain starts a stopped or killed process with the same arguments.
 func (s *System) StartAgain(ctx context.Context, name string) error {
 	return s.localcluster(ctx, "start", "--dir", s.Dir, name)
 }
 
-// StopProcess ends one process in good order.
+// StopProcess stops one process normally.
 func (s *System) StopProcess(ctx context.Context, name string) error {
 	return s.localcluster(ctx, "stop", "--dir", s.Dir, name)
 }
 
-// Kill ends one process with SIGKILL: it gets no chance to tidy up.
+// Kill ends one process with SIGKILL, so that it cannot clean up.
 func (s *System) Kill(name string) error { return s.Signal(name, syscall.SIGKILL) }
 
 // Signal sends a signal to one process.
@@ -212,8 +213,8 @@ func (s *System) PID(name string) (int, error) {
 	return record.PID, nil
 }
 
-// Down stops every process and removes the folder, unless something is still mounted below it:
-// then it leaves the folder and says so.
+// Down stops every process and removes the directory. If something is still mounted below it, Down keeps the directory
+// and returns an error.
 func (s *System) Down(ctx context.Context) error {
 	err := s.localcluster(ctx, "down", "--dir", s.Dir)
 	mounts, mountErr := MountsBelow(s.Dir)
@@ -221,7 +222,7 @@ func (s *System) Down(ctx context.Context) error {
 		return err
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("still mounted below %s, which is left as it is: %v", s.Dir, mounts)
+		return fmt.Errorf("still mounted below %s, which is kept as it is: %v", s.Dir, mounts)
 	}
 	return s.localcluster(ctx, "down", "--dir", s.Dir, "--purge")
 }
@@ -238,7 +239,7 @@ func (s *System) SetAttachDetach(ctx context.Context, on bool) error {
 	return s.cluster(ctx)
 }
 
-// SetManagerArgs restarts the cluster controller with these arguments besides its own.
+// SetManagerArgs restarts the cluster controller with these additional arguments.
 func (s *System) SetManagerArgs(ctx context.Context, args ...string) error {
 	if err := s.StopProcess(ctx, Manager); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Raced says what the race detector found, or who panicked: it stands in the logs of the programs.
+// Raced returns the data races and panics in the logs of the programs.
 func (s *System) Raced() []string {
 	logs, err := filepath.Glob(filepath.Join(s.Dir, "logs", "*.log"))
 	if err != nil || len(logs) == 0 {

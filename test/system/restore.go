@@ -15,7 +15,8 @@ func (s *System) Backup(ctx context.Context, file string) error {
 	return s.localcluster(ctx, "backup", "--dir", s.Dir, file)
 }
 
-// Restore restores etcd from a snapshot, with the API server stopped. bump is added to the revision; 0 has revisions used again.
+// Restore restores etcd from a snapshot, with the API server stopped. It adds bump to the revision. With 0,
+// revisions are reused.
 func (s *System) Restore(ctx context.Context, file string, bump uint64) error {
 	err := s.localcluster(ctx, "restore", "--dir", s.Dir, "--bump-revision", strconv.FormatUint(bump, 10), file)
 	if err != nil {
@@ -24,7 +25,7 @@ func (s *System) Restore(ctx context.Context, file string, bump uint64) error {
 	return s.awaitPolicies(ctx)
 }
 
-// KeepAgent runs a node's agent as StartAgent does, and starts it again whenever it ends, as a kubelet would.
+// KeepAgent runs a node's agent like StartAgent, and restarts it whenever it ends, as a kubelet would.
 func (s *System) KeepAgent(ctx context.Context, node string) error {
 	return s.kept().StartAgent(ctx, node)
 }

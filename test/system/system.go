@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package system runs all of Hawser on one machine: a real control plane, several nodes each with an agent of its own,
-// the cluster controller, the loop CSI driver and its external-attacher, external-provisioner and external-resizer. The
-// demo, the benchmark and the end-to-end tests stand on it. It needs root, for mounts, and Linux.
+// Package system runs all of Hawser on one machine: a real control plane, several nodes with an agent each, the cluster
+// controller, and the loop CSI driver with its external-attacher, external-provisioner and external-resizer. The demo,
+// the benchmark and the end-to-end tests use it. It needs root, for mounts, and Linux.
 package system
 
 import (
@@ -35,29 +35,29 @@ const DriverName = "loop.csi.hawser.io"
 
 // Options of a System.
 type Options struct {
-	// Dir holds everything of the system.
+	// Dir contains all files of the system.
 	Dir string
 	// Nodes to run agents on.
 	Nodes []string
-	// Out gets the progress lines.
+	// Out receives the progress lines.
 	Out io.Writer
-	// AttachDetach runs upstream's attach/detach controller beside Hawser, as in mode Coexist.
+	// AttachDetach runs upstream's attach/detach controller next to Hawser, as in mode Coexist.
 	AttachDetach bool
-	// ContainerProgram, if set, gives every node a real kubelet instead of a played one: in a machine of
-	// its own, with mounts, network and process IDs apart (see hack/localcluster). It is the path of a
-	// static program, the only one that the nodes' containers can run.
+	// ContainerProgram, if set, gives every node a real kubelet instead of a simulated one. The node is then a machine
+	// with its own mounts, network and process IDs (see hack/localcluster). It is the path of a static program, the only
+	// one that the nodes' containers can run.
 	ContainerProgram string
 	// LinkedKubelets are the nodes whose kubelet directory is a symbolic link.
 	LinkedKubelets []string
 	// ControllerManagerArgs are added to kube-controller-manager's own.
 	ControllerManagerArgs []string
-	// OnlyUpstream leaves Hawser's own programs out, to compare with.
+	// OnlyUpstream omits Hawser's own programs, for a comparison.
 	OnlyUpstream bool
 	// ManagerArgs and AgentArgs are added to the programs' own.
 	ManagerArgs, AgentArgs []string
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
-	// Bin holds the programs; empty for the repository's bin.
+	// Bin is the directory of the programs; empty means the repository's bin.
 	Bin string
 }
 
@@ -67,11 +67,11 @@ type System struct {
 	// Client acts as an administrator.
 	Client client.WithWatch
 
-	// keep: what is started is started again whenever it ends.
+	// keep makes every started process restart whenever it ends.
 	keep bool
 }
 
-// Up starts a System. What it started is stopped again when it fails.
+// Up starts a System. After an error it stops what it has started.
 func Up(ctx context.Context, options Options) (*System, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the system needs root: it mounts volumes")
@@ -123,7 +123,8 @@ func (s *System) cluster(ctx context.Context) error {
 	if err := s.linkKubelets(); err != nil {
 		return err
 	}
-	args := []string{"up", "--dir", s.Dir, "--bin", assets(), "--nodes", strings.Join(s.Nodes, ","), fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
+	args := []string{"up", "--dir", s.Dir, "--bin", assets(), "--nodes", strings.Join(s.Nodes, ","),
+		fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
 		"--controller-socket", DriverName + "=" + s.ControllerSocket()}
 	if s.ContainerProgram != "" {
 		args = append(args, "--real-kubelets", "--container-program", s.ContainerProgram)
@@ -134,7 +135,7 @@ func (s *System) cluster(ctx context.Context) error {
 	return s.localcluster(ctx, args...)
 }
 
-// linkKubelets makes the links before anybody makes directories there.
+// linkKubelets creates the links before any program creates directories there.
 func (s *System) linkKubelets() error {
 	for _, node := range s.LinkedKubelets {
 		link := s.KubeletDir(node)
@@ -150,7 +151,7 @@ func (s *System) linkKubelets() error {
 	return nil
 }
 
-// connect makes the administrator's client, without client-side rate limits.
+// connect creates the administrator's client, without client-side rate limits.
 func (s *System) connect() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
@@ -166,27 +167,31 @@ func (s *System) connect() error {
 
 func (s *System) install(ctx context.Context) error {
 	for _, part := range []string{"crd", "rbac", "admission"} {
-		if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(apiserver.Root(), "config", part)); err != nil {
+		if _,
+			err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(apiserver.Root(), "config", part)); err != nil {
 			return err
 		}
 	}
 	return s.awaitKinds(ctx)
 }
 
-// awaitKinds returns once the API server takes both kinds: for a moment after a CRD is established it
-// answers that there can be a delay, and tells of its end by no event.
+// awaitKinds returns once the API server serves both kinds. For a while after a CRD is established, it answers
+// that there can be a delay. No event signals the end of that.
 func (s *System) awaitKinds(ctx context.Context) error {
 	probe := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: "probe",
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "probe"}},
 		},
 	}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
-		return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil && s.Client.Create(ctx, state, client.DryRunAll) == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+			return s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll) == nil &&
+				s.Client.Create(ctx, state, client.DryRunAll) == nil, nil
+		})
 	if err != nil {
 		return fmt.Errorf("waiting for Hawser's kinds to be served: %w", err)
 	}
@@ -207,7 +212,7 @@ func (s *System) KubeletDir(node string) string {
 // AgentRoot of a node.
 func (s *System) AgentRoot(node string) string { return filepath.Join(s.Dir, "nodes", node, "root") }
 
-// PublishedPath is where the agent of node publishes an intent.
+// PublishedPath is where the node's agent publishes an intent.
 func (s *System) PublishedPath(node, namespace, name string) string {
 	return filepath.Join(s.AgentRoot(node), "published", namespace, name)
 }
@@ -218,7 +223,7 @@ func (s *System) BackingDir() string { return filepath.Join(s.Dir, "backing") }
 // ControllerSocket is where the driver serves its controller service.
 func (s *System) ControllerSocket() string { return filepath.Join(s.Dir, "driver", "controller.sock") }
 
-// Kubectl runs kubectl as an administrator and returns what it printed.
+// Kubectl runs kubectl as an administrator and returns its output.
 func (s *System) Kubectl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(assets(), "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
@@ -240,7 +245,7 @@ func (s *System) localcluster(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Open takes over a System that another process started, without a client, to stop it.
+// Open returns a System that another process started, without a client, to stop it.
 func Open(options Options) *System {
 	if dir, err := filepath.Abs(options.Dir); err == nil { // fails only without a working directory
 		options.Dir = dir

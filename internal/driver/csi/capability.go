@@ -18,10 +18,10 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// volumeCondition was capability 4 before version 1.13 of the specification; drivers in the field still have it.
+// volumeCondition was capability 4 before version 1.13 of the specification. Drivers in use still report it.
 const volumeCondition csi.NodeServiceCapability_RPC_Type = 4
 
-// description is what a driver said of itself when it was registered.
+// description is the driver's description of itself at its registration.
 type description struct {
 	nodeID       string
 	maxVolumes   int64
@@ -32,7 +32,7 @@ func (d *description) has(capability csi.NodeServiceCapability_RPC_Type) bool {
 	return d.capabilities[capability]
 }
 
-// line is the driver's line in a NodeVolumeState.
+// line is the driver's element of a NodeVolumeState.
 func (d *description) line(name string) volumesv1alpha1.NodeDriver {
 	line := volumesv1alpha1.NodeDriver{Name: name, NodeID: d.nodeID}
 	for capability := range d.capabilities {
@@ -52,7 +52,7 @@ func capabilityName(capability csi.NodeServiceCapability_RPC_Type) string {
 	return capability.String()
 }
 
-// probe asks the driver what it is. Its socket is there before it is listened at, so this waits for that.
+// probe reads the driver's description. It waits until the driver listens, because the socket exists before that.
 func (d *Driver) probe(ctx context.Context) (*description, error) {
 	patient := &Driver{name: d.name, endpoint: d.endpoint, dial: slices.Concat(d.dial, []grpc.DialOption{redial})}
 	found := &description{capabilities: map[csi.NodeServiceCapability_RPC_Type]bool{}}
@@ -65,7 +65,8 @@ func (d *Driver) probe(ctx context.Context) (*description, error) {
 		return nil, err
 	}
 	err = patient.call(ctx, nodeCaps, nil, func(ctx context.Context, conn *grpc.ClientConn) error {
-		answer, err := csi.NewNodeClient(conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{}, grpc.WaitForReady(true))
+		answer,
+			err := csi.NewNodeClient(conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{}, grpc.WaitForReady(true))
 		for _, capability := range answer.GetCapabilities() {
 			if t := capability.GetRpc().GetType(); t != csi.NodeServiceCapability_RPC_UNKNOWN {
 				found.capabilities[t] = true
@@ -79,7 +80,7 @@ func (d *Driver) probe(ctx context.Context) (*description, error) {
 	return found, nil
 }
 
-// volumeCapability is what a volume is wanted for, in the terms of CSI.
+// volumeCapability describes in CSI terms how a volume will be used.
 func (d *description) volumeCapability(v driver.Volume, options []string, fsGroup *int64) *csi.VolumeCapability {
 	capability := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: d.accessMode(v.AccessMode)}}
 	if v.Mode == corev1.PersistentVolumeBlock {
@@ -94,7 +95,7 @@ func (d *description) volumeCapability(v driver.Volume, options []string, fsGrou
 	return capability
 }
 
-// accessMode maps an access mode as the kubelet does. The finer modes exist for drivers that know them.
+// accessMode maps an access mode as the kubelet does. Only drivers with the capability get the single-node modes.
 func (d *description) accessMode(mode corev1.PersistentVolumeAccessMode) csi.VolumeCapability_AccessMode_Mode {
 	fine := d.has(csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	switch {

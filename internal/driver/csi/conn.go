@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// dial makes a connection to the unix socket that connects with its first call.
+// dial creates a connection to the unix socket. It connects at the first call.
 func dial(socket string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -27,44 +27,45 @@ func dial(socket string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 	}, options...)
-	// The socket's path is kept out of the target, which would be parsed as an URL.
+	// The socket's path is not part of the target, because gRPC would parse it as an URL.
 	return grpc.NewClient("passthrough:///csi", options...)
 }
 
-// call connects to socket, lets f make one call, and disconnects. It tells how far the call came.
-func call(ctx context.Context, socket string, options []grpc.DialOption, f func(context.Context, *grpc.ClientConn) error) (progress, error) {
-	conn, err := dial(socket, slices.Concat(options, []grpc.DialOption{grpc.WithStatsHandler(witness{})})...)
+// call connects to the socket, makes one call with f, and disconnects. It returns how far the call got.
+func call(ctx context.Context, socket string, options []grpc.DialOption,
+	f func(context.Context, *grpc.ClientConn) error) (progress, error) {
+	conn, err := dial(socket, slices.Concat(options, []grpc.DialOption{grpc.WithStatsHandler(wireObserver{})})...)
 	if err != nil {
 		return progress{}, err
 	}
-	defer func() { _ = conn.Close() }() // fails only for a connection that is closed already
-	seen := &sighting{}
-	err = f(context.WithValue(ctx, sightingKey{}, seen), conn)
+	defer func() { _ = conn.Close() }() // fails only for a closed connection
+	seen := &wireEvents{}
+	err = f(context.WithValue(ctx, wireEventsKey{}, seen), conn)
 	return progress{sent: seen.sent.Load(), answered: seen.answered.Load()}, err
 }
 
-// progress is how far a call came.
+// progress is how far a call got.
 type progress struct {
-	// sent: something of the request left this process. If not, nothing can have happened.
+	// sent is true if a part of the request left this process. Otherwise the call had no effect.
 	sent bool
-	// answered: the status is the driver's own word. If not, gRPC made it up on this side (a broken
-	// stream, a deadline), and the driver may still be at work.
+	// answered is true if the status came from the driver. Otherwise gRPC generated it in this process, for a
+	// broken stream or a deadline. The driver may then still run the call.
 	answered bool
 }
 
-type sighting struct{ sent, answered atomic.Bool }
+type wireEvents struct{ sent, answered atomic.Bool }
 
-type sightingKey struct{}
+type wireEventsKey struct{}
 
-// witness notes in the call's sighting what crosses the wire.
-type witness struct{}
+// wireObserver records in the call's wireEvents what was sent and received.
+type wireObserver struct{}
 
-var _ stats.Handler = witness{}
+var _ stats.Handler = wireObserver{}
 
-func (witness) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (wireObserver) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-func (witness) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	seen, ok := ctx.Value(sightingKey{}).(*sighting)
+func (wireObserver) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	seen, ok := ctx.Value(wireEventsKey{}).(*wireEvents)
 	if !ok {
 		return
 	}
@@ -76,6 +77,6 @@ func (witness) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	}
 }
 
-func (witness) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (wireObserver) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-func (witness) HandleConn(context.Context, stats.ConnStats) {}
+func (wireObserver) HandleConn(context.Context, stats.ConnStats) {}

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// Driver is one CSI node plugin. What it can do is asked once, when it is connected.
+// Driver is one CSI node plugin. Its capabilities are read once, when it is connected.
 type Driver struct {
 	name     string
 	endpoint string
@@ -30,7 +30,7 @@ var (
 	_ driver.Describer   = (*Driver)(nil)
 )
 
-// Connect returns the driver that answers at the unix socket endpoint, waiting for it as long as ctx allows.
+// Connect returns the driver that answers at the unix socket endpoint. It waits for the driver until ctx ends.
 // metrics may be nil.
 func Connect(ctx context.Context, name, endpoint string, metrics *Metrics) (*Driver, error) {
 	d := &Driver{name: name, endpoint: endpoint, dial: metrics.dialOptions(name)}
@@ -45,7 +45,7 @@ func Connect(ctx context.Context, name, endpoint string, metrics *Metrics) (*Dri
 // Name of the driver.
 func (d *Driver) Name() string { return d.name }
 
-// Describe returns what the driver said of itself when it was registered.
+// Describe returns the driver's description from its registration.
 func (d *Driver) Describe(context.Context) (volumesv1alpha1.NodeDriver, error) {
 	return d.desc.line(d.name), nil
 }
@@ -54,13 +54,14 @@ func (d *Driver) stages() bool {
 	return d.desc.has(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 }
 
-// call makes one RPC and types its error.
-func (d *Driver) call(ctx context.Context, r rpc, secrets map[string]string, f func(context.Context, *grpc.ClientConn) error) error {
+// call makes one RPC and converts its error to a *driver.Error.
+func (d *Driver) call(ctx context.Context, r rpc, secrets map[string]string,
+	f func(context.Context, *grpc.ClientConn) error) error {
 	p, err := call(ctx, d.endpoint, d.dial, f)
 	return r.typed(d.name, err, p, secrets)
 }
 
-// Stage calls NodeStageVolume, unless the driver does without. A block volume is staged without mount options.
+// Stage calls NodeStageVolume, if the driver has STAGE_UNSTAGE_VOLUME. A block volume is staged without mount options.
 func (d *Driver) Stage(ctx context.Context, req driver.StageRequest) error {
 	if !d.stages() {
 		return nil
@@ -108,7 +109,7 @@ func (d *Driver) Unpublish(ctx context.Context, req driver.UnpublishRequest) err
 	})
 }
 
-// Unstage calls NodeUnstageVolume, unless the driver does without.
+// Unstage calls NodeUnstageVolume, if the driver has STAGE_UNSTAGE_VOLUME.
 func (d *Driver) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	if !d.stages() {
 		return nil

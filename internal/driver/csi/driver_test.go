@@ -34,7 +34,8 @@ func volume(mode corev1.PersistentVolumeMode) driver.Volume {
 func mounted(mode csi.VolumeCapability_AccessMode_Mode, group string, flags ...string) *csi.VolumeCapability {
 	return &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
-		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs", MountFlags: flags, VolumeMountGroup: group}},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs", MountFlags: flags,
+			VolumeMountGroup: group}},
 	}
 }
 
@@ -83,7 +84,7 @@ func expectRequests(t *testing.T, s *scripted, want ...proto.Message) {
 	}
 }
 
-func TestACapableDriverIsAskedForEverything(t *testing.T) {
+func TestADriverWithAllCapabilitiesGetsAllCalls(t *testing.T) {
 	s := &scripted{capabilities: allCapabilities()}
 	callEverything(t, connect(t, s), volume(corev1.PersistentVolumeFilesystem))
 	mode := csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
@@ -95,19 +96,21 @@ func TestACapableDriverIsAskedForEverything(t *testing.T) {
 			CapacityRange: &csi.CapacityRange{RequiredBytes: 2 << 30}, VolumeCapability: mounted(mode, ""),
 		},
 		&csi.NodeStageVolumeRequest{
-			VolumeId: "vol-1", PublishContext: publishContext, StagingTargetPath: "/stage", Secrets: secrets, VolumeContext: attributes,
+			VolumeId: "vol-1", PublishContext: publishContext, StagingTargetPath: "/stage", Secrets: secrets,
+			VolumeContext:    attributes,
 			VolumeCapability: mounted(mode, "2000", "noatime"),
 		},
 		&csi.NodePublishVolumeRequest{
-			VolumeId: "vol-1", PublishContext: publishContext, StagingTargetPath: "/stage", TargetPath: "/published", Readonly: true,
-			Secrets: secrets, VolumeContext: attributes, VolumeCapability: mounted(mode, "2000", "noexec"),
+			VolumeId: "vol-1", PublishContext: publishContext, StagingTargetPath: "/stage", TargetPath: "/published",
+			Readonly: true,
+			Secrets:  secrets, VolumeContext: attributes, VolumeCapability: mounted(mode, "2000", "noexec"),
 		},
 		&csi.NodeUnpublishVolumeRequest{VolumeId: "vol-1", TargetPath: "/published"},
 		&csi.NodeUnstageVolumeRequest{VolumeId: "vol-1", StagingTargetPath: "/stage"},
 	)
 }
 
-func TestADriverThatCanDoLittleIsAskedForLittle(t *testing.T) {
+func TestADriverWithFewCapabilitiesGetsFewCalls(t *testing.T) {
 	s := &scripted{}
 	d := connect(t, s)
 	callEverything(t, d, volume(corev1.PersistentVolumeFilesystem))
@@ -123,7 +126,8 @@ func TestADriverThatCanDoLittleIsAskedForLittle(t *testing.T) {
 	if err != nil || got.Value() != 3<<30 {
 		t.Errorf("expand: %v, %v", got, err)
 	}
-	if _, err := d.Stats(t.Context(), driver.StatsRequest{}); !driver.IsInvalid(err) || driver.CodeOf(err) != "Unimplemented" {
+	if _, err := d.Stats(t.Context(), driver.StatsRequest{}); !driver.IsInvalid(err) ||
+		driver.CodeOf(err) != "Unimplemented" {
 		t.Errorf("stats: %v", err)
 	}
 }
@@ -133,7 +137,8 @@ func TestABlockVolumeHasNoMountOptions(t *testing.T) {
 	callEverything(t, connect(t, s), volume(corev1.PersistentVolumeBlock))
 	want := block(csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER)
 	for _, request := range s.received() {
-		if r, ok := request.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok && !proto.Equal(r.GetVolumeCapability(), want) {
+		if r, ok := request.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok &&
+			!proto.Equal(r.GetVolumeCapability(), want) {
 			t.Errorf("%T: %v", request, r.GetVolumeCapability())
 		}
 	}
@@ -141,15 +146,20 @@ func TestABlockVolumeHasNoMountOptions(t *testing.T) {
 
 func TestAccessModesAreMappedAsTheKubeletDoes(t *testing.T) {
 	plain := &description{}
-	fine := &description{capabilities: map[csi.NodeServiceCapability_RPC_Type]bool{csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}}
+	fine := &description{capabilities: map[csi.NodeServiceCapability_RPC_Type]bool{
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}}
 	for _, c := range []struct {
 		mode           corev1.PersistentVolumeAccessMode
 		plain, capable csi.VolumeCapability_AccessMode_Mode
 	}{
-		{corev1.ReadWriteOnce, csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
-		{corev1.ReadWriteOncePod, csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
-		{corev1.ReadOnlyMany, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
-		{corev1.ReadWriteMany, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+		{corev1.ReadWriteOnce, csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+			csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		{corev1.ReadWriteOncePod, csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+			csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
+		{corev1.ReadOnlyMany, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY,
+			csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+		{corev1.ReadWriteMany, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER,
+			csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
 		{"Other", csi.VolumeCapability_AccessMode_UNKNOWN, csi.VolumeCapability_AccessMode_UNKNOWN},
 	} {
 		if a, b := plain.accessMode(c.mode), fine.accessMode(c.mode); a != c.plain || b != c.capable {
@@ -158,7 +168,7 @@ func TestAccessModesAreMappedAsTheKubeletDoes(t *testing.T) {
 	}
 }
 
-func TestExpandTellsWhatTheDriverMade(t *testing.T) {
+func TestExpandReturnsTheDriversCapacity(t *testing.T) {
 	s := &scripted{capabilities: allCapabilities(), expanded: 5 << 30}
 	got, err := connect(t, s).Expand(t.Context(), driver.ExpandRequest{Capacity: resource.MustParse("4Gi")})
 	if err != nil || got.Value() != 5<<30 {
@@ -166,23 +176,26 @@ func TestExpandTellsWhatTheDriverMade(t *testing.T) {
 	}
 }
 
-func TestStatsTellUsageAndHealth(t *testing.T) {
+func TestStatsReturnUsageAndHealth(t *testing.T) {
 	s := &scripted{
 		capabilities: append(allCapabilities(), csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH),
 		stats: &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 			{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 30, Available: 70},
 			{Unit: csi.VolumeUsage_INODES, Total: 10, Used: 3, Available: 7},
 		}},
-		health: &csi.NodeGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{
-			{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: "PathLost", Message: "one of two"},
-			{Status: csi.VolumeHealthErrorType_INACCESSIBLE, Reason: "Gone"},
-		}}},
+		health: &csi.NodeGetVolumeHealthResponse{
+			VolumeHealth: &csi.VolumeHealth{HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{
+				{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: "PathLost", Message: "one of two"},
+				{Status: csi.VolumeHealthErrorType_INACCESSIBLE, Reason: "Gone"},
+			}}},
 	}
-	got, err := connect(t, s).Stats(t.Context(), driver.StatsRequest{Handle: "vol-1", StagingPath: "/stage", Path: "/published"})
+	got, err := connect(t, s).Stats(t.Context(),
+		driver.StatsRequest{Handle: "vol-1", StagingPath: "/stage", Path: "/published"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Capacity.Value() != 100 || got.Used.Value() != 30 || got.Available.Value() != 70 || *got.Inodes != 10 || *got.InodesUsed != 3 {
+	if got.Capacity.Value() != 100 || got.Used.Value() != 30 || got.Available.Value() != 70 || *got.Inodes != 10 ||
+		*got.InodesUsed != 3 {
 		t.Errorf("stats: %+v", got)
 	}
 	if !got.Abnormal || got.Message != "PathLost: one of two; Gone" {
@@ -194,7 +207,7 @@ func TestStatsTellUsageAndHealth(t *testing.T) {
 	)
 }
 
-// condition is the answer's field 2 as drivers sent it before version 1.13.
+// condition is field 2 of the answer, as drivers sent it before version 1.13.
 func condition(abnormal bool, message string) []byte {
 	inner := protowire.AppendTag(nil, 1, protowire.VarintType)
 	inner = protowire.AppendVarint(inner, protowire.EncodeBool(abnormal))
@@ -211,7 +224,8 @@ func TestTheVolumeConditionOfOlderDriversIsRead(t *testing.T) {
 	if err != nil || !got.Abnormal || got.Message != "disk on fire" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, broken := range [][]byte{nil, {0x12}, {0x12, 0xff}, {0x12, 2, 0x08}, {0x12, 1, 0x08}, {0xff, 0xff}, condition(false, "fine")} {
+	for _, broken := range [][]byte{nil, {0x12}, {0x12, 0xff}, {0x12, 2, 0x08}, {0x12, 1, 0x08}, {0xff, 0xff},
+		condition(false, "fine")} {
 		if abnormal, _ := oldCondition(broken); abnormal {
 			t.Errorf("%x counts as abnormal", broken)
 		}
@@ -221,10 +235,12 @@ func TestTheVolumeConditionOfOlderDriversIsRead(t *testing.T) {
 func TestADriverDescribesItself(t *testing.T) {
 	s := &scripted{capabilities: append(allCapabilities(), volumeCondition), nodeID: "node-7", maxVolumes: 25}
 	line, err := connect(t, s).Describe(t.Context())
-	if err != nil || line.Name != driverName || line.NodeID != "node-7" || line.MaxVolumes == nil || *line.MaxVolumes != 25 {
+	if err != nil || line.Name != driverName || line.NodeID != "node-7" || line.MaxVolumes == nil ||
+		*line.MaxVolumes != 25 {
 		t.Errorf("%+v, %v", line, err)
 	}
-	want := []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME", "VOLUME_CONDITION", "VOLUME_MOUNT_GROUP"}
+	want := []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME",
+		"VOLUME_CONDITION", "VOLUME_MOUNT_GROUP"}
 	if !slices.Equal(line.Capabilities, want) {
 		t.Errorf("capabilities: %v", line.Capabilities)
 	}
@@ -262,10 +278,12 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 		}
 		counts[key] = metric.GetHistogram().GetSampleCount()
 	}
-	if counts[driverName+" Aborted /csi.v1.Node/NodeStageVolume false "] != 2 || counts[driverName+" OK /csi.v1.Node/NodeGetCapabilities false "] != 1 {
+	if counts[driverName+" Aborted /csi.v1.Node/NodeStageVolume false "] != 2 ||
+		counts[driverName+" OK /csi.v1.Node/NodeGetCapabilities false "] != 1 {
 		t.Errorf("counts: %v", counts)
 	}
-	if !maps.Equal(names, map[string]bool{"driver_name": true, "method_name": true, "grpc_status_code": true, "migrated": true}) {
+	if !maps.Equal(names,
+		map[string]bool{"driver_name": true, "method_name": true, "grpc_status_code": true, "migrated": true}) {
 		t.Errorf("labels: %v", names)
 	}
 }

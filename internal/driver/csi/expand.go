@@ -15,8 +15,8 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// Expand calls NodeExpandVolume. For a driver without EXPAND_VOLUME there is nothing to do on a node: the
-// capacity is the wanted one.
+// Expand calls NodeExpandVolume. A driver without EXPAND_VOLUME has nothing to do on a node: Expand then returns the
+// wanted capacity.
 func (d *Driver) Expand(ctx context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
 	if !d.desc.has(csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
 		return req.Capacity, nil

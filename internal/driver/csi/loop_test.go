@@ -29,11 +29,11 @@ import (
 const (
 	loopNode    = "node-a"
 	callTimeout = 2 * time.Minute
-	// Growing ext4 while it is mounted takes CAP_SYS_RESOURCE, which not every container has; xfs does without.
+	// To grow a mounted ext4 requires CAP_SYS_RESOURCE, which not every container has; xfs does not require it.
 	fsType = "xfs"
 )
 
-// loop is the real loop driver: its controller, and its node plugin as the registry found it.
+// loop is the real loop driver: its controller, and its node plugin from the registry.
 type loop struct {
 	dir        string
 	controller csispec.ControllerClient
@@ -72,7 +72,7 @@ func startLoop(t *testing.T) *loop {
 	return l
 }
 
-// node waits for the driver to be registered.
+// node waits until the driver is registered.
 func (l *loop) node(t *testing.T) driver.Driver {
 	t.Helper()
 	timeout := time.After(callTimeout)
@@ -88,7 +88,7 @@ func (l *loop) node(t *testing.T) driver.Driver {
 	}
 }
 
-// volume makes a volume and attaches it to the node, until the test ends.
+// volume creates a volume and attaches it to the node, until the test ends.
 func (l *loop) volume(t *testing.T, mode corev1.PersistentVolumeMode, size int64) driver.Volume {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -115,7 +115,8 @@ func (l *loop) volume(t *testing.T, mode corev1.PersistentVolumeMode, size int64
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, err := l.controller.ControllerUnpublishVolume(ctx, &csispec.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: loopNode})
+		_, err := l.controller.ControllerUnpublishVolume(ctx,
+			&csispec.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: loopNode})
 		if err == nil {
 			_, err = l.controller.DeleteVolume(ctx, &csispec.DeleteVolumeRequest{VolumeId: id})
 		}

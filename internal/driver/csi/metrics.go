@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Metrics counts and times the calls to drivers, under the name and with the labels and buckets that the kubelet has.
+// Metrics counts and times the calls to drivers. It has the name, labels and buckets of the kubelet's metric.
 type Metrics struct {
 	operations *prometheus.HistogramVec
 }
@@ -33,23 +33,24 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// dialOptions make a connection's calls count; none for nil Metrics.
+// dialOptions let a connection count its calls. There are none for nil Metrics.
 func (m *Metrics) dialOptions(driverName string) []grpc.DialOption {
 	if m == nil {
 		return nil
 	}
 	return []grpc.DialOption{grpc.WithUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption,
 	) error {
 		start := time.Now()
 		err := invoke(ctx, method, req, reply, conn, options...)
-		// What upstream calls migrated is for the controller to know; the node is told of CSI volumes only.
+		// Only the controller knows if a volume is migrated. The node handles CSI volumes only.
 		m.operations.WithLabelValues(driverName, method, codeOf(err), "false").Observe(time.Since(start).Seconds())
 		return err
 	})}
 }
 
-// codeOf is the gRPC code's name, or upstream's word for an error that is not gRPC's.
+// codeOf is the gRPC code's name, or upstream's label for any other error.
 func codeOf(err error) string {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -19,52 +19,52 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// uncertain are the codes after which a driver may still be at work, or may have been: the same as the kubelet's.
+// uncertain are the codes after which a driver may still run the call, or may have run it. The kubelet has the
+// same list.
 var uncertain = map[codes.Code]bool{
-	codes.Canceled:          true, // the driver may go on without its caller
+	codes.Canceled:          true, // the driver may continue without its caller
 	codes.DeadlineExceeded:  true, // likewise
 	codes.Unavailable:       true, // the driver may have died in the middle
-	codes.ResourceExhausted: true, // some drivers say so of an operation that waits in their queue
-	codes.Aborted:           true, // an operation for the volume is going on already
+	codes.ResourceExhausted: true, // some drivers return it for an operation that waits in their queue
+	codes.Aborted:           true, // another operation for the volume is running
 }
 
-// meaning is what the final codes of one RPC mean; a code that is not listed is Transient. Being wrong about
-// Transient costs a retry now and then, being wrong about Invalid leaves a volume
-// stuck, so Invalid is only what the request itself determines.
+// meaning is what the final codes of one RPC mean. A code that is not listed is Transient. A wrong Transient costs some
+// retries, but a wrong Invalid blocks the volume. Invalid is therefore only what the request itself determines.
 type meaning map[codes.Code]driver.Outcome
 
 var (
-	// bringUp: NodeStageVolume and NodePublishVolume.
-	// FailedPrecondition (capabilities exceeded, or not staged) and AlreadyExists (staged by somebody else with
-	// other capabilities) pass when others let go of the volume. PermissionDenied and Unauthenticated pass
-	// when a secret is mended. Internal, Unknown, DataLoss and OutOfRange say nothing about the request.
+	// bringUp is for NodeStageVolume and NodePublishVolume.
+	// FailedPrecondition (capabilities exceeded, or not staged) ends when other users release the volume.
+	// So does AlreadyExists (staged with other capabilities). PermissionDenied and Unauthenticated end when a secret
+	// is corrected. Internal, Unknown, DataLoss and OutOfRange do not depend on the request.
 	bringUp = meaning{
 		codes.InvalidArgument: driver.Invalid,
 		codes.Unimplemented:   driver.Invalid,
 		codes.NotFound:        driver.NotFound,
 	}
-	// takeDown: NodeUnpublishVolume and NodeUnstageVolume. A release has no other arguments to be asked with and
-	// must come to its end one day, so there is nothing that is not worth another try.
+	// takeDown is for NodeUnpublishVolume and NodeUnstageVolume. A release has no other arguments that could help,
+	// and it must succeed at some time. Every error is therefore worth a retry.
 	takeDown = meaning{
 		codes.NotFound: driver.NotFound,
 	}
-	// expand: NodeExpandVolume. InvalidArgument, OutOfRange and NotFound are infeasible in the kubelet's terms.
-	// FailedPrecondition (in use, offline only) passes with the use.
+	// expand is for NodeExpandVolume. InvalidArgument, OutOfRange and NotFound are infeasible in the kubelet's terms.
+	// FailedPrecondition (in use, offline only) ends when the volume is not in use.
 	expand = meaning{
 		codes.InvalidArgument: driver.Invalid,
 		codes.OutOfRange:      driver.Invalid,
 		codes.Unimplemented:   driver.Invalid,
 		codes.NotFound:        driver.NotFound,
 	}
-	// look: NodeGetVolumeStats and the other calls that change nothing.
-	look = meaning{
+	// read is for NodeGetVolumeStats and the other calls that change nothing.
+	read = meaning{
 		codes.InvalidArgument: driver.Invalid,
 		codes.Unimplemented:   driver.Invalid,
 		codes.NotFound:        driver.NotFound,
 	}
 )
 
-// outcome decides what an error of an RPC means, from the code and how far the call came.
+// outcome derives an error's outcome from its code and from how far the call got.
 func outcome(code codes.Code, p progress, m meaning, readOnly bool) driver.Outcome {
 	switch final, listed := m[code]; {
 	case !p.sent || readOnly && (!p.answered || uncertain[code]):
@@ -78,12 +78,12 @@ func outcome(code codes.Code, p progress, m meaning, readOnly bool) driver.Outco
 	}
 }
 
-// rpc says of which RPC an error is.
+// rpc describes one RPC for the classification of its errors.
 type rpc struct {
 	name     string
 	meaning  meaning
 	readOnly bool
-	// bringsUp: it formats and mounts.
+	// bringsUp is true if the call formats and mounts.
 	bringsUp bool
 }
 
@@ -93,13 +93,13 @@ var (
 	nodeUnpublish = rpc{name: "NodeUnpublishVolume", meaning: takeDown}
 	nodeUnstage   = rpc{name: "NodeUnstageVolume", meaning: takeDown}
 	nodeExpand    = rpc{name: "NodeExpandVolume", meaning: expand}
-	nodeStats     = rpc{name: "NodeGetVolumeStats", meaning: look, readOnly: true}
-	nodeHealth    = rpc{name: "NodeGetVolumeHealth", meaning: look, readOnly: true}
-	nodeInfo      = rpc{name: "NodeGetInfo", meaning: look, readOnly: true}
-	nodeCaps      = rpc{name: "NodeGetCapabilities", meaning: look, readOnly: true}
+	nodeStats     = rpc{name: "NodeGetVolumeStats", meaning: read, readOnly: true}
+	nodeHealth    = rpc{name: "NodeGetVolumeHealth", meaning: read, readOnly: true}
+	nodeInfo      = rpc{name: "NodeGetInfo", meaning: read, readOnly: true}
+	nodeCaps      = rpc{name: "NodeGetCapabilities", meaning: read, readOnly: true}
 )
 
-// typed turns what a call returned into a *driver.Error without the secrets of its request.
+// typed converts a call's error to a *driver.Error without the secrets of its request.
 func (r rpc) typed(driverName string, err error, p progress, secrets map[string]string) error {
 	if err == nil {
 		return nil
@@ -108,7 +108,7 @@ func (r rpc) typed(driverName string, err error, p progress, secrets map[string]
 	if s, ok := status.FromError(err); ok {
 		code, message = s.Code(), s.Message()
 	} else {
-		p.answered = false // not gRPC: nobody's word
+		p.answered = false // not a gRPC error, so not from the driver
 	}
 	message = redact(message, secrets)
 	name := code.String()
@@ -123,7 +123,7 @@ func (r rpc) typed(driverName string, err error, p progress, secrets map[string]
 	}
 }
 
-// cause is free of secrets too, since it can be unwrapped and printed; a context's end stays recognisable.
+// cause contains no secrets either, because callers may unwrap and print it. The end of a context stays recognisable.
 func cause(code codes.Code, message string) error {
 	switch code {
 	case codes.DeadlineExceeded:
@@ -135,8 +135,8 @@ func cause(code codes.Code, message string) error {
 	}
 }
 
-// redact takes secrets out of a message that a driver may have built from its request. Longer ones come first, because
-// one may begin with another; drivers cut off the line's end with which many are stored.
+// redact removes secrets from a message that a driver may have built from its request. It replaces longer secrets
+// first, because one secret may begin with another. Drivers omit the line end that many stored secrets have.
 func redact(message string, secrets map[string]string) string {
 	values := slices.SortedFunc(maps.Values(secrets), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, secret := range values {

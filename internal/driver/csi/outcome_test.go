@@ -34,7 +34,9 @@ var operations = map[string]func(context.Context, *Driver) error{
 	"Unpublish": func(ctx context.Context, d *Driver) error { return d.Unpublish(ctx, driver.UnpublishRequest{}) },
 	"Unstage":   func(ctx context.Context, d *Driver) error { return d.Unstage(ctx, driver.UnstageRequest{}) },
 	"Expand": func(ctx context.Context, d *Driver) error {
-		_, err := d.Expand(ctx, driver.ExpandRequest{Capacity: resource.MustParse("1Gi"), Secrets: map[string]string{"password": "hunter2"}})
+		_,
+			err := d.Expand(ctx,
+			driver.ExpandRequest{Capacity: resource.MustParse("1Gi"), Secrets: map[string]string{"password": "hunter2"}})
 		return err
 	},
 	"Stats": func(ctx context.Context, d *Driver) error {
@@ -43,10 +45,12 @@ var operations = map[string]func(context.Context, *Driver) error{
 	},
 }
 
-// wanted says what each code means for each operation; what is not listed is Transient.
+// wanted is what each code means for each operation. A code that is not listed is Transient.
 var wanted = map[string]map[driver.Outcome][]codes.Code{
-	"Stage":     {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
-	"Publish":   {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
+	"Stage": {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound},
+		driver.Uncertain: uncertainCodes},
+	"Publish": {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound},
+		driver.Uncertain: uncertainCodes},
 	"Unpublish": {driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
 	"Unstage":   {driver.NotFound: {codes.NotFound}, driver.Uncertain: uncertainCodes},
 	"Expand": {
@@ -56,7 +60,8 @@ var wanted = map[string]map[driver.Outcome][]codes.Code{
 	"Stats": {driver.Invalid: {codes.InvalidArgument, codes.Unimplemented}, driver.NotFound: {codes.NotFound}},
 }
 
-var uncertainCodes = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
+var uncertainCodes = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted,
+	codes.Aborted}
 
 func wantedOutcome(operation string, code codes.Code) driver.Outcome {
 	for outcome, listed := range wanted[operation] {
@@ -88,7 +93,7 @@ func TestEachCodeOfEachCallHasItsOutcome(t *testing.T) {
 	}
 }
 
-func TestWhatNeverReachedTheDriverIsTransient(t *testing.T) {
+func TestACallThatDidNotReachTheDriverIsTransient(t *testing.T) {
 	for name, operate := range operations {
 		t.Run(name, func(t *testing.T) {
 			s := &scripted{capabilities: allCapabilities()}
@@ -103,16 +108,16 @@ func TestWhatNeverReachedTheDriverIsTransient(t *testing.T) {
 				t.Errorf("driver is down: %s: %v", driver.OutcomeOf(err), err)
 			}
 			mute(t, socket)
-			ctx, cancel := context.WithTimeout(t.Context(), patience/200)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/200)
 			defer cancel()
 			if err := operate(ctx, d); driver.OutcomeOf(err) != driver.Transient || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("driver does not take the connection up: %s: %v", driver.OutcomeOf(err), err)
+				t.Errorf("driver does not accept the connection: %s: %v", driver.OutcomeOf(err), err)
 			}
 		})
 	}
 }
 
-// mute listens at the socket and never says anything.
+// mute listens at the socket and never answers.
 func mute(t *testing.T, socket string) {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
@@ -174,14 +179,14 @@ func TestADriverThatDiesDuringTheCallLeavesItUncertain(t *testing.T) {
 	}
 }
 
-func TestACallThatIsGivenUpIsUncertain(t *testing.T) {
+func TestACallWhoseCallerGaveUpIsUncertain(t *testing.T) {
 	s := &scripted{capabilities: allCapabilities()}
 	d := connect(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.script(func(ctx context.Context, _ proto.Message) error {
 		cancel()
 		<-ctx.Done()
-		return status.Error(codes.Internal, "too late to be believed")
+		return status.Error(codes.Internal, "after the caller gave up")
 	})
 	err := operations["Stage"](ctx, d)
 	if !driver.IsUncertain(err) || !errors.Is(err, context.Canceled) {
@@ -189,8 +194,8 @@ func TestACallThatIsGivenUpIsUncertain(t *testing.T) {
 	}
 }
 
-// gRPC makes a code up on this side when the stream breaks; Internal is final only as the driver's own word.
-func TestACodeThatTheDriverDidNotSayIsUncertain(t *testing.T) {
+// gRPC generates a code in this process when the stream breaks. Internal is final only if the driver sent it.
+func TestACodeThatGRPCGeneratedIsUncertain(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		if got := outcome(code, progress{sent: true}, bringUp, false); got != driver.Uncertain {
 			t.Errorf("%s: %s", code, got)
@@ -202,7 +207,7 @@ func TestACodeThatTheDriverDidNotSayIsUncertain(t *testing.T) {
 	}
 }
 
-func TestSecretsThatADriverRepeatsAreTakenOut(t *testing.T) {
+func TestSecretsThatADriverRepeatsAreRedacted(t *testing.T) {
 	s := &scripted{capabilities: allCapabilities()}
 	d := connect(t, s)
 	s.script(func(context.Context, proto.Message) error {
@@ -217,7 +222,7 @@ func TestSecretsThatADriverRepeatsAreTakenOut(t *testing.T) {
 	}
 }
 
-func TestNothingOfASecretStaysWhereOneBeginsWithAnother(t *testing.T) {
+func TestASecretThatBeginsWithAnotherIsRedactedCompletely(t *testing.T) {
 	secrets := map[string]string{"user": "admin", "password": "admin-hush", "file": "line\n"}
 	for range 50 { // maps have no order
 		if got := redact("login admin:admin-hush with line failed", secrets); got != "login ***:*** with *** failed" {

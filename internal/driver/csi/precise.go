@@ -11,9 +11,9 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// precise names the cause of a failed stage or publish more exactly than the gRPC code does, or returns
-// "". CSI has no codes for these causes; the phrases are those of k8s.io/mount-utils, with which
-// most drivers format and mount, and of os/exec and mount(8) beneath it.
+// precise returns a more exact cause of a failed stage or publish than the gRPC code, or "". CSI has no codes for
+// these causes. The phrases are from k8s.io/mount-utils, which most drivers use to format and mount, and from os/exec
+// and mount(8).
 func precise(message string) string {
 	says := func(phrases ...string) bool {
 		for _, phrase := range phrases {

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-func TestAFailedStageNamesItsCauseWhereTheDriverTellsIt(t *testing.T) {
+func TestAFailedStageHasThePreciseCauseFromTheMessage(t *testing.T) {
 	answered := progress{sent: true, answered: true}
 	cases := []struct{ message, code string }{
 		{`the volume already contains filesystem "btrfs", "ext4" was asked for`, volumesv1alpha1.ReasonFilesystemMismatch},

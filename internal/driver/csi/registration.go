@@ -18,24 +18,24 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// registrationTimeout bounds one attempt to ask a socket who it is. It leaves a plugin that has made its socket
-// and does not listen yet some time.
+// registrationTimeout bounds one attempt to identify a socket's plugin. It is long enough for a plugin that has created
+// its socket but does not listen yet.
 const registrationTimeout = 10 * time.Second
 
-// redial makes a plugin's socket be tried again soon after it refused, because it did not listen yet.
+// redial retries a plugin's socket soon after it refused, because the plugin did not listen yet.
 var redial = grpc.WithConnectParams(grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: registrationTimeout,
 })
 
-// registrationBackoff spaces the attempts while a socket stands there but does not answer as it should.
+// registrationBackoff spaces the attempts while a socket exists but does not answer correctly.
 func registrationBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 10, Cap: time.Minute}
 }
 
-// identify asks until the socket's driver is known and has described itself, or ctx ends because the
-// socket went, was replaced, or turned out to be no driver (nil, nil). named is told the driver's endpoint
-// before the driver is asked anything.
+// identify asks until the socket's driver has described itself, or until ctx ends. The context ends when the socket
+// is removed or replaced. The result is nil, nil if the plugin is not a driver. identify calls named with the driver's
+// endpoint before it calls the driver.
 func (r *Registry) identify(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
 	log := logr.FromContextOrDiscard(ctx)
 	delays := registrationBackoff()
@@ -45,8 +45,9 @@ func (r *Registry) identify(ctx context.Context, socket string, named func(endpo
 			return d, ctx.Err()
 		}
 		delay := delays.Step()
-		// A socket that a crash left behind stands there for long; it is worth one line, not one a minute.
-		log.V(min(attempt, 1)).Info("A plugin does not register, trying again", "socket", socket, "error", err.Error(), "in", delay)
+		// A socket that a crash left behind may exist for a long time. It is worth one log line, not one a minute.
+		log.V(min(attempt, 1)).Info("A plugin does not register, trying again", "socket", socket, "error",
+			err.Error(), "in", delay)
 		timer := r.clock.NewTimer(delay)
 		select {
 		case <-timer.C():
@@ -57,7 +58,7 @@ func (r *Registry) identify(ctx context.Context, socket string, named func(endpo
 	}
 }
 
-// ask makes one attempt.
+// ask makes one attempt to identify the plugin.
 func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint string)) (*Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
@@ -69,7 +70,8 @@ func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint s
 		return nil, nil
 	}
 	if !supported(info.GetSupportedVersions()) {
-		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1", info.GetName(), info.GetSupportedVersions())
+		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1",
+			info.GetName(), info.GetSupportedVersions())
 	}
 	endpoint := info.GetEndpoint()
 	if endpoint == "" {
@@ -79,7 +81,8 @@ func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint s
 	return Connect(ctx, info.GetName(), endpoint, r.metrics)
 }
 
-// pluginInfo waits for the socket to listen, up to ctx's end. That the plugin has been registered is the kubelet's to tell it.
+// pluginInfo waits until the plugin listens at the socket, or until ctx ends. Only the kubelet notifies the plugin that
+// it is registered.
 func pluginInfo(ctx context.Context, socket string) (*registerapi.PluginInfo, error) {
 	var info *registerapi.PluginInfo
 	_, err := call(ctx, socket, []grpc.DialOption{redial}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -89,7 +92,7 @@ func pluginInfo(ctx context.Context, socket string) (*registerapi.PluginInfo, er
 	return info, err
 }
 
-// supported says whether one of the versions is 1.x, which is all there has been since CSI is stable.
+// supported reports whether one of the versions is 1.x. CSI has had no other major version since it is stable.
 func supported(versions []string) bool {
 	for _, version := range versions {
 		major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")

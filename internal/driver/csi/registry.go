@@ -26,22 +26,22 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// DefaultForgetAfter is how long a driver stays known whose registration socket is gone.
+// DefaultForgetAfter is how long a driver stays known after its registration socket was removed.
 const DefaultForgetAfter = time.Minute
 
 // Options of a Registry.
 type Options struct {
-	// KubeletDir is the kubelet's root directory, such as /var/lib/kubelet; it holds plugins_registry.
+	// KubeletDir is the kubelet's root directory, such as /var/lib/kubelet, which contains plugins_registry.
 	KubeletDir string
-	// Registerer for the metrics of the drivers' calls; none if nil.
+	// Registerer for the metrics of the drivers' calls. May be nil.
 	Registerer prometheus.Registerer
-	// ForgetAfter the socket is gone the driver is no longer known: DefaultForgetAfter unless told.
+	// ForgetAfter is how long a driver stays known after its socket was removed. The default is DefaultForgetAfter.
 	ForgetAfter time.Duration
-	// Clock is the real one unless told.
+	// Clock defaults to the real clock.
 	Clock clock.WithDelayedExecution
 }
 
-// Registry knows the CSI drivers that are registered on the node.
+// Registry tracks the CSI drivers that are registered on the node.
 type Registry struct {
 	dir         string
 	metrics     *Metrics
@@ -57,23 +57,23 @@ type Registry struct {
 
 var _ driver.Registry = (*Registry)(nil)
 
-// plugin is what is known of one registration socket.
+// plugin is the state of one registration socket.
 type plugin struct {
-	// driver that registered there, nil before it is known.
+	// driver that registered there, nil until it is identified.
 	driver *Driver
-	// endpoint that was last named there, known before the driver has answered at it.
+	// endpoint that the plugin last named, known before the driver has answered at it.
 	endpoint string
-	// serial grows with each registration: of two sockets of one driver the later one counts.
+	// serial grows with each registration. Of two sockets of one driver, the later one is used.
 	serial int
-	// gone: the socket is not there any more.
+	// gone is true once the socket was removed.
 	gone bool
-	// cancel ends the attempt to identify the socket, and with it everything that waits for the socket's sake.
+	// cancel ends the attempt to identify the socket, and every wait that belongs to it.
 	cancel context.CancelFunc
-	// attempt tells a late answer from the present one.
+	// attempt distinguishes a late answer from the present attempt.
 	attempt int
 }
 
-// NewRegistry returns a Registry that knows nothing until it is started.
+// NewRegistry returns a Registry that is empty until it is started.
 func NewRegistry(o Options) (*Registry, error) {
 	if o.ForgetAfter == 0 {
 		o.ForgetAfter = DefaultForgetAfter
@@ -96,13 +96,13 @@ func NewRegistry(o Options) (*Registry, error) {
 	return r, err
 }
 
-// Changed is signalled when a driver came, went, or was registered anew, which means that it was restarted.
+// Changed is signalled when a driver came, went, or registered again, which means that it was restarted.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
 func (r *Registry) signal() {
 	select {
 	case r.changed <- struct{}{}:
-	default: // a signal that covers this change is waiting already
+	default: // a signal that covers this change is already pending
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *Registry) Get(name string) (driver.Driver, bool) {
 	return p.driver, true
 }
 
-// Drivers returns what every known driver said of itself, in order of name.
+// Drivers returns the descriptions of all known drivers, ordered by name.
 func (r *Registry) Drivers() []volumesv1alpha1.NodeDriver {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,8 @@ func (r *Registry) Drivers() []volumesv1alpha1.NodeDriver {
 	return lines
 }
 
-// present picks for each driver the socket that counts: rather one that is there, rather a later one. r.mu is held.
+// present selects the socket of each driver: one that exists before one that is gone, and then the later one. The
+// caller must hold r.mu.
 func (r *Registry) present() map[string]*plugin {
 	best := map[string]*plugin{}
 	for _, p := range r.plugins {
@@ -144,7 +145,7 @@ func (r *Registry) present() map[string]*plugin {
 	return best
 }
 
-// Start watches the registration directory until ctx ends, which is no error.
+// Start watches the registration directory until ctx ends, which is not an error.
 func (r *Registry) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer r.workers.Wait()
@@ -170,8 +171,8 @@ func (r *Registry) watch(ctx context.Context, watcher *fsnotify.Watcher) error {
 				return err
 			}
 		case err := <-watcher.Errors:
-			// Events were lost, for instance because too many came at once: look at everything again.
-			logr.FromContextOrDiscard(ctx).Info("Reading the plugin registration directory anew", "error", err.Error())
+			// Events were lost, for instance because there were too many, so read the whole directory again.
+			logr.FromContextOrDiscard(ctx).Info("Reading the plugin registration directory again", "error", err.Error())
 			if err := r.scan(ctx, watcher); err != nil {
 				return err
 			}
@@ -179,10 +180,10 @@ func (r *Registry) watch(ctx context.Context, watcher *fsnotify.Watcher) error {
 	}
 }
 
-// scan watches the directory, made if the kubelet has not yet, and then takes stock of it.
+// scan creates the directory if the kubelet has not yet, watches it, and then reads its contents.
 func (r *Registry) scan(ctx context.Context, watcher *fsnotify.Watcher) error {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
-		return fmt.Errorf("making plugin registration directory: %w", err)
+		return fmt.Errorf("creating plugin registration directory: %w", err)
 	}
 	if err := watcher.Add(r.dir); err != nil {
 		return fmt.Errorf("watching %s: %w", r.dir, err)
@@ -232,8 +233,8 @@ func (r *Registry) sockets() []string {
 	return sockets
 }
 
-// endpointAppeared asks drivers anew whose own socket, apart from the registration's, was made again: a driver can
-// restart without its registrar.
+// endpointAppeared identifies drivers again whose own socket, apart from the registration's, was created again. A
+// driver can restart without its registrar.
 func (r *Registry) endpointAppeared(ctx context.Context, watcher *fsnotify.Watcher, endpoint string) {
 	for _, socket := range r.sockets() {
 		r.mu.Lock()
@@ -246,8 +247,8 @@ func (r *Registry) endpointAppeared(ctx context.Context, watcher *fsnotify.Watch
 	}
 }
 
-// appeared begins to ask a new socket who it is. Each is asked in a goroutine of its own, so that one that
-// hangs keeps nobody waiting.
+// appeared starts to identify a new socket. Each socket has its own goroutine, so that a plugin that hangs delays no
+// other.
 func (r *Registry) appeared(ctx context.Context, watcher *fsnotify.Watcher, socket string) {
 	if strings.HasPrefix(filepath.Base(socket), ".") {
 		return
@@ -277,24 +278,24 @@ func (r *Registry) appeared(ctx context.Context, watcher *fsnotify.Watcher, sock
 	})
 }
 
-// watchEndpoint has a driver noticed that restarts without its registrar. It comes before the driver is asked, so
-// that no restart falls between the answer and the watch.
+// watchEndpoint watches for a driver that restarts without its registrar. It is called before the driver, so that no
+// restart falls between the answer and the watch.
 func (r *Registry) watchEndpoint(ctx context.Context, watcher *fsnotify.Watcher, socket, endpoint string) {
 	r.mu.Lock()
 	if p := r.plugins[socket]; p != nil {
 		p.endpoint = endpoint
 	}
 	r.mu.Unlock()
-	// Without the watch a restart of the driver alone is noticed by the next call only.
+	// Without the watch, only the next call notices that the driver alone restarted.
 	if err := watcher.Add(filepath.Dir(endpoint)); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info("Not watching a driver's endpoint", "endpoint", endpoint, "error", err.Error())
 	}
 }
 
-// identified puts the driver in place, unless the socket has been replaced since.
+// identified stores the driver, unless the socket was replaced meanwhile.
 func (r *Registry) identified(ctx context.Context, socket string, attempt int, d *Driver) {
 	if d == nil {
-		return // no CSI driver; the entry stays so that the socket's end is noticed
+		return // not a CSI driver; the entry stays so that the registry notices the socket's end
 	}
 	r.mu.Lock()
 	p := r.plugins[socket]
@@ -309,7 +310,7 @@ func (r *Registry) identified(ctx context.Context, socket string, attempt int, d
 	}
 }
 
-// vanished marks a socket as gone. Its driver stays known for a while, because it is most likely being restarted.
+// vanished marks a socket as gone. Its driver stays known for a while, because most likely it restarts.
 func (r *Registry) vanished(socket string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -327,7 +328,7 @@ func (r *Registry) vanished(socket string) {
 	r.clock.AfterFunc(r.forgetAfter, func() { r.forget(socket, attempt) })
 }
 
-// forget drops a driver that did not come back; one that did is another attempt by now.
+// forget removes a driver that did not return. A driver that returned has another attempt number.
 func (r *Registry) forget(socket string, attempt int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

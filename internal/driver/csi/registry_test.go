@@ -58,12 +58,13 @@ func startNode(t *testing.T, before ...func(dir string)) *node {
 
 func (n *node) socket(name string) string { return filepath.Join(n.dir, "plugins_registry", name) }
 
-// register makes a driver with one socket for registration and one of its own; stop ends both.
+// register starts a driver with a registration socket and its own socket. stop ends both.
 func (n *node) register(t *testing.T, socketName string, s *scripted) (endpoint string, stop func()) {
 	t.Helper()
 	mkdirs(t, n.dir, "plugins_registry")
 	endpoint = filepath.Join(mkdirs(t, n.dir, "plugins", socketName), "csi.sock")
-	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"}}
+	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint,
+		SupportedVersions: []string{"1.0.0"}}
 	stopEndpoint := s.serve(t, endpoint)
 	stopRegistration := s.serve(t, n.socket(socketName))
 	return endpoint, func() { stopEndpoint(); stopRegistration() }
@@ -78,7 +79,7 @@ func mkdirs(t *testing.T, elem ...string) string {
 	return dir
 }
 
-// await looks at the registry after each of its signals until it is good.
+// await checks the registry after each of its signals until the condition holds.
 func (n *node) await(t *testing.T, what string, good func() bool) {
 	t.Helper()
 	for !good() {
@@ -122,7 +123,8 @@ func TestADriverThatRegisteredBeforeTheStartIsKnown(t *testing.T) {
 
 func TestADriverWithoutAnEndpointAnswersAtItsRegistrationSocket(t *testing.T) {
 	n := startNode(t)
-	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, SupportedVersions: []string{"v1.2"}}}
+	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName,
+		SupportedVersions: []string{"v1.2"}}}
 	mkdirs(t, n.dir, "plugins_registry")
 	s.serve(t, n.socket("a-reg.sock"))
 	n.await(t, "the driver", n.knows)
@@ -136,7 +138,7 @@ func TestADriverThatRestartsStaysKnown(t *testing.T) {
 	if err := stage(t, n); driver.OutcomeOf(err) != driver.Transient {
 		t.Errorf("while it is down: %v", err)
 	}
-	// It comes back as a new version that can do less.
+	// The driver returns as a new version with fewer capabilities.
 	n.register(t, "a-reg.sock", &scripted{})
 	n.await(t, "the new description", func() bool { return len(n.registry.Drivers()[0].Capabilities) == 0 })
 	if err := stage(t, n); err != nil {
@@ -148,7 +150,7 @@ func TestADriverThatRestartsStaysKnown(t *testing.T) {
 	}
 }
 
-func TestADriverThatDoesNotComeBackIsForgotten(t *testing.T) {
+func TestADriverThatDoesNotReturnIsForgotten(t *testing.T) {
 	n := startNode(t)
 	_, stop := n.register(t, "a-reg.sock", &scripted{})
 	n.await(t, "the driver", n.knows)
@@ -165,12 +167,12 @@ func TestADriverThatDoesNotComeBackIsForgotten(t *testing.T) {
 	}
 }
 
-// waitFor looks, from outside, at what gives no notice.
+// waitFor polls a condition that has no signal.
 func waitFor(t *testing.T, what string, good func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !good() {
 		select {
 		case <-ticker.C:
@@ -180,21 +182,23 @@ func waitFor(t *testing.T, what string, good func() bool) {
 	}
 }
 
-func TestADriverThatRestartsWithoutItsRegistrarIsAskedAnew(t *testing.T) {
+func TestADriverThatRestartsWithoutItsRegistrarIsIdentifiedAgain(t *testing.T) {
 	n := startNode(t)
 	s := &scripted{}
 	mkdirs(t, n.dir, "plugins_registry")
 	endpoint := filepath.Join(mkdirs(t, n.dir, "plugins", "a"), "csi.sock")
-	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint, SupportedVersions: []string{"1.0.0"}}
+	s.info = &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, Endpoint: endpoint,
+		SupportedVersions: []string{"1.0.0"}}
 	stop := s.serve(t, endpoint)
 	s.serve(t, n.socket("a-reg.sock"))
 	n.await(t, "the driver", n.knows)
 	stop()
 	(&scripted{capabilities: allCapabilities()}).serve(t, endpoint)
-	n.await(t, "the new description", func() bool { return len(n.registry.Drivers()[0].Capabilities) == len(allCapabilities()) })
+	n.await(t, "the new description",
+		func() bool { return len(n.registry.Drivers()[0].Capabilities) == len(allCapabilities()) })
 }
 
-func TestOfTwoSocketsOfADriverTheLaterCountsWhileItIsThere(t *testing.T) {
+func TestTheLaterOfTwoSocketsOfADriverIsUsedWhileItExists(t *testing.T) {
 	n := startNode(t)
 	nodeID := func() string { return n.registry.Drivers()[0].NodeID }
 	n.register(t, "old-reg.sock", &scripted{nodeID: "old"})
@@ -202,10 +206,10 @@ func TestOfTwoSocketsOfADriverTheLaterCountsWhileItIsThere(t *testing.T) {
 	_, stop := n.register(t, "new-reg.sock", &scripted{nodeID: "new"})
 	n.await(t, "the later driver", func() bool { return nodeID() == "new" })
 	stop()
-	waitFor(t, "the way back to the earlier driver", func() bool { return nodeID() == "old" })
+	waitFor(t, "the return to the earlier driver", func() bool { return nodeID() == "old" })
 }
 
-func TestOtherPluginsAreLeftAlone(t *testing.T) {
+func TestOtherPluginsAreIgnored(t *testing.T) {
 	n := startNode(t)
 	mkdirs(t, n.dir, "plugins_registry")
 	for name, info := range map[string]*registerapi.PluginInfo{
@@ -220,13 +224,13 @@ func TestOtherPluginsAreLeftAlone(t *testing.T) {
 	}
 	n.register(t, "z-reg.sock", &scripted{})
 	n.await(t, "the driver", n.knows)
-	waitFor(t, "the old driver's next attempt", n.clock.HasWaiters) // the others have been asked once by now
+	waitFor(t, "the old driver's next attempt", n.clock.HasWaiters) // the other plugins were asked once before
 	if lines := n.registry.Drivers(); len(lines) != 1 {
 		t.Errorf("drivers: %+v", lines)
 	}
 }
 
-func TestAPluginThatHangsKeepsNobodyWaiting(t *testing.T) {
+func TestAPluginThatHangsDelaysNoOther(t *testing.T) {
 	n := startNode(t)
 	mkdirs(t, n.dir, "plugins_registry")
 	mute(t, n.socket("a-hangs.sock"))
@@ -234,11 +238,11 @@ func TestAPluginThatHangsKeepsNobodyWaiting(t *testing.T) {
 	n.await(t, "the driver", n.knows)
 }
 
-func TestASocketThatIsNotListenedAtYetIsTriedUntilItIs(t *testing.T) {
+func TestASocketWithoutAListenerIsRetried(t *testing.T) {
 	n := startNode(t)
 	dir := mkdirs(t, n.dir, "plugins_registry")
 	socket := filepath.Join(dir, "a-reg.sock")
-	// A crash leaves a socket behind that nobody listens at.
+	// A crash leaves a socket without a listener.
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(n.dir, "stale"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +254,8 @@ func TestASocketThatIsNotListenedAtYetIsTriedUntilItIs(t *testing.T) {
 	if err := os.Rename(filepath.Join(n.dir, "stale"), socket); err != nil {
 		t.Fatal(err)
 	}
-	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName, SupportedVersions: []string{"1.0.0"}}}
+	s := &scripted{info: &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: driverName,
+		SupportedVersions: []string{"1.0.0"}}}
 	fresh := filepath.Join(n.dir, "fresh")
 	s.serve(t, fresh)
 	if err := os.Rename(fresh, socket); err != nil {
@@ -259,13 +264,13 @@ func TestASocketThatIsNotListenedAtYetIsTriedUntilItIs(t *testing.T) {
 	n.await(t, "the driver", n.knows)
 }
 
-func TestADriverThatCannotTellYetWhatItIsIsAskedAgain(t *testing.T) {
+func TestADriverThatCannotDescribeItselfYetIsAskedAgain(t *testing.T) {
 	n := startNode(t)
 	s := &scripted{refusal: status.Error(codes.Internal, "no metadata service")}
 	n.register(t, "a-reg.sock", s)
 	waitFor(t, "the wait for the next attempt", n.clock.HasWaiters)
 	if n.knows() {
-		t.Error("a driver is known that nothing is known of")
+		t.Error("a driver without a description is known")
 	}
 	s.mu.Lock()
 	s.refusal = nil
@@ -274,7 +279,7 @@ func TestADriverThatCannotTellYetWhatItIsIsAskedAgain(t *testing.T) {
 	n.await(t, "the driver", n.knows)
 }
 
-func TestTheDirectoryMayBeRemovedAndMadeAnew(t *testing.T) {
+func TestTheDirectoryMayBeRemovedAndCreatedAgain(t *testing.T) {
 	n := startNode(t)
 	_, stop := n.register(t, "a-reg.sock", &scripted{nodeID: "before"})
 	n.await(t, "the driver", n.knows)

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	driverName = "scripted.csi.test"
-	patience   = 10 * time.Second
+	driverName  = "scripted.csi.test"
+	waitTimeout = 10 * time.Second
 )
 
 func await[T any](t *testing.T, what string, c <-chan T) T {
@@ -30,13 +30,13 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
 	}
 }
 
-// shortDir is a directory whose sockets' paths fit into a socket's address.
+// shortDir is a directory whose socket paths fit into a socket address.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi")
@@ -51,7 +51,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// scripted is a node plugin that answers as it is told and keeps what it was asked.
+// scripted is a node plugin that answers as scripted and records its requests.
 type scripted struct {
 	csi.UnimplementedNodeServer
 	registerapi.UnimplementedRegistrationServer
@@ -63,7 +63,7 @@ type scripted struct {
 	maxVolumes   int64
 	// refusal of NodeGetInfo, if any.
 	refusal error
-	// answer to every call that is not of registration; nil is success.
+	// answer is the result of every call that is not part of the registration; nil is success.
 	answer   func(context.Context, proto.Message) error
 	stats    *csi.NodeGetVolumeStatsResponse
 	health   *csi.NodeGetVolumeHealthResponse
@@ -104,7 +104,8 @@ func (s *scripted) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.N
 	return &csi.NodeGetInfoResponse{NodeId: s.nodeID, MaxVolumesPerNode: s.maxVolumes}, s.refusal
 }
 
-func (s *scripted) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (s *scripted) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	answer := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range s.capabilities {
 		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
@@ -114,35 +115,42 @@ func (s *scripted) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilities
 	return answer, nil
 }
 
-func (s *scripted) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (s *scripted) NodeStageVolume(ctx context.Context,
+	r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	return &csi.NodeStageVolumeResponse{}, s.asked(ctx, r)
 }
 
-func (s *scripted) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (s *scripted) NodeUnstageVolume(ctx context.Context,
+	r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	return &csi.NodeUnstageVolumeResponse{}, s.asked(ctx, r)
 }
 
-func (s *scripted) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (s *scripted) NodePublishVolume(ctx context.Context,
+	r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	return &csi.NodePublishVolumeResponse{}, s.asked(ctx, r)
 }
 
-func (s *scripted) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (s *scripted) NodeUnpublishVolume(ctx context.Context,
+	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	return &csi.NodeUnpublishVolumeResponse{}, s.asked(ctx, r)
 }
 
-func (s *scripted) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (s *scripted) NodeExpandVolume(ctx context.Context,
+	r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: s.expanded}, s.asked(ctx, r)
 }
 
-func (s *scripted) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (s *scripted) NodeGetVolumeStats(ctx context.Context,
+	r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	return s.stats, s.asked(ctx, r)
 }
 
-func (s *scripted) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+func (s *scripted) NodeGetVolumeHealth(ctx context.Context,
+	r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	return s.health, s.asked(ctx, r)
 }
 
-// serve answers at the socket until stop is called, which takes the socket away.
+// serve answers at the socket until stop is called, which removes the socket.
 func (s *scripted) serve(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)

@@ -18,14 +18,15 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// Stats calls NodeGetVolumeStats and, where the driver tells of its volumes' health, NodeGetVolumeHealth. A driver
-// with neither gives an Invalid error with the code Unimplemented, without being called.
+// Stats calls NodeGetVolumeStats and, if the driver reports the health of volumes, NodeGetVolumeHealth. For a driver
+// with neither it returns an Invalid error with the code Unimplemented, without a call.
 func (d *Driver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Stats, error) {
 	figures := d.desc.has(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	health := d.desc.has(csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH)
 	if !figures && !health {
 		return driver.Stats{}, &driver.Error{
-			Outcome: driver.Invalid, Code: codes.Unimplemented.String(), Message: "driver " + d.name + " tells no volume stats",
+			Outcome: driver.Invalid, Code: codes.Unimplemented.String(),
+			Message: "driver " + d.name + " reports no volume stats",
 		}
 	}
 	var stats driver.Stats
@@ -97,8 +98,8 @@ func (d *Driver) readHealth(ctx context.Context, req driver.StatsRequest, stats 
 	})
 }
 
-// oldCondition reads the volume condition that an answer carried before version 1.13 of the specification:
-// field 2, a message of abnormal (field 1) and message (field 2). What cannot be read tells nothing.
+// oldCondition reads the volume condition of an answer before version 1.13 of the specification: field 2, a message of
+// abnormal (field 1) and message (field 2). It ignores what it cannot parse.
 func oldCondition(unknown []byte) (abnormal bool, message string) {
 	condition := lengthDelimited(unknown, 2)
 	message = string(lengthDelimited(condition, 2))

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package drivertest holds what every driver.Driver must do, as tests that run against each of them.
+// Package drivertest is the conformance suite of driver.Driver. The tests of each driver run it.
 package drivertest
 
 import (
@@ -21,37 +21,37 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// View is what stands at a path.
+// View is what the driver published at a path.
 type View struct {
-	// Mode is Filesystem or Block, or empty when nothing is staged or published there.
+	// Mode is Filesystem or Block, or empty if nothing is staged or published there.
 	Mode corev1.PersistentVolumeMode
-	// ReadOnly of a Filesystem. A device node is not asked: a read-only mount does not keep anybody from writing to
-	// the device, whoever hands the node on has to.
+	// ReadOnly of a Filesystem. It is not checked for a device node: a read-only mount does not prevent writes to the
+	// device. The program that passes the node on has to prevent them.
 	ReadOnly bool
 }
 
 // Config says how to test a driver.
 type Config struct {
-	// New returns the driver, anew for each test.
+	// New returns a new driver for each test.
 	New func(t *testing.T) driver.Driver
-	// Dir returns a directory for staging and published paths, which is cleaned up after the test.
+	// Dir returns a directory for staging and published paths, which is removed after the test.
 	Dir func(t *testing.T) string
-	// Volume makes a volume that is ready to be staged on this node and is removed after the test. It carries everything
-	// of a request's Volume.
+	// Volume creates a volume that is ready to be staged on this node and is removed after the test. It fills every
+	// field of a request's Volume.
 	Volume func(t *testing.T, mode corev1.PersistentVolumeMode) driver.Volume
 	// Capacity of such a volume.
 	Capacity resource.Quantity
-	// Grow enlarges a volume outside of the node. Nil leaves the tests of Expand out.
+	// Grow enlarges a volume outside of the node. If it is nil, the suite skips the tests of Expand.
 	Grow func(t *testing.T, v driver.Volume, capacity resource.Quantity)
-	// Look tells what stands at a published path. Nil looks at the mount table.
-	Look func(t *testing.T, v driver.Volume, path string) View
-	// Modes that the driver serves; both unless told.
+	// ViewOf returns what is published at a path. The default reads the mount table.
+	ViewOf func(t *testing.T, v driver.Volume, path string) View
+	// Modes that the driver supports. The default is both.
 	Modes []corev1.PersistentVolumeMode
-	// WithoutStaging: Publish needs no Stage.
+	// WithoutStaging is true if Publish needs no Stage.
 	WithoutStaging bool
-	// BindsAnything: Publish shows whatever is at the staging path, also where nothing is staged.
+	// BindsAnything is true if Publish binds whatever is at the staging path, even if nothing is staged there.
 	BindsAnything bool
-	// Around runs each test; as it is unless told.
+	// Around runs each test. The default only calls it.
 	Around func(t *testing.T, test func(*testing.T))
 }
 
@@ -60,8 +60,8 @@ func Run(t *testing.T, c Config) {
 	if c.Modes == nil {
 		c.Modes = []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock}
 	}
-	if c.Look == nil {
-		c.Look = lookAtTheMountTable
+	if c.ViewOf == nil {
+		c.ViewOf = mountTableView
 	}
 	if c.Around == nil {
 		c.Around = func(t *testing.T, test func(*testing.T)) { test(t) }
@@ -76,15 +76,15 @@ func Run(t *testing.T, c Config) {
 
 func (c Config) run(t *testing.T, mode corev1.PersistentVolumeMode) {
 	for name, test := range map[string]func(*testing.T, *suite){
-		"every call may come twice":                      everyCallMayComeTwice,
+		"a repeated call succeeds":                       everyCallMayComeTwice,
 		"one stage serves several publications":          oneStageServesSeveral,
 		"a read-only publication cannot be written":      readOnly,
-		"releasing what is not there is done":            releasingNothing,
+		"releasing an absent volume succeeds":            releasingNothing,
 		"an unknown volume is not found":                 unknownVolume,
-		"publishing before staging leaves nothing":       publishBeforeStage,
-		"an ended context does not keep the next call":   endedContext,
+		"a publish before the stage leaves nothing":      publishBeforeStage,
+		"an ended context does not affect the next call": endedContext,
 		"a volume can be staged again after its release": stageAgain,
-		"volumes do not hold each other up":              severalAtOnce,
+		"volumes do not delay each other":                severalAtOnce,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.Around(t, func(t *testing.T) { test(t, c.begin(t, mode)) })
@@ -144,8 +144,8 @@ func (s *suite) unstage(ctx context.Context) error {
 
 func (s *suite) expect(t *testing.T, name string, want View) {
 	t.Helper()
-	if got := s.Look(t, s.volume, s.target(name)); got != want {
-		t.Errorf("at %s stands %+v, expected %+v", name, got, want)
+	if got := s.ViewOf(t, s.volume, s.target(name)); got != want {
+		t.Errorf("published at %s: %+v, expected %+v", name, got, want)
 	}
 }
 

@@ -56,7 +56,7 @@ func (c Config) expand(t *testing.T, mode corev1.PersistentVolumeMode) {
 		}
 	}
 	if now := s.capacity(t); now != nil && now.Cmp(c.Capacity) <= 0 {
-		t.Errorf("the volume tells %s afterwards", now.String())
+		t.Errorf("the volume has %s afterwards", now.String())
 	}
 	s.expect(t, "a", View{Mode: mode})
 	unknown := req
@@ -90,14 +90,16 @@ func (c Config) stats(t *testing.T, mode corev1.PersistentVolumeMode) {
 	must(t, s.unstage(ctx))
 }
 
-// capacity that the driver tells of the published volume, nil if it tells none.
+// capacity that the driver reports for the published volume, or nil if it reports none.
 func (s *suite) capacity(t *testing.T) *resource.Quantity {
 	t.Helper()
 	reader, ok := s.d.(driver.StatsReader)
 	if !ok {
 		return nil
 	}
-	stats, err := reader.Stats(deadline(t), driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")})
+	stats,
+		err := reader.Stats(deadline(t),
+		driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package fake has a driver that mounts nothing: it keeps what would be staged and published in memory, keeps
-// every call, and fails or hangs as a test scripts it.
+// Package fake provides a driver that mounts nothing. It keeps staged and published volumes in memory and records every
+// call. It fails or hangs as a test scripts it.
 package fake
 
 import (
@@ -33,7 +33,7 @@ const (
 	Stats     Method = "Stats"
 )
 
-// Call is one call as it came in.
+// Call is one recorded call.
 type Call struct {
 	Method Method
 	Handle string
@@ -43,8 +43,8 @@ type Call struct {
 	Request any
 }
 
-// Hooks are run at the moment of an effect, with the driver's lock held, for instance to enter a mount into a table that the
-// code under test reads. An error fails the call and voids the effect.
+// Hooks run at the moment of an effect, with the driver's lock held. A hook can for instance add a mount to the table
+// that the tested code reads. An error fails the call and prevents the effect.
 type Hooks struct {
 	Stage     func(driver.StageRequest) error
 	Publish   func(driver.PublishRequest) error
@@ -71,9 +71,9 @@ var (
 	_ driver.Describer   = (*Driver)(nil)
 )
 
-// volume as the driver knows it.
+// volume is the driver's state of one volume.
 type volume struct {
-	// backend is what there is to grow to, capacity what the node has seen of it.
+	// backend is the capacity that the volume can grow to, capacity the one that the node has seen.
 	backend, capacity resource.Quantity
 	stagedAt          string
 	published         map[string]bool // target path -> read-only
@@ -85,7 +85,8 @@ type volume struct {
 func New(name string, hooks Hooks) *Driver {
 	return &Driver{
 		name: name, hooks: hooks,
-		line:    volumesv1alpha1.NodeDriver{Name: name, NodeID: "fake", Capabilities: []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "STAGE_UNSTAGE_VOLUME"}},
+		line: volumesv1alpha1.NodeDriver{Name: name, NodeID: "fake",
+			Capabilities: []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "STAGE_UNSTAGE_VOLUME"}},
 		volumes: map[string]*volume{}, scripts: map[Method][]*script{},
 	}
 }
@@ -93,7 +94,7 @@ func New(name string, hooks Hooks) *Driver {
 // Base returns the driver without its optional capabilities.
 func (d *Driver) Base() driver.Driver { return struct{ driver.Driver }{d} }
 
-// AddVolume makes a volume known, or lets a known one grow on the backend's side.
+// AddVolume adds a volume, or grows a known volume in the backend.
 func (d *Driver) AddVolume(handle string, capacity resource.Quantity) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +105,7 @@ func (d *Driver) AddVolume(handle string, capacity resource.Quantity) {
 	d.volumes[handle] = &volume{backend: capacity, capacity: capacity, published: map[string]bool{}}
 }
 
-// SetStats has Stats answer this for the volume, beside its capacity.
+// SetStats sets the result of Stats for the volume, except for its capacity.
 func (d *Driver) SetStats(handle string, stats driver.Stats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +114,7 @@ func (d *Driver) SetStats(handle string, stats driver.Stats) {
 	}
 }
 
-// Forget drops what is staged and published without a call, as a reboot does.
+// Forget removes all stages and publications without a call, as a reboot does.
 func (d *Driver) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +123,7 @@ func (d *Driver) Forget() {
 	}
 }
 
-// StagedAt returns the volume's staging path, or nothing.
+// StagedAt returns the volume's staging path, or "".
 func (d *Driver) StagedAt(handle string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +143,7 @@ func (d *Driver) Published(handle string) map[string]bool {
 	return nil
 }
 
-// Calls returns every call so far, in order, those that failed too.
+// Calls returns every call so far, in order, including those that failed.
 func (d *Driver) Calls() []Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,14 +171,14 @@ func (d *Driver) Describe(context.Context) (volumesv1alpha1.NodeDriver, error) {
 	return d.line, nil
 }
 
-// SetDescription changes what Describe answers.
+// SetDescription sets the result of Describe.
 func (d *Driver) SetDescription(line volumesv1alpha1.NodeDriver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.line = line
 }
 
-// Stage as driver.Driver describes it.
+// Stage implements driver.Driver.
 func (d *Driver) Stage(ctx context.Context, req driver.StageRequest) error {
 	return d.carryOut(ctx, Call{Stage, req.Handle, req.StagingPath, req}, func(v *volume) error {
 		switch {
@@ -196,7 +197,7 @@ func (d *Driver) Stage(ctx context.Context, req driver.StageRequest) error {
 	})
 }
 
-// Publish as driver.Driver describes it.
+// Publish implements driver.Driver.
 func (d *Driver) Publish(ctx context.Context, req driver.PublishRequest) error {
 	return d.carryOut(ctx, Call{Publish, req.Handle, req.TargetPath, req}, func(v *volume) error {
 		if v == nil {
@@ -208,7 +209,8 @@ func (d *Driver) Publish(ctx context.Context, req driver.PublishRequest) error {
 		if readOnly, published := v.published[req.TargetPath]; published && readOnly == req.ReadOnly {
 			return nil
 		} else if published {
-			return transient("AlreadyExists", "volume %s is published at %s with read-only %v", req.Handle, req.TargetPath, readOnly)
+			return transient("AlreadyExists", "volume %s is published at %s with read-only %v", req.Handle,
+				req.TargetPath, readOnly)
 		}
 		if err := run(d.hooks.Publish, req); err != nil {
 			return err
@@ -218,7 +220,7 @@ func (d *Driver) Publish(ctx context.Context, req driver.PublishRequest) error {
 	})
 }
 
-// Unpublish as driver.Driver describes it.
+// Unpublish implements driver.Driver.
 func (d *Driver) Unpublish(ctx context.Context, req driver.UnpublishRequest) error {
 	return d.carryOut(ctx, Call{Unpublish, req.Handle, req.TargetPath, req}, func(v *volume) error {
 		if v == nil {
@@ -235,7 +237,7 @@ func (d *Driver) Unpublish(ctx context.Context, req driver.UnpublishRequest) err
 	})
 }
 
-// Unstage as driver.Driver describes it. It refuses while the volume is published.
+// Unstage implements driver.Driver. It fails while the volume is published.
 func (d *Driver) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	return d.carryOut(ctx, Call{Unstage, req.Handle, req.StagingPath, req}, func(v *volume) error {
 		if v == nil || v.stagedAt != req.StagingPath {
@@ -259,7 +261,7 @@ func run[Request any](hook func(Request) error, req Request) error {
 	return hook(req)
 }
 
-// Expand as driver.Expander describes it. Beyond what the backend has it is Invalid.
+// Expand implements driver.Expander. Beyond the capacity of the backend it is Invalid.
 func (d *Driver) Expand(ctx context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
 	capacity := req.Capacity
 	err := d.carryOut(ctx, Call{Expand, req.Handle, req.Path, req}, func(v *volume) error {
@@ -284,7 +286,7 @@ func (d *Driver) Expand(ctx context.Context, req driver.ExpandRequest) (resource
 	return capacity, nil
 }
 
-// Stats as driver.StatsReader describes it.
+// Stats implements driver.StatsReader.
 func (d *Driver) Stats(ctx context.Context, req driver.StatsRequest) (driver.Stats, error) {
 	var stats driver.Stats
 	err := d.carryOut(ctx, Call{Stats, req.Handle, req.Path, req}, func(v *volume) error {

@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		Grow: func(t *testing.T, v driver.Volume, capacity resource.Quantity) {
 			drivers[t.Name()].AddVolume(v.Handle, capacity)
 		},
-		Look: func(t *testing.T, v driver.Volume, path string) drivertest.View {
+		ViewOf: func(t *testing.T, v driver.Volume, path string) drivertest.View {
 			if readOnly, ok := drivers[t.Name()].Published(v.Handle)[path]; ok {
 				return drivertest.View{Mode: v.Mode, ReadOnly: readOnly && v.Mode == corev1.PersistentVolumeFilesystem}
 			}
@@ -74,7 +74,7 @@ func TestAScriptedErrorComesOnce(t *testing.T) {
 	}
 }
 
-func TestACallThatHangsMayHaveItsEffectAfterItsCallerIsGone(t *testing.T) {
+func TestACallThatHangsMayHaveItsEffectAfterItsCallerGaveUp(t *testing.T) {
 	d, req := fixture()
 	hang := d.HangNext(Stage)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,7 +87,7 @@ func TestACallThatHangsMayHaveItsEffectAfterItsCallerIsGone(t *testing.T) {
 	}
 	err := d.Unstage(t.Context(), driver.UnstageRequest{Handle: "vol", StagingPath: "/stage"})
 	if driver.CodeOf(err) != "Aborted" || !driver.IsUncertain(err) {
-		t.Errorf("beside it: %v", err)
+		t.Errorf("during the hanging call: %v", err)
 	}
 	hang.Release()
 	<-hang.Ended()
@@ -109,7 +109,7 @@ func TestAHangThatIsDroppedHasNoEffect(t *testing.T) {
 }
 
 func TestAHookThatFailsVoidsTheEffect(t *testing.T) {
-	broken := errors.New("no room in the table")
+	broken := errors.New("the table is full")
 	d := New("fake.csi.test", Hooks{Stage: func(driver.StageRequest) error { return broken }})
 	d.AddVolume("vol", gibibyte)
 	_, req := fixture()
@@ -129,7 +129,7 @@ func TestTheBaseHasNoCapability(t *testing.T) {
 	}
 }
 
-func TestTheRegistryTellsOfChanges(t *testing.T) {
+func TestTheRegistrySignalsChanges(t *testing.T) {
 	d, _ := fixture()
 	r := NewRegistry()
 	if _, ok := r.Get(d.Name()); ok {

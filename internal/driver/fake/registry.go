@@ -24,7 +24,7 @@ type Registry struct {
 
 var _ driver.Registry = (*Registry)(nil)
 
-// NewRegistry returns a Registry that knows the drivers.
+// NewRegistry returns a Registry of these drivers.
 func NewRegistry(drivers ...driver.Driver) *Registry {
 	r := &Registry{drivers: map[string]driver.Driver{}, changed: make(chan struct{}, 1)}
 	for _, d := range drivers {
@@ -33,7 +33,7 @@ func NewRegistry(drivers ...driver.Driver) *Registry {
 	return r
 }
 
-// Add registers the driver, or registers it anew, and signals.
+// Add registers the driver, or registers it again, and signals.
 func (r *Registry) Add(d driver.Driver) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *Registry) Remove(name string) {
 func (r *Registry) signal() {
 	select {
 	case r.changed <- struct{}{}:
-	default: // a signal that covers this change is waiting already
+	default: // a signal that covers this change is already pending
 	}
 }
 
@@ -64,7 +64,7 @@ func (r *Registry) Get(name string) (driver.Driver, bool) {
 	return d, ok
 }
 
-// Drivers returns every driver's own description, in order of name.
+// Drivers returns every driver's description, ordered by name.
 func (r *Registry) Drivers() []volumesv1alpha1.NodeDriver {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// script is what happens to one call to come.
+// script is the scripted course of one future call.
 type script struct {
 	err    error
 	effect bool
 	hang   *Hang
 }
 
-// FailNext has the next call of the method fail with err and do nothing. Scripts of one method are used up in order.
+// FailNext makes the next call of the method fail with err, without an effect. Scripts of one method apply in order.
 func (d *Driver) FailNext(m Method, err error) { d.add(m, &script{err: err}) }
 
-// FailNextAfterEffect has the next call of the method do its work and fail with err all the same.
+// FailNextAfterEffect makes the next call of the method have its effect and then fail with err.
 func (d *Driver) FailNextAfterEffect(m Method, err error) { d.add(m, &script{err: err, effect: true}) }
 
-// HangNext has the next call of the method hang. When the caller gives up, the call goes on without it.
+// HangNext makes the next call of the method hang. When the caller gives up, the call continues without it.
 func (d *Driver) HangNext(m Method) *Hang {
 	h := &Hang{entered: make(chan struct{}), decided: make(chan struct{}), ended: make(chan struct{})}
 	d.add(m, &script{hang: h})
@@ -40,7 +40,7 @@ func (d *Driver) add(m Method, s *script) {
 }
 
 // Hang is a call that hangs until it is released or dropped. Until then every other call for its volume fails with
-// Aborted, as drivers do that work on one thing a volume at a time.
+// Aborted. Drivers that run one operation at a time for each volume do the same.
 type Hang struct {
 	entered, decided, ended chan struct{}
 	once                    sync.Once
@@ -50,13 +50,13 @@ type Hang struct {
 // Entered is closed when the call hangs.
 func (h *Hang) Entered() <-chan struct{} { return h.entered }
 
-// Ended is closed when the call, released or dropped, is over.
+// Ended is closed when the call has ended, after a release or a drop.
 func (h *Hang) Ended() <-chan struct{} { return h.ended }
 
-// Release lets the call do its work, even if its caller is long gone.
+// Release lets the call have its effect, even if its caller gave up long ago.
 func (h *Hang) Release() { h.decide(true) }
 
-// Drop ends the call without any effect.
+// Drop ends the call without an effect.
 func (h *Hang) Drop() { h.decide(false) }
 
 func (h *Hang) decide(effect bool) {
@@ -66,14 +66,15 @@ func (h *Hang) decide(effect bool) {
 	})
 }
 
-// begin notes the call and takes its script.
+// begin records the call and takes its script.
 func (d *Driver) begin(call Call) (*script, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, call)
 	v := d.volumes[call.Handle]
 	if v != nil && v.busy {
-		return nil, &driver.Error{Outcome: driver.Uncertain, Code: "Aborted", Message: "an operation for volume " + call.Handle + " is going on"}
+		return nil, &driver.Error{Outcome: driver.Uncertain, Code: "Aborted",
+			Message: "another operation for volume " + call.Handle + " is running"}
 	}
 	waiting := d.scripts[call.Method]
 	if len(waiting) == 0 {
@@ -86,7 +87,7 @@ func (d *Driver) begin(call Call) (*script, error) {
 	return waiting[0], nil
 }
 
-// carryOut runs a call along its script; work is its effect.
+// carryOut runs a call as its script says. work is its effect.
 func (d *Driver) carryOut(ctx context.Context, call Call, work func(*volume) error) error {
 	if err := ctx.Err(); err != nil {
 		return ended(driver.Transient, err) // nothing was sent

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package metered times the calls to drivers as upstream's kubelet times its storage operations.
+// Package metered measures driver calls under the names of the kubelet's storage operation metrics.
 package metered
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/hawser-io/hawser/internal/metrics"
 )
 
-// Registry hands out drivers whose calls are timed. A driver has the capabilities Expander and StatsReader if it had them before.
+// Registry returns drivers whose calls are measured. A measured driver keeps the capabilities Expander and StatsReader.
 type Registry struct {
 	driver.Registry
-	// staged is how long it took to stage volumes that nobody has published yet, by driver and staging path.
+	// staged is how long the stage of each unpublished volume took, by driver and staging path.
 	staged sync.Map
 }
 
 var _ driver.Registry = (*Registry)(nil)
 
-// Wrap times the calls to the drivers of r.
+// Wrap measures the calls to the drivers of r.
 func Wrap(r driver.Registry) *Registry { return &Registry{Registry: r} }
 
 // Get returns the driver of that name.
@@ -39,7 +39,7 @@ func (r *Registry) Get(name string) (driver.Driver, bool) {
 	return r.wrap(d), true
 }
 
-// wrap gives the timed driver just the capabilities that d has.
+// wrap returns a measured driver with exactly the capabilities of d.
 func (r *Registry) wrap(d driver.Driver) driver.Driver {
 	m := metered{Driver: d, registry: r}
 	e, expands := d.(driver.Expander)
@@ -72,7 +72,7 @@ type metered struct {
 
 type place struct{ driver, path string }
 
-// operation is the one for a filesystem or that for a device.
+// operation selects the operation for a filesystem or for a device.
 func operation(mode corev1.PersistentVolumeMode, filesystem, device metrics.Operation) metrics.Operation {
 	if mode == corev1.PersistentVolumeBlock {
 		return device
@@ -81,11 +81,11 @@ func operation(mode corev1.PersistentVolumeMode, filesystem, device metrics.Oper
 }
 
 func (m metered) observe(o metrics.Operation, started time.Time, more time.Duration, err error) {
-	// What upstream calls migrated is for the controller to know; the node is told of CSI volumes only.
+	// Only the controller knows if a volume is migrated. The node handles CSI volumes only.
 	metrics.ObserveOperation(m.Name(), o, err == nil, false, time.Since(started)+more)
 }
 
-// Stage counts only where it fails: upstream's operation goes on until the volume is published.
+// Stage counts only if it fails: upstream's operation lasts until the volume is published.
 func (m metered) Stage(ctx context.Context, req driver.StageRequest) error {
 	started := time.Now()
 	err := m.Driver.Stage(ctx, req)
@@ -97,7 +97,7 @@ func (m metered) Stage(ctx context.Context, req driver.StageRequest) error {
 	return nil
 }
 
-// Publish counts together with the Stage that came before it.
+// Publish counts together with the Stage before it.
 func (m metered) Publish(ctx context.Context, req driver.PublishRequest) error {
 	var staging time.Duration
 	if d, ok := m.registry.staged.LoadAndDelete(place{m.Name(), req.StagingPath}); ok {
@@ -109,7 +109,7 @@ func (m metered) Publish(ctx context.Context, req driver.PublishRequest) error {
 	return err
 }
 
-// Unpublish as driver.Driver has it.
+// Unpublish implements driver.Driver.
 func (m metered) Unpublish(ctx context.Context, req driver.UnpublishRequest) error {
 	started := time.Now()
 	err := m.Driver.Unpublish(ctx, req)
@@ -117,7 +117,7 @@ func (m metered) Unpublish(ctx context.Context, req driver.UnpublishRequest) err
 	return err
 }
 
-// Unstage as driver.Driver has it.
+// Unstage implements driver.Driver.
 func (m metered) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	m.registry.staged.Delete(place{m.Name(), req.StagingPath})
 	started := time.Now()
@@ -126,7 +126,7 @@ func (m metered) Unstage(ctx context.Context, req driver.UnstageRequest) error {
 	return err
 }
 
-// undone: a volume that the driver does not know is released.
+// undone treats a volume that the driver does not know as released.
 func undone(err error) error {
 	if driver.IsNotFound(err) {
 		return nil
@@ -139,7 +139,7 @@ type expander struct {
 	inner  driver.Expander
 }
 
-// Expand as driver.Expander has it.
+// Expand implements driver.Expander.
 func (e expander) Expand(ctx context.Context, req driver.ExpandRequest) (resource.Quantity, error) {
 	started := time.Now()
 	seen, err := e.inner.Expand(ctx, req)

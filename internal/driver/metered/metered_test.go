@@ -23,7 +23,7 @@ import (
 
 var gibibyte = resource.MustParse("1Gi")
 
-// get returns d as the registry hands it out.
+// get returns d as the registry wraps it.
 func get(t *testing.T, d driver.Driver) driver.Driver {
 	t.Helper()
 	timed, ok := Wrap(fake.NewRegistry(d)).Get(d.Name())
@@ -33,7 +33,7 @@ func get(t *testing.T, d driver.Driver) driver.Driver {
 	return timed
 }
 
-func TestATimedDriverDoesWhatTheDriverDoes(t *testing.T) {
+func TestAMeasuredDriverConforms(t *testing.T) {
 	var made atomic.Int64
 	drivers := map[string]*fake.Driver{} // of the running test
 	drivertest.Run(t, drivertest.Config{
@@ -51,7 +51,7 @@ func TestATimedDriverDoesWhatTheDriverDoes(t *testing.T) {
 		Grow: func(t *testing.T, v driver.Volume, capacity resource.Quantity) {
 			drivers[t.Name()].AddVolume(v.Handle, capacity)
 		},
-		Look: func(t *testing.T, v driver.Volume, path string) drivertest.View {
+		ViewOf: func(t *testing.T, v driver.Volume, path string) drivertest.View {
 			if readOnly, ok := drivers[t.Name()].Published(v.Handle)[path]; ok {
 				return drivertest.View{Mode: v.Mode, ReadOnly: readOnly && v.Mode == corev1.PersistentVolumeFilesystem}
 			}
@@ -60,7 +60,7 @@ func TestATimedDriverDoesWhatTheDriverDoes(t *testing.T) {
 	})
 }
 
-func TestATimedDriverHasNoCapabilityThatTheDriverLacks(t *testing.T) {
+func TestAMeasuredDriverHasNoCapabilityThatTheDriverLacks(t *testing.T) {
 	full := fake.New("full.test", fake.Hooks{})
 	for name, d := range map[string]driver.Driver{
 		"none": struct{ driver.Driver }{full},
@@ -87,7 +87,7 @@ func TestATimedDriverHasNoCapabilityThatTheDriverLacks(t *testing.T) {
 	}
 }
 
-// counted are the operations of the driver's volumes, with how often each was observed.
+// counted are the operations of the driver's volumes and how often each was observed.
 func counted(t *testing.T, name string) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
@@ -124,7 +124,8 @@ func TestOperationsAreCountedUnderUpstreamsNames(t *testing.T) {
 			publish := driver.PublishRequest{Volume: v, StagingPath: "/stage", TargetPath: "/published"}
 			unstage := driver.UnstageRequest{Handle: "vol", Mode: c.mode, StagingPath: "/stage"}
 			expand := func() error {
-				_, err := timed.(driver.Expander).Expand(t.Context(), driver.ExpandRequest{Volume: v, Path: "/published", Capacity: gibibyte})
+				_, err := timed.(driver.Expander).Expand(t.Context(),
+					driver.ExpandRequest{Volume: v, Path: "/published", Capacity: gibibyte})
 				return err
 			}
 			for i, err := range []error{

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package metricstest reads in tests what was observed.
+// Package metricstest reads observed metrics in tests.
 package metricstest
 
 import (
@@ -18,12 +18,12 @@ import (
 type Sample struct {
 	Labels map[string]string
 	Count  uint64
-	// Sum of what was observed, in the metric's unit.
+	// Sum of the observed values, in the metric's unit.
 	Sum float64
 }
 
-// Observed returns what the histogram of that name, one of package metrics, has where its label has this value. The metrics are those
-// of the process: tests tell their own apart by a label.
+// Observed returns the samples of a histogram of package metrics whose label has this value. The metrics are those of
+// the process, so each test finds its own samples by a label.
 func Observed(t *testing.T, name, label, value string) []Sample {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -45,7 +45,8 @@ func Observed(t *testing.T, name, label, value string) []Sample {
 				labels[l.GetName()] = l.GetValue()
 			}
 			if labels[label] == value {
-				samples = append(samples, Sample{labels, metric.GetHistogram().GetSampleCount(), metric.GetHistogram().GetSampleSum()})
+				samples = append(samples,
+					Sample{labels, metric.GetHistogram().GetSampleCount(), metric.GetHistogram().GetSampleSum()})
 			}
 		}
 	}

@@ -3,7 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package mounttest holds what callers of a mount.Mounter rely on, as tests that run against it and against each of its fakes.
+// Package mounttest is the conformance suite of mount.Mounter. The tests of the Mounter and of each of its
+// fakes run it.
 package mounttest
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// Mounts is what is tested.
+// Mounts is the tested interface.
 type Mounts interface {
 	Table() (*mount.Table, error)
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
@@ -28,30 +29,30 @@ type Mounts interface {
 	DeviceOf(ctx context.Context, path string) (mount.Device, error)
 }
 
-// Host is where a test takes place.
+// Host is the environment of one test.
 type Host struct {
 	Mounts Mounts
-	// Dir is the test's own, on a filesystem that is mounted elsewhere.
+	// Dir is a directory for this test, on a filesystem that is mounted elsewhere.
 	Dir string
-	// Mount mounts a filesystem, each time another one, over whatever is at path.
+	// Mount mounts another filesystem with each call, over whatever is at path.
 	Mount func(path string)
 }
 
-// Cases by what they show. Each is run on a host of its own.
+// Cases are the tests by name. Each test needs its own host.
 var Cases = map[string]func(*testing.T, Host){
-	"a directory is made with its parents, once":               directory,
-	"an empty file is made, once":                              file,
-	"what is not empty is not taken for a mount point":         occupied,
+	"EnsureDir creates a directory and its parents once":       directory,
+	"EnsureFile creates an empty file once":                    file,
+	"a file or directory with contents is not a mount point":   occupied,
 	"a mount point is removed when nothing is mounted there":   removal,
-	"a bind shows its source, once however often it is made":   bind,
+	"a repeated bind shows its source once":                    bind,
 	"a bind of a directory shows the disk that it is on":       bindDirectory,
-	"nothing is bound over something else":                     bindOver,
-	"nothing is bound from or at what is not there":            bindNothing,
+	"a bind does not cover another mount":                      bindOver,
+	"a bind fails without its source or target":                bindNothing,
 	"a bind becomes read-only, and stays so":                   readOnly,
-	"an unmount takes the uppermost mount and tells of others": unmount,
-	"what is not mounted has no device":                        noDevice,
+	"an unmount removes the top-most mount and reports others": unmount,
+	"a path without a mount has no device":                     noDevice,
 	"a table does not change":                                  table,
-	"nothing is begun in a context that has ended":             ended,
+	"a call with an ended context does nothing":                ended,
 }
 
 func directory(t *testing.T, h Host) {
@@ -121,7 +122,7 @@ func bindDirectory(t *testing.T, h Host) {
 	source, target := mkdir(t, h, "source"), mkdir(t, h, "target")
 	disk, ok := read(t, h).Shown(h.Dir)
 	if !ok {
-		t.Fatal("the test's directory is on no filesystem")
+		t.Fatal("the test's directory has no filesystem")
 	}
 	must(t, h.Mounts.Bind(t.Context(), source, target, false, nil))
 	e := mounted(t, h, target, 1)
@@ -231,7 +232,7 @@ func read(t *testing.T, h Host) *mount.Table {
 	return table
 }
 
-// mounted checks how many mounts there are at path, and returns the uppermost.
+// mounted checks the number of mounts at path, and returns the top-most one.
 func mounted(t *testing.T, h Host, path string, want int) mount.Entry {
 	t.Helper()
 	table := read(t, h)

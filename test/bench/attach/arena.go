@@ -21,23 +21,23 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// arena is one contender at work, with the stubs and the judge.
+// arena is one contender while it is measured, with the stubs and the judge.
 type arena struct {
 	contender
 	feed *feed.Feed
 	load client.Client
 	// names of the volumes, by their unique names and by their attachments.
 	names map[string]string
-	// attaching and detaching are the races that go on.
+	// attaching and detaching are the present races.
 	attaching, detaching atomic.Pointer[judge.Race]
-	// pids of the processes whose CPU time is counted.
+	// pids are the processes whose CPU time is counted.
 	pids pids
 }
 
-// pids of the processes that work while something is measured.
+// pids of the processes that work during a measurement.
 type pids struct{ contender, apiServer, etcd, bench int }
 
-// measure one contender from its start to its end. What no round changes is measured in the first one.
+// measure one contender from its start to its end. The first round also measures values that no round changes.
 func (b *bench) measure(ctx context.Context, c contender, round int) error {
 	b.say("%s", c.name)
 	enterCtx, cancel := context.WithCancel(ctx)
@@ -95,22 +95,22 @@ func (b *bench) enter(ctx context.Context, c contender) (*arena, func(), error) 
 	return a, leave, a.feed.Start(ctx)
 }
 
-// measureAll is what is measured of everybody.
+// measureAll runs the measurements of all contenders.
 func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
-	beside := func(existing int) error {
+	nextTo := func(existing int) error {
 		point, err := b.oneByOne(ctx, a, existing)
 		turn.OneByOne = append(turn.OneByOne, point)
 		return err
 	}
-	if err := beside(0); err != nil {
+	if err := nextTo(0); err != nil {
 		return err
 	}
-	// An idle minute with all of them attached, and one more beside them.
+	// An idle minute with all volumes attached, and one more volume next to them.
 	if err := b.mass(ctx, a, turn, func() (err error) {
 		if turn.Idle, err = b.idleRequests(ctx, a); err != nil {
 			return err
 		}
-		return beside(b.volumes)
+		return nextTo(b.volumes)
 	}); err != nil {
 		return err
 	}
@@ -118,11 +118,11 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 		if existing >= b.volumes {
 			continue
 		}
-		volumes := b.beside(existing)
+		volumes := b.nextTo(existing)
 		if _, err := b.attach(ctx, a, volumes); err != nil {
 			return err
 		}
-		if err := beside(existing); err != nil {
+		if err := nextTo(existing); err != nil {
 			return err
 		}
 		if _, err := b.detach(ctx, a, volumes); err != nil {
@@ -132,7 +132,7 @@ func (b *bench) measureAll(ctx context.Context, a *arena, turn *Turn) error {
 	return nil
 }
 
-// warmUp is over when one volume came and went: the contender has filled its caches.
+// warmUp ends when one volume was attached and detached: the contender has filled its caches.
 func (b *bench) warmUp(ctx context.Context, a *arena) error {
 	last := b.single[len(b.single)-1:]
 	for _, phase := range []func(context.Context, *arena, []*stage.Volume) (Phase, error){b.attach, b.detach} {
@@ -141,13 +141,13 @@ func (b *bench) warmUp(ctx context.Context, a *arena) error {
 			return err
 		}
 		if result.LeftBehind > 0 {
-			return fmt.Errorf("not even one volume got through in %s", b.patience)
+			return fmt.Errorf("not even one volume was attached and detached in %s", b.stallTimeout)
 		}
 	}
 	return nil
 }
 
-// mass is many at once, and meanwhile what is measured while all of them are attached.
+// mass attaches and detaches many volumes at once, and calls meanwhile while all of them are attached.
 func (b *bench) mass(ctx context.Context, a *arena, turn *Turn, meanwhile func() error) error {
 	var err error
 	if turn.Attach, err = b.attach(ctx, a, b.many); err != nil {
@@ -179,9 +179,9 @@ func (b *bench) detach(ctx context.Context, a *arena, volumes []*stage.Volume) (
 	return b.phase(ctx, a, &a.detaching, judge.NewRace(len(volumes), a.wish.toDetach), volumes, a.leave)
 }
 
-// phase has all volumes come or go at once.
-func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge.Race], race *judge.Race, volumes []*stage.Volume,
-	each func(context.Context, *stage.Volume) error) (Phase, error) {
+// phase attaches or detaches all volumes at once.
+func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge.Race], race *judge.Race,
+	volumes []*stage.Volume, each func(context.Context, *stage.Volume) error) (Phase, error) {
 	var p Phase
 	mark, err := b.cluster.Mark()
 	if err != nil {
@@ -195,7 +195,8 @@ func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge
 	if err := stage.Each(ctx, volumes, each); err != nil {
 		return p, err
 	}
-	if err := race.Wait(ctx, b.patience, 10*time.Second, func(through int) { b.say("  %d of %d", through, len(volumes)) }); err != nil {
+	if err := race.Wait(ctx, b.stallTimeout, 10*time.Second,
+		func(through int) { b.say("  %d of %d", through, len(volumes)) }); err != nil {
 		return p, err
 	}
 	p.Result = race.Result()
@@ -216,14 +217,14 @@ func (b *bench) phase(ctx context.Context, a *arena, place *atomic.Pointer[judge
 }
 
 const (
-	// silence is how long a contender must write nothing to count as done.
+	// silence is how long a contender must write nothing to count as finished.
 	silence = 1500 * time.Millisecond
-	// noise is how long that is waited for.
+	// noise limits the wait for silence.
 	noise = time.Minute
 )
 
-// quiet returns when the contender has written nothing for a while: what it writes later belongs to the volumes too. The
-// audit log tells of nothing by itself.
+// quiet returns when the contender has written nothing for a while. Its later writes belong to the volumes too.
+// It polls because the audit log signals nothing.
 func (b *bench) quiet(ctx context.Context, a *arena) error {
 	for deadline := time.Now().Add(noise); time.Now().Before(deadline); {
 		mark, err := b.cluster.Mark()
@@ -254,7 +255,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// idleRequests are what the contender asks while nothing changes.
+// idleRequests are the contender's requests while nothing changes.
 func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
 	b.say("  idle for %s", b.idle)
 	mark, err := b.cluster.Mark()
@@ -271,10 +272,10 @@ func (b *bench) idleRequests(ctx context.Context, a *arena) ([]Count, error) {
 	return counts(requests, a.user, b.idle.Minutes()), nil
 }
 
-// between two volumes that come alone. It is no multiple of any period of upstream's.
+// between is the pause between two single volumes. It is not a multiple of any period of upstream's.
 const between = 137 * time.Millisecond
 
-// oneByOne measures volumes that come and go alone, beside others that are attached.
+// oneByOne measures volumes that are attached and detached one at a time, next to others that are attached.
 func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, error) {
 	point := Point{Existing: existing}
 	before, err := a.cpu()
@@ -293,12 +294,12 @@ func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, er
 			if err := way.send(ctx, v); err != nil {
 				return point, err
 			}
-			if err := way.race.Wait(ctx, b.patience, time.Minute, func(int) {}); err != nil {
+			if err := way.race.Wait(ctx, b.stallTimeout, time.Minute, func(int) {}); err != nil {
 				return point, err
 			}
 			result := way.race.Result()
 			if result.LeftBehind > 0 {
-				return point, fmt.Errorf("volume %s, alone, did not get through in %s", v.Name, b.patience)
+				return point, fmt.Errorf("volume %s, alone, was not attached and detached in %s", v.Name, b.stallTimeout)
 			}
 			*way.times = append(*way.times, result.Latency.Max)
 			if err := pause(ctx, between); err != nil {
@@ -311,7 +312,7 @@ func (b *bench) oneByOne(ctx context.Context, a *arena, existing int) (Point, er
 		return point, err
 	}
 	point.Attach, point.Detach, point.CPU = judge.Of(up), judge.Of(down), after.minus(before).per(2*b.repetitions)
-	b.say("  one at a time beside %d: %s", existing, point)
+	b.say("  one at a time next to %d: %s", existing, point)
 	return point, nil
 }
 
@@ -320,7 +321,7 @@ type CPU struct {
 	Contender time.Duration `json:"contenderNanoseconds"`
 	APIServer time.Duration `json:"apiServerNanoseconds"`
 	Etcd      time.Duration `json:"etcdNanoseconds"`
-	// Bench is what makes the wishes, the stubs and the judge.
+	// Bench is the CPU time of the wishes, the stubs and the judge.
 	Bench time.Duration `json:"benchNanoseconds"`
 }
 
@@ -329,7 +330,8 @@ func (a *arena) cpu() (CPU, error) {
 	for _, part := range []struct {
 		pid  int
 		time *time.Duration
-	}{{a.pids.contender, &c.Contender}, {a.pids.apiServer, &c.APIServer}, {a.pids.etcd, &c.Etcd}, {a.pids.bench, &c.Bench}} {
+	}{{a.pids.contender, &c.Contender}, {a.pids.apiServer, &c.APIServer}, {a.pids.etcd, &c.Etcd},
+		{a.pids.bench, &c.Bench}} {
 		var err error
 		if *part.time, err = process.CPU(part.pid); err != nil {
 			return c, err

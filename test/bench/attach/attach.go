@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package attach measures attach and detach of many volumes on many nodes: Hawser in both modes, upstream's
-// controller from the real kube-controller-manager, and a bare client that does nothing but Hawser's protocol, in turn
-// on the same API server.
+// Package attach measures attach and detach of many volumes on many nodes. The contenders are Hawser in both modes,
+// upstream's controller in the real kube-controller-manager, and a bare client of Hawser's protocol. They take turns on
+// the same API server.
 package attach
 
 import (
@@ -36,13 +36,13 @@ import (
 
 // Options of a run.
 type Options struct {
-	// Dir of the cluster; must not exist. It stays, with the logs, if anything fails.
+	// Dir of the cluster; must not exist. After an error it stays, with the logs.
 	Dir string
-	// Out gets progress and report.
+	// Out receives progress and report.
 	Out io.Writer
 
 	volumes, nodes, repetitions, rounds int
-	idle, patience                      time.Duration
+	idle, stallTimeout                  time.Duration
 	finalizer, keep                     bool
 	contenders, curve                   string
 	managerProgram, managerArgs         string
@@ -52,20 +52,27 @@ type Options struct {
 
 // AddFlags adds the flags of this part alone.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
-	flags.IntVar(&o.volumes, "volumes", 1000, "attach: volumes that come at once")
-	flags.IntVar(&o.nodes, "nodes", 50, "attach: nodes that they are spread over")
-	flags.IntVar(&o.repetitions, "repetitions", 20, "attach: volumes that are measured one at a time")
-	flags.IntVar(&o.rounds, "attach-rounds", 3, "attach: how often all volumes come and go at once for each contender, in turn with the others; the rates are medians")
+	flags.IntVar(&o.volumes, "volumes", 1000, "attach: number of volumes that are attached at once")
+	flags.IntVar(&o.nodes, "nodes", 50, "attach: number of nodes for these volumes")
+	flags.IntVar(&o.repetitions, "repetitions", 20, "attach: number of volumes that are measured one at a time")
+	flags.IntVar(&o.rounds, "attach-rounds", 3, "attach: how often each contender attaches and detaches all volumes, "+
+		"in turn with the others; the rates are medians")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "attach: how long idle requests are counted")
-	flags.DurationVar(&o.patience, "patience", 150*time.Second, "attach: volumes are left behind when none gets through for so long")
-	flags.BoolVar(&o.finalizer, "attacher-finalizer", false, "attach: the stub attacher sets a finalizer, as the real one does")
-	flags.StringVar(&o.contenders, "contenders", "", "attach: comma-separated names of those that take part; empty for all")
-	flags.StringVar(&o.curve, "curve", "100", "attach: comma-separated numbers of attached volumes, on so few nodes that those have as many as with all, beside which one at a time is measured, besides 0 and all")
-	flags.StringVar(&o.managerProgram, "manager", filepath.Join(apiserver.Root(), "bin", "manager"), "attach: Hawser's manager")
+	flags.DurationVar(&o.stallTimeout, "stall-timeout", 150*time.Second,
+		"attach: give up the remaining volumes when none was attached or detached for this long")
+	flags.BoolVar(&o.finalizer, "attacher-finalizer", false,
+		"attach: the stub attacher sets a finalizer, as the real one does")
+	flags.StringVar(&o.contenders, "contenders", "", "attach: comma-separated names of the contenders; empty for all")
+	flags.StringVar(&o.curve, "curve", "100", "attach: comma-separated numbers of attached volumes next to which single "+
+		"volumes are measured, besides 0 and all; each number uses few nodes, so that a node has as many as with all")
+	flags.StringVar(&o.managerProgram, "manager", filepath.Join(apiserver.Root(), "bin", "manager"),
+		"attach: Hawser's manager")
 	flags.StringVar(&o.managerArgs, "manager-args", "", "attach: further arguments of it, separated by blanks")
-	flags.StringVar(&o.json, "json", "", "attach: file for the machine-readable report; empty for the name of the cluster's folder with -report.json behind it")
-	flags.BoolVar(&o.keep, "keep", false, "attach: leave the cluster's folder with its logs also when all went well")
-	flags.DurationVar(&o.profile, "profile", 0, "attach: length of CPU profiles of API server and manager at the beginning of each mass phase, which go to the folder of the cluster")
+	flags.StringVar(&o.json, "json", "", "attach: file for the machine-readable report; "+
+		"empty for the name of the cluster's directory with the suffix -report.json")
+	flags.BoolVar(&o.keep, "keep", false, "attach: keep the cluster's directory with its logs also after success")
+	flags.DurationVar(&o.profile, "profile", 0, "attach: length of CPU profiles of API server and manager at the "+
+		"beginning of each mass phase, written to the cluster's directory")
 }
 
 // Run measures and reports.
@@ -86,7 +93,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	b.say("control plane up (%.1f s)", time.Since(begin).Seconds())
 	ctx, b.fail = context.WithCancelCause(ctx)
 	defer b.fail(nil)
-	// What was measured before an error is worth telling too.
+	// The measurements before an error are worth reporting too.
 	return errors.Join(b.run(ctx), b.publish())
 }
 
@@ -95,9 +102,9 @@ type bench struct {
 	curve   []int
 	cluster *cluster.Cluster
 	stage   *stage.Stage
-	// many volumes come at once, single ones one at a time.
+	// many volumes are attached at once, single ones one at a time.
 	many, single []*stage.Volume
-	// load makes and deletes what is wished; manager may write what only Hawser's manager may.
+	// load creates and deletes the wishes; manager may write what only Hawser's manager may.
 	load, manager client.Client
 	fail          context.CancelCauseFunc
 	report        Report
@@ -108,7 +115,7 @@ func numbers(list string) ([]int, error) {
 	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--curve: %q is no number of volumes", field)
+			return nil, fmt.Errorf("--curve: %q is not a number of volumes", field)
 		}
 		all = append(all, n)
 	}
@@ -119,7 +126,7 @@ func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.Out, time.Now().Format("15:04:05 ")+format+"\n", args...) // progress only
 }
 
-// run measures everybody in turn, as often as there are rounds.
+// run measures all contenders in turn, once for each round.
 func (b *bench) run(ctx context.Context) error {
 	if err := b.set(ctx); err != nil {
 		return err
@@ -135,8 +142,8 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// round measures those who know nothing of Hawser on an API server without its admission policies. Those whose
-// own limits are what is measured take part in the first one only.
+// round measures the contenders without Hawser on an API server without its admission policies. Contenders that their
+// own limits slow down take part in the first round only.
 func (b *bench) round(ctx context.Context, round int) error {
 	installed := false
 	for _, c := range b.inTurn(round) {
@@ -159,8 +166,8 @@ func (b *bench) round(ctx context.Context, round int) error {
 	return b.uninstall(ctx)
 }
 
-// inTurn are those who take part in the round: first those who know nothing of Hawser, then the others, every second time in reverse order, so that nobody
-// always comes last.
+// inTurn are the contenders of the round: first those without Hawser, then the others. Every second round reverses the
+// order, so that no contender is always the last.
 func (b *bench) inTurn(round int) []contender {
 	var ignorant, others []contender
 	names := strings.Split(b.contenders, ",")
@@ -179,7 +186,7 @@ func (b *bench) inTurn(round int) []contender {
 	return append(ignorant, others...)
 }
 
-// set makes the stage.
+// set creates the stage.
 func (b *bench) set(ctx context.Context) error {
 	manager, err := b.cluster.Administrator(system.ManagerUser)
 	if err != nil {
@@ -196,12 +203,13 @@ func (b *bench) set(ctx context.Context) error {
 	if err := b.stage.Set(ctx); err != nil {
 		return err
 	}
-	b.say("%d nodes and %d volumes made (%.1f s)", len(b.stage.Nodes), len(b.stage.Volumes), time.Since(begin).Seconds())
+	b.say("%d nodes and %d volumes created (%.1f s)", len(b.stage.Nodes), len(b.stage.Volumes),
+		time.Since(begin).Seconds())
 	return nil
 }
 
-// plan the volumes. The single ones are on nodes that have as many others at every point of the curve: what a change costs is to be compared
-// by how much there is, not by how much its node has.
+// plan the volumes. The single ones are on nodes that have the same number of others at every point of the curve. The
+// cost of a change is compared by the total number of volumes, not by the number on the node.
 func (b *bench) plan() {
 	b.stage = stage.New(b.load, b.nodes)
 	b.many = b.stage.Plan(b.volumes, b.nodes)
@@ -209,11 +217,11 @@ func (b *bench) plan() {
 	b.single = b.stage.Plan(b.repetitions+1, b.nodesOf(least))
 }
 
-// nodesOf is how many nodes have so many volumes, if each of them has its part of all.
+// nodesOf is how many nodes have this number of volumes, if all nodes have equal shares.
 func (b *bench) nodesOf(volumes int) int { return max(1, volumes*b.nodes/b.volumes) }
 
-// beside which one comes at a time: so many volumes, on as few nodes as have them.
-func (b *bench) beside(existing int) []*stage.Volume {
+// nextTo returns the volumes next to which single ones are measured, on as few nodes as have this number.
+func (b *bench) nextTo(existing int) []*stage.Volume {
 	nodes := b.stage.Nodes[:b.nodesOf(existing)]
 	var volumes []*stage.Volume
 	for _, v := range b.many {
@@ -224,7 +232,7 @@ func (b *bench) beside(existing int) []*stage.Volume {
 	return volumes
 }
 
-// rawCount is how many objects of each kind are written for the raw rates.
+// rawCount is how many objects of each kind the raw rates write.
 const rawCount = 2000
 
 func (b *bench) raw(ctx context.Context) error {
@@ -238,13 +246,15 @@ func (b *bench) raw(ctx context.Context) error {
 		}
 	}
 	r := b.report.Raw
-	b.say("raw writes a second (creates, status patches, deletes): VolumeAttachments %.0f, %.0f, %.0f; NodeVolumeStates %.0f, %.0f, %.0f",
+	b.say(
+		"raw writes a second (creates, status patches, deletes): VolumeAttachments %.0f, %.0f, %.0f; NodeVolumeStates "+
+			"%.0f, %.0f, %.0f",
 		r.VolumeAttachments.Creates, r.VolumeAttachments.StatusPatches, r.VolumeAttachments.Deletes,
 		r.NodeVolumeStates.Creates, r.NodeVolumeStates.StatusPatches, r.NodeVolumeStates.Deletes)
 	return nil
 }
 
-// install everything of Hawser but its programs.
+// install everything of Hawser except its programs.
 func (b *bench) install(ctx context.Context) error {
 	for _, part := range []struct{ flag, path string }{
 		{"-f", "default/namespace.yaml"}, {"-k", "rbac"}, {"-k", "admission"}, {"-f", "default/flowcontrol.yaml"},
@@ -260,7 +270,7 @@ func (b *bench) install(ctx context.Context) error {
 	return b.stage.SetStates(ctx)
 }
 
-// uninstall what others would have to pay for: the admission policies.
+// uninstall the admission policies, which would also cost the other contenders.
 func (b *bench) uninstall(ctx context.Context) error {
 	if err := b.cluster.Delete(ctx, "-k", "admission"); err != nil {
 		return err
@@ -268,21 +278,22 @@ func (b *bench) uninstall(ctx context.Context) error {
 	return b.awaitPolicies(ctx, false)
 }
 
-// awaitPolicies returns once the admission policies are in force or not, of which nothing tells.
+// awaitPolicies returns once the admission policies are in force or not. It polls because nothing signals that.
 func (b *bench) awaitPolicies(ctx context.Context, inForce bool) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := b.many[0].Intent()
-		probe.Spec.DesiredState = volumesv1alpha1.DesiredPublished // one for Attached gets no finalizer
-		err := b.load.Create(ctx, probe, client.DryRunAll)
-		return len(probe.Finalizers) > 0 == inForce, err
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			probe := b.many[0].Intent()
+			probe.Spec.DesiredState = volumesv1alpha1.DesiredPublished // an intent with Attached gets no finalizer
+			err := b.load.Create(ctx, probe, client.DryRunAll)
+			return len(probe.Finalizers) > 0 == inForce, err
+		})
 	if err != nil {
 		return fmt.Errorf("waiting for the admission policies: %w", err)
 	}
 	return nil
 }
 
-// stubs answer as long as ctx lasts.
+// stubs answer until ctx ends.
 func (b *bench) stubs(ctx context.Context, a *arena) error {
 	attacher := &stub.Attacher{Finalizer: b.finalizer, Failed: b.fail}
 	agents := &stub.Agents{Failed: b.fail}

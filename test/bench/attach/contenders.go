@@ -19,25 +19,26 @@ import (
 // managerAccount is the service account of system.ManagerUser.
 const managerAccount = "hawser-manager"
 
-// contender is somebody who attaches and detaches what is wished.
+// contender attaches and detaches the volumes of the wishes.
 type contender struct {
 	name string
-	// user as whom it asks.
+	// user of its requests.
 	user string
-	// hawser: it works with Hawser's kinds, under its admission policies.
+	// hawser is true if it uses Hawser's kinds, under its admission policies.
 	hawser bool
-	// limited: it is bound by its own limits, not by the machine.
+	// limited is true if its own limits bound it, not the machine.
 	limited bool
 	wish    wish
-	// enter starts it; what it returns stops it again. The PID is that of the process that does the work.
+	// enter starts it and returns how to stop it. The PID is that of the process that does the work.
 	enter func(ctx context.Context, a *arena) (pid int, leave func(), err error)
 }
 
-// all in the order in which they are measured.
+// all contenders in the order of measurement.
 func (b *bench) all() []contender {
 	return []contender{
 		{"upstream", system.UpstreamUser, false, true, podWish, b.upstream("upstream")},
-		{"upstream-lifted", system.UpstreamUser, false, false, podWish, b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
+		{"upstream-lifted", system.UpstreamUser, false, false, podWish,
+			b.upstream("upstream-lifted", "--kube-api-qps=100000", "--kube-api-burst=100000")},
 		{"bare-intents", system.ManagerUser, true, false, intentWish, b.bare("bare-intents")},
 		{"hawser-intents", system.ManagerUser, true, false, intentWish, b.hawser("hawser-intents", "--attach-mode=Coexist")},
 		{"bare-pods", system.ManagerUser, true, false, podWish, b.bare("bare-pods")},
@@ -84,7 +85,7 @@ func (b *bench) hawser(log string, args ...string) func(context.Context, *arena)
 	}
 }
 
-// bare client, which is this program once more.
+// bare client, which runs in another process of this program.
 func (b *bench) bare(part string) func(context.Context, *arena) (int, func(), error) {
 	return func(ctx context.Context, _ *arena) (int, func(), error) {
 		kubeconfig, err := b.cluster.ServiceAccountKubeconfig(ctx, "manager", managerAccount)

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// goal is one thing that Hawser is to reach, and how far it got.
+// goal is one target of Hawser, and the result.
 type goal struct {
 	what, wanted, measured string
 }
 
-// target is what one way of one wish is to reach: rates as shares of others', and writes for each volume.
+// target of attach or detach for one kind of wish: rates as shares of others', and writes for each volume.
 type target struct {
 	wish, way          string
 	of                 func(Turn) Phase
@@ -35,7 +35,7 @@ func detachAlone(p Point) time.Duration { return p.Detach.P50 }
 const (
 	aTenth    = "<= 1/10 of upstream's"
 	notSlower = "not slower than upstream's"
-	// bareShare is the share of the bare client's rate that Hawser is to reach.
+	// bareShare is the share of the bare client's rate that Hawser must reach.
 	bareShare = 0.8
 )
 
@@ -46,7 +46,7 @@ var targets = []target{
 	{"pods", "detach", detachOf, 0.7, 20, 4, detachAlone, notSlower},
 }
 
-// goals compares the contenders that took part.
+// goals compares the contenders of the run.
 func (r *Report) goals() []goal {
 	var all []goal
 	for _, t := range targets {
@@ -75,11 +75,13 @@ func (r *Report) rates(hawser Turn, t target) []goal {
 	} {
 		if other, ok := r.turn(rival.name); ok && t.of(other).PerSecond > 0 {
 			all = append(all, goal{
-				name + ", against " + rival.is, fmt.Sprintf(">= %gx", rival.share), fmt.Sprintf("%.2fx", t.of(hawser).PerSecond/t.of(other).PerSecond),
+				name + ", against " + rival.is, fmt.Sprintf(">= %gx", rival.share),
+				fmt.Sprintf("%.2fx", t.of(hawser).PerSecond/t.of(other).PerSecond),
 			})
 		}
 	}
-	all = append(all, goal{name + ", our writes for each volume", fmt.Sprintf("<= %g", t.writes), fmt.Sprintf("%.2f", t.of(hawser).WritesPerVolume)})
+	all = append(all, goal{name + ", our writes for each volume", fmt.Sprintf("<= %g", t.writes),
+		fmt.Sprintf("%.2f", t.of(hawser).WritesPerVolume)})
 	if other, ok := r.turn("upstream"); ok {
 		all = append(all, goal{
 			"one volume on an idle cluster, " + name, t.aloneAgainstOthers,
@@ -101,8 +103,9 @@ func (r *Report) costs(hawser Turn, wish string) []goal {
 	if len(points) > 2 {
 		few, many := points[1], points[len(points)-1]
 		all = append(all, goal{
-			fmt.Sprintf("one change beside %d volumes against %d, %s", many.Existing, few.Existing, wish), "the same",
-			fmt.Sprintf("attach %.2fx, detach %.2fx, CPU %.2fx", ratio(many.Attach.P50, few.Attach.P50), ratio(many.Detach.P50, few.Detach.P50),
+			fmt.Sprintf("one change next to %d volumes against %d, %s", many.Existing, few.Existing, wish), "the same",
+			fmt.Sprintf("attach %.2fx, detach %.2fx, CPU %.2fx", ratio(many.Attach.P50, few.Attach.P50),
+				ratio(many.Detach.P50, few.Detach.P50),
 				ratio(many.CPU.Contender, few.CPU.Contender)),
 		})
 	}

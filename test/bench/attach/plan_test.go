@@ -12,7 +12,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-func TestANodeHasAsManyVolumesAtEveryPointOfTheCurve(t *testing.T) {
+func TestANodeHasTheSameNumberOfVolumesAtEveryPointOfTheCurve(t *testing.T) {
 	b := &bench{Options: Options{volumes: 60, nodes: 6, repetitions: 4}, curve: []int{30, 20}}
 	b.plan()
 	byNode := func(volumes []*stage.Volume) map[string]int {
@@ -26,11 +26,11 @@ func TestANodeHasAsManyVolumesAtEveryPointOfTheCurve(t *testing.T) {
 		20: {"node-000": 10, "node-001": 10},
 		30: {"node-000": 10, "node-001": 10, "node-002": 10},
 	} {
-		if got := byNode(b.beside(existing)); !maps.Equal(got, want) {
-			t.Errorf("beside %d: %v", existing, got)
+		if got := byNode(b.nextTo(existing)); !maps.Equal(got, want) {
+			t.Errorf("next to %d: %v", existing, got)
 		}
 	}
-	// One of the single ones is for warming up.
+	// One of the single volumes is for the warm-up.
 	if got := byNode(b.single); !maps.Equal(got, map[string]int{"node-000": 3, "node-001": 2}) {
 		t.Errorf("one at a time: %v", got)
 	}
@@ -39,10 +39,10 @@ func TestANodeHasAsManyVolumesAtEveryPointOfTheCurve(t *testing.T) {
 	}
 }
 
-func TestFewerVolumesThanNodesAreBesideAtLeastOneNode(t *testing.T) {
+func TestFewerVolumesThanNodesUseAtLeastOneNode(t *testing.T) {
 	b := &bench{Options: Options{volumes: 20, nodes: 10, repetitions: 1}, curve: []int{1}}
 	b.plan()
-	if got := b.beside(1); len(got) != 1 || b.single[0].Node != got[0].Node {
-		t.Errorf("beside 1: %v, one at a time on %s", got, b.single[0].Node)
+	if got := b.nextTo(1); len(got) != 1 || b.single[0].Node != got[0].Node {
+		t.Errorf("next to 1: %v, one at a time on %s", got, b.single[0].Node)
 	}
 }

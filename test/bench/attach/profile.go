@@ -18,14 +18,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// profiles takes CPU profiles of the API server and of Hawser's manager while a phase begins, and returns how to wait for them.
+// profiles takes CPU profiles of the API server and of Hawser's manager while a phase begins. It returns a
+// function that waits for them.
 func (b *bench) profiles(ctx context.Context, a *arena, phase string) (wait func()) {
 	if b.profile == 0 {
 		return func() {}
 	}
 	servers := map[string]*rest.Config{"apiserver": b.cluster.Instruments()}
 	if strings.HasPrefix(a.name, "hawser-") {
-		servers["manager"] = &rest.Config{Host: "http://" + pprofAddress} // which the instruments' token is not for
+		servers["manager"] = &rest.Config{Host: "http://" + pprofAddress} // does not get the instruments' token
 	}
 	var running sync.WaitGroup
 	for name, config := range servers {
@@ -46,17 +47,17 @@ const pprofAddress = "127.0.0.1:16060"
 func download(ctx context.Context, config *rest.Config, url, path string) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
+		return fmt.Errorf("getting %s: %w", url, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", url, err)
+		return fmt.Errorf("getting %s: %w", url, err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was read
+	defer func() { _ = response.Body.Close() }() // only read
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", url, err)

@@ -24,22 +24,22 @@ import (
 
 type request = system.Request
 
-// Report is all that was measured.
+// Report contains all measurements.
 type Report struct {
 	Time time.Time `json:"time"`
-	// CPUs of the machine, which everything ran on.
+	// CPUs of the machine, which all processes share.
 	CPUs    int    `json:"cpus"`
 	Kernel  string `json:"kernel"`
 	Volumes int    `json:"volumes"`
 	Nodes   int    `json:"nodes"`
-	// Repetitions of what is measured one at a time.
+	// Repetitions of the measurements one at a time.
 	Repetitions int `json:"repetitions"`
-	// AttacherFinalizer: the stub attacher set a finalizer, as the real one does.
+	// AttacherFinalizer is true if the stub attacher set a finalizer, as the real one does.
 	AttacherFinalizer bool   `json:"attacherFinalizer"`
 	Raw               Raw    `json:"raw"`
 	Turns             []Turn `json:"turns"`
 
-	// rounds as they were measured.
+	// rounds in the order of measurement.
 	rounds []Turn
 }
 
@@ -53,23 +53,23 @@ type Raw struct {
 type Turn struct {
 	Name     string  `json:"name"`
 	OneByOne []Point `json:"oneByOne"`
-	// Attach and Detach are of the round whose rate is the median; of two, the lower one.
+	// Attach and Detach are from the round with the median rate; of two, the lower one.
 	Attach Phase `json:"attach"`
 	Detach Phase `json:"detach"`
-	// Rates of all rounds, volumes a second.
+	// Rates of all rounds, in volumes per second.
 	AttachRates []float64 `json:"attachRates"`
 	DetachRates []float64 `json:"detachRates"`
-	// Idle requests, a minute, with everything attached.
+	// Idle requests per minute, with everything attached.
 	Idle []Count `json:"idlePerMinute"`
 	// Memory of the contender's process in the first round.
 	Memory process.Memory `json:"memory"`
-	// Swept are the attachments that were left at the end of all rounds.
+	// Swept is how many attachments were left at the end of all rounds.
 	Swept int `json:"swept"`
 }
 
-// Point is what one volume costs beside others.
+// Point is the cost of one volume next to others.
 type Point struct {
-	// Existing volumes that are attached meanwhile.
+	// Existing is the number of other attached volumes.
 	Existing int           `json:"existing"`
 	Attach   judge.Latency `json:"attach"`
 	Detach   judge.Latency `json:"detach"`
@@ -78,18 +78,20 @@ type Point struct {
 }
 
 func (p Point) String() string {
-	return fmt.Sprintf("attach p50 %s, p90 %s; detach p50 %s, p90 %s; CPU of the contender %.1f ms, of the API server %.1f ms",
-		show(p.Attach.P50), show(p.Attach.P90), show(p.Detach.P50), show(p.Detach.P90), milliseconds(p.CPU.Contender), milliseconds(p.CPU.APIServer))
+	return fmt.Sprintf(
+		"attach p50 %s, p90 %s; detach p50 %s, p90 %s; CPU of the contender %.1f ms, of the API server %.1f ms",
+		show(p.Attach.P50), show(p.Attach.P90), show(p.Detach.P50), show(p.Detach.P90), milliseconds(p.CPU.Contender),
+		milliseconds(p.CPU.APIServer))
 }
 
-// Phase is many volumes on the same way.
+// Phase is the attach or detach of many volumes.
 type Phase struct {
 	judge.Result
 	// WritesPerVolume and ReadsPerVolume are the contender's, without Events.
 	WritesPerVolume float64 `json:"writesPerVolume"`
 	ReadsPerVolume  float64 `json:"readsPerVolume"`
 	EventsPerVolume float64 `json:"eventsPerVolume"`
-	// Requests for each volume of all who took part.
+	// Requests for each volume of all users.
 	Requests []Count `json:"requestsPerVolume"`
 	CPU      CPU     `json:"cpu"`
 }
@@ -99,13 +101,15 @@ func (p Phase) String() string {
 	if p.LeftBehind > 0 {
 		left = fmt.Sprintf(", %d LEFT BEHIND", p.LeftBehind)
 	}
-	return fmt.Sprintf("%.0f/s (%d in %.2f s%s); p50 %s, p90 %s, p99 %s; %.2f writes, %.2f reads, %.2f Events each; CPU contender %.1f s, API server %.1f s, etcd %.1f s, bench %.1f s",
+	return fmt.Sprintf(
+		"%.0f/s (%d in %.2f s%s); p50 %s, p90 %s, p99 %s; %.2f writes, %.2f reads, %.2f Events each; CPU contender %.1f "+
+			"s, API server %.1f s, etcd %.1f s, bench %.1f s",
 		p.PerSecond, p.Through, p.Seconds, left, show(p.Latency.P50), show(p.Latency.P90), show(p.Latency.P99),
 		p.WritesPerVolume, p.ReadsPerVolume, p.EventsPerVolume,
 		p.CPU.Contender.Seconds(), p.CPU.APIServer.Seconds(), p.CPU.Etcd.Seconds(), p.CPU.Bench.Seconds())
 }
 
-// Count of requests of one sort.
+// Count of requests of one kind.
 type Count struct {
 	Verb     string  `json:"verb"`
 	Resource string  `json:"resource"`
@@ -115,7 +119,7 @@ type Count struct {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// show a time so that it can be compared at a glance.
+// show formats a time so that it is easy to compare.
 func show(d time.Duration) string {
 	if d >= 10*time.Second {
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -123,7 +127,7 @@ func show(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", milliseconds(d))
 }
 
-// add takes a turn over: as a new one, or as another round of one that is there.
+// add adds a turn, or another round of a turn that exists.
 func (r *Report) add(turn Turn) {
 	r.rounds = append(r.rounds, turn)
 	i := slices.IndexFunc(r.Turns, func(t Turn) bool { return t.Name == turn.Name })
@@ -152,7 +156,7 @@ func (r *Report) median(name string, of func(Turn) Phase) (Phase, []float64) {
 	return phases[(len(phases)-1)/2], rates
 }
 
-// count takes down what the contender, who is user, asked for each volume.
+// count records how many requests the contender's user made for each volume.
 func (p *Phase) count(requests []request, user string, volumes int) {
 	p.Requests = counts(requests, user, float64(volumes))
 	for _, c := range p.Requests {
@@ -170,7 +174,7 @@ func (p *Phase) count(requests []request, user string, volumes int) {
 
 func (c Count) isWrite() bool { return request{Verb: c.Verb}.IsWrite() }
 
-// counts requests of one user by sort, for each of divisor.
+// counts requests of one user by kind, divided by divisor.
 func counts(requests []request, user string, divisor float64) []Count {
 	sorts := map[Count]int{}
 	for _, r := range requests {
@@ -189,7 +193,7 @@ func counts(requests []request, user string, divisor float64) []Count {
 	return all
 }
 
-// resource names what is asked for; the locks of exclusive volumes apart from other ConfigMaps.
+// resource names the request's resource. It separates the locks of exclusive volumes from other ConfigMaps.
 func resource(r request) string {
 	if r.ObjectRef.Resource == "configmaps" && strings.HasPrefix(r.ObjectRef.Name, volumesv1alpha1.ExclusiveLocksPrefix) {
 		return "configmaps (locks)"
@@ -200,8 +204,9 @@ func resource(r request) string {
 // publish prints the report and writes it to its file.
 func (b *bench) publish() error {
 	r := &b.report
-	r.Time, r.CPUs, r.Volumes, r.Nodes, r.Repetitions, r.AttacherFinalizer = time.Now().UTC(), runtime.NumCPU(), b.volumes, b.nodes, b.repetitions, b.finalizer
-	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil { // what is not known is left out
+	r.Time, r.CPUs, r.Volumes, r.Nodes, r.Repetitions, r.AttacherFinalizer = time.Now().UTC(), runtime.NumCPU(), b.volumes,
+		b.nodes, b.repetitions, b.finalizer
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil { // otherwise the kernel stays empty
 		r.Kernel = strings.TrimSpace(string(release))
 	}
 	data, err := json.MarshalIndent(r, "", "  ")

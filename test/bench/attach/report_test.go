@@ -19,7 +19,7 @@ func asked(user, verb, resource string, code int) request {
 	return r
 }
 
-func TestOnlyTheContendersRequestsCountAndEventsApart(t *testing.T) {
+func TestOnlyTheContendersRequestsCountAndEventsSeparately(t *testing.T) {
 	var p Phase
 	p.count([]request{
 		asked("me", "create", "volumeattachments", 201),
@@ -42,15 +42,17 @@ func TestOnlyTheContendersRequestsCountAndEventsApart(t *testing.T) {
 	}
 }
 
-func TestGoalsCompareWithThoseWhoTookPart(t *testing.T) {
+func TestGoalsCompareTheContendersOfTheRun(t *testing.T) {
 	turn := func(name string, rate float64, alone time.Duration) Turn {
 		return Turn{
-			Name:     name,
-			OneByOne: []Point{{Attach: judge.Latency{P50: alone}}, {Existing: 10, CPU: CPU{Contender: 30}}, {Existing: 5, CPU: CPU{Contender: 20}}},
-			Attach:   Phase{Result: judge.Result{PerSecond: rate}},
+			Name: name,
+			OneByOne: []Point{{Attach: judge.Latency{P50: alone}}, {Existing: 10, CPU: CPU{Contender: 30}},
+				{Existing: 5, CPU: CPU{Contender: 20}}},
+			Attach: Phase{Result: judge.Result{PerSecond: rate}},
 		}
 	}
-	r := Report{Turns: []Turn{turn("upstream", 10, 700*time.Millisecond), turn("bare-intents", 200, 0), turn("hawser-intents", 100, 50*time.Millisecond)}}
+	r := Report{Turns: []Turn{turn("upstream", 10, 700*time.Millisecond), turn("bare-intents", 200, 0),
+		turn("hawser-intents", 100, 50*time.Millisecond)}}
 	measured := map[string]string{}
 	for _, g := range r.goals() {
 		measured[g.what] = g.measured
@@ -60,7 +62,7 @@ func TestGoalsCompareWithThoseWhoTookPart(t *testing.T) {
 		"attach, intents, against upstream's with its default limits": "10.00x",
 		"attach, intents, against upstream's with its limits lifted":  "",
 		"one volume on an idle cluster, attach, intents":              "p50 50 ms, upstream's 700 ms",
-		"one change beside 10 volumes against 5, intents":             "attach 0.00x, detach 0.00x, CPU 1.50x",
+		"one change next to 10 volumes against 5, intents":            "attach 0.00x, detach 0.00x, CPU 1.50x",
 		"attach, pods, against upstream's with its default limits":    "",
 	} {
 		if measured[what] != want {
@@ -83,12 +85,14 @@ func TestTheRateOfSeveralRoundsIsTheirMedian(t *testing.T) {
 		r.add(turn)
 	}
 	one, _ := r.turn("one")
-	if len(r.Turns) != 2 || one.Attach.PerSecond != 20 || !slices.Equal(one.AttachRates, []float64{30, 10, 20}) || len(one.OneByOne) != 1 || one.Swept != 3 {
-		t.Errorf("%d turns, rate %.0f of %v, alone %v, %d swept", len(r.Turns), one.Attach.PerSecond, one.AttachRates, one.OneByOne, one.Swept)
+	if len(r.Turns) != 2 || one.Attach.PerSecond != 20 || !slices.Equal(one.AttachRates, []float64{30, 10, 20}) ||
+		len(one.OneByOne) != 1 || one.Swept != 3 {
+		t.Errorf("%d turns, rate %.0f of %v, alone %v, %d swept", len(r.Turns), one.Attach.PerSecond, one.AttachRates,
+			one.OneByOne, one.Swept)
 	}
 }
 
-func TestThoseWhoPayForThePoliciesComeInReverseOrderEverySecondRound(t *testing.T) {
+func TestContendersUnderThePoliciesReverseTheirOrderEverySecondRound(t *testing.T) {
 	b := &bench{}
 	names := func(round int) (all []string) {
 		for _, c := range b.inTurn(round) {
@@ -107,6 +111,6 @@ func TestThoseWhoPayForThePoliciesComeInReverseOrderEverySecondRound(t *testing.
 	}
 	b.contenders = "hawser-pods,upstream"
 	if got := names(0); !slices.Equal(got, []string{"upstream", "hawser-pods"}) {
-		t.Errorf("of those who were named: %q", got)
+		t.Errorf("of the named contenders: %q", got)
 	}
 }

@@ -11,18 +11,21 @@ import (
 	"strings"
 )
 
-// print the report as docs/internals/benchmarks.md has it.
+// print the report in the format of docs/internals/benchmarks.md.
 func (r *Report) print(out io.Writer) {
 	p := printer{out}
-	p.line("\n%d volumes on %d nodes, %d CPUs, Linux %s; finalizer of the stub attacher: %t", r.Volumes, r.Nodes, r.CPUs, r.Kernel, r.AttacherFinalizer)
+	p.line("\n%d volumes on %d nodes, %d CPUs, Linux %s; finalizer of the stub attacher: %t", r.Volumes, r.Nodes, r.CPUs,
+		r.Kernel, r.AttacherFinalizer)
 	p.row("the API server alone, 32 writers", "creates/s", "status patches/s", "deletes/s")
 	p.rule(4)
 	for _, kind := range []struct {
 		name string
 		raw  [3]float64
 	}{
-		{"VolumeAttachment", [3]float64{r.Raw.VolumeAttachments.Creates, r.Raw.VolumeAttachments.StatusPatches, r.Raw.VolumeAttachments.Deletes}},
-		{"NodeVolumeState", [3]float64{r.Raw.NodeVolumeStates.Creates, r.Raw.NodeVolumeStates.StatusPatches, r.Raw.NodeVolumeStates.Deletes}},
+		{"VolumeAttachment",
+			[3]float64{r.Raw.VolumeAttachments.Creates, r.Raw.VolumeAttachments.StatusPatches, r.Raw.VolumeAttachments.Deletes}},
+		{"NodeVolumeState",
+			[3]float64{r.Raw.NodeVolumeStates.Creates, r.Raw.NodeVolumeStates.StatusPatches, r.Raw.NodeVolumeStates.Deletes}},
 	} {
 		p.row(kind.name, whole(kind.raw[0]), whole(kind.raw[1]), whole(kind.raw[2]))
 	}
@@ -39,8 +42,10 @@ func (r *Report) print(out io.Writer) {
 		p.rule(10)
 		for _, turn := range r.Turns {
 			f := way.of(turn)
-			p.row(turn.Name, whole(f.PerSecond), wholes(way.rates(turn)), show(f.Latency.P50), show(f.Latency.P90), show(f.Latency.P99),
-				fmt.Sprintf("%.2f", f.WritesPerVolume), fmt.Sprintf("%.2f", f.ReadsPerVolume), fmt.Sprintf("%.2f", f.EventsPerVolume), fmt.Sprint(f.LeftBehind))
+			p.row(turn.Name, whole(f.PerSecond), wholes(way.rates(turn)), show(f.Latency.P50), show(f.Latency.P90),
+				show(f.Latency.P99),
+				fmt.Sprintf("%.2f", f.WritesPerVolume), fmt.Sprintf("%.2f", f.ReadsPerVolume),
+				fmt.Sprintf("%.2f", f.EventsPerVolume), fmt.Sprint(f.LeftBehind))
 		}
 	}
 	r.printAlone(p)
@@ -51,12 +56,14 @@ func (r *Report) print(out io.Writer) {
 
 func (r *Report) printAlone(p printer) {
 	p.line("")
-	p.row("one at a time", "beside", "attach p50", "p90", "detach p50", "p90", "contender's CPU", "API server's CPU")
+	p.row("one at a time", "next to", "attach p50", "p90", "detach p50", "p90", "contender's CPU", "API server's CPU")
 	p.rule(8)
 	for _, turn := range r.Turns {
 		for _, point := range turn.OneByOne {
-			p.row(turn.Name, fmt.Sprint(point.Existing), show(point.Attach.P50), show(point.Attach.P90), show(point.Detach.P50), show(point.Detach.P90),
-				fmt.Sprintf("%.1f ms", milliseconds(point.CPU.Contender)), fmt.Sprintf("%.1f ms", milliseconds(point.CPU.APIServer)))
+			p.row(turn.Name, fmt.Sprint(point.Existing), show(point.Attach.P50), show(point.Attach.P90), show(point.Detach.P50),
+				show(point.Detach.P90),
+				fmt.Sprintf("%.1f ms", milliseconds(point.CPU.Contender)),
+				fmt.Sprintf("%.1f ms", milliseconds(point.CPU.APIServer)))
 		}
 	}
 }
@@ -75,11 +82,12 @@ func (r *Report) printProcesses(p printer) {
 			idle = append(idle, fmt.Sprintf("%.0f %s %s", c.Count, c.Verb, c.Resource))
 		}
 		p.row(turn.Name, memory, strings.Join(append(idle, "")[:max(1, len(idle))], ", "),
-			fmt.Sprintf("%.1f s", turn.Attach.CPU.Contender.Seconds()), fmt.Sprintf("%.1f s", turn.Detach.CPU.Contender.Seconds()))
+			fmt.Sprintf("%.1f s", turn.Attach.CPU.Contender.Seconds()),
+			fmt.Sprintf("%.1f s", turn.Detach.CPU.Contender.Seconds()))
 	}
 }
 
-// printRequests lists what each asked for each volume.
+// printRequests lists the requests of each contender for each volume.
 func (r *Report) printRequests(p printer) {
 	for _, turn := range r.Turns {
 		for _, way := range []struct {
@@ -98,7 +106,7 @@ func (r *Report) printRequests(p printer) {
 	}
 }
 
-// printer of lines; what cannot be printed is in the file.
+// printer of lines. It ignores errors, because the file contains the report too.
 type printer struct{ out io.Writer }
 
 func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format+"\n", args...) }
@@ -109,7 +117,7 @@ func (p printer) rule(columns int) { p.line("|%s", strings.Repeat("---|", column
 
 func whole(f float64) string { return fmt.Sprintf("%.0f", f) }
 
-// wholes are numbers in the order in which they were measured.
+// wholes are numbers in the order of measurement.
 func wholes(numbers []float64) string {
 	var all []string
 	for _, n := range numbers {

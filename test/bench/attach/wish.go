@@ -19,30 +19,34 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// wish is how a volume is wanted on a node, and how it shows that it is there or gone.
+// wish is how a volume is requested on a node, and how the judge sees that it is attached or detached.
 type wish struct {
-	// object that wishes.
+	// object that requests the volume.
 	object func(*stage.Volume) client.Object
-	// toDetach is how many things have to be seen until a volume counts as detached.
+	// toDetach is how many things must be seen until a volume counts as detached.
 	toDetach int
-	// listen tells the arena's races what is seen, beside attachments that are gone.
+	// listen reports to the arena's races what the watches show, except attachments that are gone.
 	listen func(ctx context.Context, a *arena) error
 }
 
-// intentWish: attached when the intent says so; detached when the attachment and the intent are gone.
+// intentWish is attached when the intent's condition is True. It is detached when the attachment and the intent
+// are gone.
 var intentWish = wish{
 	object:   func(v *stage.Volume) client.Object { return v.Intent() },
 	toDetach: 2,
 	listen: func(ctx context.Context, a *arena) error {
-		return feed.On(ctx, a.feed, &volumesv1alpha1.VolumeAttachmentIntent{}, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
-			if i.DeletionTimestamp == nil && meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionAttached) {
-				a.attaching.Load().Saw(i.Name, "Attached")
-			}
-		}, func(i *volumesv1alpha1.VolumeAttachmentIntent) { a.detaching.Load().Saw(i.Name, "intent") })
+		return feed.On(ctx, a.feed, &volumesv1alpha1.VolumeAttachmentIntent{},
+			func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+				if i.DeletionTimestamp == nil &&
+					meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+					a.attaching.Load().Saw(i.Name, "Attached")
+				}
+			}, func(i *volumesv1alpha1.VolumeAttachmentIntent) { a.detaching.Load().Saw(i.Name, "intent") })
 	},
 }
 
-// podWish: attached when the Node lists the volume, which is what the kubelet waits for; detached when the attachment is gone.
+// podWish is attached when the Node lists the volume, which the kubelet waits for. It is detached when the
+// attachment is gone.
 var podWish = wish{
 	object:   func(v *stage.Volume) client.Object { return v.Pod() },
 	toDetach: 1,
@@ -55,7 +59,7 @@ var podWish = wish{
 	},
 }
 
-// listen has the races told what is seen.
+// listen reports what the watches show to the races.
 func (a *arena) listen(ctx context.Context) error {
 	if err := a.wish.listen(ctx, a); err != nil {
 		return err
@@ -65,21 +69,21 @@ func (a *arena) listen(ctx context.Context) error {
 	})
 }
 
-// come wishes a volume.
+// come creates the wish for a volume.
 func (a *arena) come(ctx context.Context, v *stage.Volume) error {
 	object := a.wish.object(v)
 	a.attaching.Load().Begin(v.Name)
 	if err := a.load.Create(ctx, object); err != nil {
-		return fmt.Errorf("wishing volume %s: %w", v.Name, err)
+		return fmt.Errorf("creating the wish for volume %s: %w", v.Name, err)
 	}
 	return nil
 }
 
-// leave takes the wish back.
+// leave deletes the wish.
 func (a *arena) leave(ctx context.Context, v *stage.Volume) error {
 	a.detaching.Load().Begin(v.Name)
 	if err := a.load.Delete(ctx, a.wish.object(v), client.GracePeriodSeconds(0)); err != nil {
-		return fmt.Errorf("taking back the wish for volume %s: %w", v.Name, err)
+		return fmt.Errorf("deleting the wish for volume %s: %w", v.Name, err)
 	}
 	return nil
 }

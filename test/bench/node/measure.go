@@ -34,12 +34,13 @@ const (
 
 func name(i int) string { return fmt.Sprintf("volume-%03d", i) }
 
-// prepare makes the claims, and formats every volume by publishing it once.
+// prepare creates the claims, and formats every volume by publishing it once.
 func (b *bench) prepare(ctx context.Context) error {
 	attach := true
 	policy := storagev1.FileFSGroupPolicy
 	objects := []client.Object{
-		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: system.DriverName},
+			Spec: storagev1.CSIDriverSpec{AttachRequired: &attach, FSGroupPolicy: &policy}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: system.DriverName},
 	}
 	for i := range b.mass {
@@ -60,11 +61,11 @@ func (b *bench) prepare(ctx context.Context) error {
 	return b.all(ctx, b.undo)
 }
 
-// fresh measures volumes that come alone and were never attached: their locks are made too, which
-// stay for later attachments, and they are formatted.
+// fresh measures single volumes that were never attached. Their locks are created too, which stay for later
+// attachments, and they are formatted.
 func (b *bench) fresh(ctx context.Context) error {
 	count := min(10, b.mass-1)
-	// The first volume of all waits for programs that have just started.
+	// The first volume waits for programs that have just started.
 	if err := b.publish(ctx, count); err != nil {
 		return err
 	}
@@ -113,7 +114,8 @@ func claim(i int) *corev1.PersistentVolumeClaim {
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &className,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
 		},
 	}
 }
@@ -124,7 +126,8 @@ func (b *bench) publish(ctx context.Context, i int) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name(i)},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: name(i)}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: name(i)}},
 		},
 	}
 	if err := b.Client.Create(ctx, intent); err != nil {
@@ -163,7 +166,7 @@ func (b *bench) attachmentOf(ctx context.Context, volume string) (string, error)
 	return "", fmt.Errorf("no attachment of %s", volume)
 }
 
-// all does something to every volume at once.
+// all calls do for every volume at once.
 func (b *bench) all(ctx context.Context, do func(context.Context, int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range b.mass {
@@ -210,8 +213,8 @@ func (b *bench) alone(ctx context.Context) error {
 	return nil
 }
 
-// settled waits until what may be written later (a second at most) has been written: the node's
-// state lists the same volumes on both sides.
+// settled waits until the delayed writes (at most a second) have happened: the node's state lists the same volumes on
+// both sides.
 func (b *bench) settled(ctx context.Context) error {
 	_, err := b.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		staged := 0
@@ -225,7 +228,7 @@ func (b *bench) settled(ctx context.Context) error {
 	return err
 }
 
-// together measures many volumes that come at once.
+// together measures many volumes at once.
 func (b *bench) together(ctx context.Context) error {
 	mark, err := b.Mark()
 	if err != nil {
@@ -257,9 +260,9 @@ func (b *bench) together(ctx context.Context) error {
 	return nil
 }
 
-// quiet counts what is asked while nothing changes.
+// quiet counts requests while nothing changes.
 func (b *bench) quiet(ctx context.Context) error {
-	// How full the volumes are is asked once a minute and written when it changed: the first time it did.
+	// The agent reads the usage of the volumes once a minute and writes it after a change, the first time always.
 	if _, err := b.AwaitNode(ctx, node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		return !slices.ContainsFunc(nvs.Status.Volumes, func(v volumesv1alpha1.NodeVolume) bool { return v.Used == nil })
 	}); err != nil {
@@ -291,7 +294,7 @@ func (b *bench) quiet(ctx context.Context) error {
 	return nil
 }
 
-// memory of the programs as they are now, with everything published.
+// memory of the programs at present, with everything published.
 func (b *bench) memory(context.Context) error {
 	b.say("\nmemory with %d published volumes", b.mass)
 	for _, process := range []string{system.Manager, system.Agent(node)} {

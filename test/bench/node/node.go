@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package node measures the main job on an idle local cluster with the real external-attacher and the
-// loop driver: how long an intent takes to become Ready and to be undone, how many API requests
-// each volume costs and whose they are, what is asked while nothing changes, and memory.
+// Package node measures an idle local cluster with the real external-attacher and the loop driver. It measures
+// how long an intent takes to become Ready and to be undone. It counts the API requests of each program for
+// each volume. It also measures the requests while nothing changes, and memory.
 package node
 
 import (
@@ -23,7 +23,7 @@ import (
 type Options struct {
 	// Dir of the cluster; must not exist.
 	Dir string
-	// Out gets the report.
+	// Out receives the report.
 	Out io.Writer
 
 	rounds, mass int
@@ -33,7 +33,8 @@ type Options struct {
 // AddFlags adds the flags of this part alone.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.rounds, "rounds", 40, "node: volumes measured one at a time")
-	flags.IntVar(&o.mass, "mass", 100, "node: volumes that come at once, and that are published while idle requests are counted")
+	flags.IntVar(&o.mass, "mass", 100,
+		"node: number of volumes that are published at once, and while idle requests are counted")
 	flags.DurationVar(&o.idle, "node-idle", time.Minute, "node: how long idle requests are counted")
 }
 
@@ -44,7 +45,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("starting: %w", err)
 	}
-	// The end of a run must not be cut short by the signal that ended it.
+	// The signal that ended the run must not interrupt its end.
 	defer func() { err = errors.Join(err, b.Down(context.WithoutCancel(ctx))) }()
 	for _, part := range []func(context.Context) error{b.prepare, b.alone, b.together, b.quiet, b.memory, b.release} {
 		if err := part(ctx); err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// percentiles prints the middle, the ninetieth and the largest of times.
+// percentiles prints the median, the 90th percentile and the maximum.
 func percentiles(times []time.Duration) string {
 	slices.Sort(times)
 	at := func(p int) int64 { return times[min(len(times)-1, len(times)*p/100)].Milliseconds() }
 	return fmt.Sprintf("p50 %d ms, p90 %d ms, max %d ms", at(50), at(90), times[len(times)-1].Milliseconds())
 }
 
-// owner says whose request it is; empty for all others.
+// owner returns the program that made the request, or "" for all others.
 func owner(r system.Request) string {
 	switch r.User.Username {
 	case system.ManagerUser:
@@ -35,12 +35,12 @@ func owner(r system.Request) string {
 	return ""
 }
 
-// apart says whether a request is counted apart: events, and the Leases that show liveness.
+// apart reports whether a request is counted separately: events, and the Leases for liveness.
 func apart(r system.Request) bool {
 	return r.ObjectRef.Resource == "events" || r.ObjectRef.Resource == "leases"
 }
 
-// requestTable prints the requests for each volume by who asked, what for and how.
+// requestTable prints the requests for each volume by program, verb and resource.
 func (b *bench) requestTable(title string, requests []system.Request, volumes int) {
 	counts := map[string]int{}
 	ours, theirs, reads := 0, 0, 0
@@ -66,7 +66,8 @@ func (b *bench) requestTable(title string, requests []system.Request, volumes in
 		counts[fmt.Sprintf("%-9s %-7s %-40s%s", who, r.Verb, r.What(), note)]++
 	}
 	per := func(n int) float64 { return float64(n) / float64(volumes) }
-	b.say("\nrequests for each volume, %s: our writes %.2f, the attacher's %.2f, reads %.2f", title, per(ours), per(theirs), per(reads))
+	b.say("\nrequests for each volume, %s: our writes %.2f, the attacher's %.2f, reads %.2f", title, per(ours),
+		per(theirs), per(reads))
 	lines := slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
 		return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y))
 	})

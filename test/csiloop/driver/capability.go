@@ -25,12 +25,12 @@ var supportedModes = []csi.VolumeCapability_AccessMode_Mode{
 
 var supportedFilesystems = []string{"ext4", "xfs", "btrfs"}
 
-// checkCapability returns why the driver cannot give a volume this capability, as InvalidArgument.
+// checkCapability returns InvalidArgument with the reason if the driver does not support this capability.
 func checkCapability(capability *csi.VolumeCapability) error {
 	mode := capability.GetAccessMode().GetMode()
 	switch {
 	case capability == nil:
-		return status.Error(codes.InvalidArgument, "a volume capability is needed")
+		return status.Error(codes.InvalidArgument, "a volume capability is required")
 	case !slices.Contains(supportedModes, mode):
 		return status.Errorf(codes.InvalidArgument, "access mode %s is not supported", mode)
 	case capability.GetBlock() != nil:
@@ -53,11 +53,11 @@ func readerOnly(mode csi.VolumeCapability_AccessMode_Mode) bool {
 		mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// require returns InvalidArgument for the first of the named fields that is empty; fields are name, value, name, ...
+// require returns InvalidArgument for the first named field that is empty. fields are name, value, name, ...
 func require(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {
-			return status.Errorf(codes.InvalidArgument, "%s is needed", fields[i])
+			return status.Errorf(codes.InvalidArgument, "%s is required", fields[i])
 		}
 	}
 	return nil

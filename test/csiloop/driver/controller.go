@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/store"
 )
 
-// linkKey is the publish context's key for the path of the node's own link.
+// linkKey is the publish context's key for the path of the node's link.
 const linkKey = "link"
 
 type controller struct {
@@ -26,7 +26,8 @@ type controller struct {
 	store *store.Store
 }
 
-func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (c *controller) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	answer := &csi.ControllerGetCapabilitiesResponse{}
 	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -47,7 +48,8 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return answer, nil
 }
 
-func (c *controller) CreateVolume(_ context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (c *controller) CreateVolume(_ context.Context,
+	request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if err := require("name", request.GetName()); err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func (c *controller) CreateVolume(_ context.Context, request *csi.CreateVolumeRe
 
 func checkCapabilities(capabilities []*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
-		return status.Error(codes.InvalidArgument, "volume capabilities are needed")
+		return status.Error(codes.InvalidArgument, "volume capabilities are required")
 	}
 	for _, capability := range capabilities {
 		if err := checkCapability(capability); err != nil {
@@ -81,14 +83,16 @@ func describe(volume store.Volume, context map[string]string) *csi.Volume {
 	return &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Size, VolumeContext: context}
 }
 
-func (c *controller) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (c *controller) DeleteVolume(_ context.Context,
+	request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteVolumeResponse{}, c.store.Delete(request.GetVolumeId())
 }
 
-func (c *controller) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (c *controller) ControllerPublishVolume(_ context.Context,
+	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if err := require("volume id", request.GetVolumeId(), "node id", request.GetNodeId()); err != nil {
 		return nil, err
 	}
@@ -108,19 +112,21 @@ func (c *controller) ControllerPublishVolume(_ context.Context, request *csi.Con
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{linkKey: link}}, nil
 }
 
-func (c *controller) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (c *controller) ControllerUnpublishVolume(ctx context.Context,
+	request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, c.store.Unpublish(ctx, request.GetVolumeId(), request.GetNodeId())
 }
 
-func (c *controller) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (c *controller) ControllerExpandVolume(_ context.Context,
+	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if request.GetCapacityRange() == nil {
-		return nil, status.Error(codes.InvalidArgument, "a capacity range is needed")
+		return nil, status.Error(codes.InvalidArgument, "a capacity range is required")
 	}
 	wanted := request.GetCapacityRange()
 	size, err := c.store.Expand(request.GetVolumeId(), wanted.GetRequiredBytes(), wanted.GetLimitBytes())
@@ -130,12 +136,13 @@ func (c *controller) ControllerExpandVolume(_ context.Context, request *csi.Cont
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 
-func (c *controller) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (c *controller) ValidateVolumeCapabilities(_ context.Context,
+	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if len(request.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "volume capabilities are needed")
+		return nil, status.Error(codes.InvalidArgument, "volume capabilities are required")
 	}
 	if _, err := c.store.Get(request.GetVolumeId()); err != nil {
 		return nil, err
@@ -152,13 +159,13 @@ func (c *controller) ValidateVolumeCapabilities(_ context.Context, request *csi.
 
 func (c *controller) GetCapacity(_ context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(request.GetVolumeCapabilities()) > 0 && checkCapabilities(request.GetVolumeCapabilities()) != nil {
-		return &csi.GetCapacityResponse{}, nil // none that could be used so
+		return &csi.GetCapacityResponse{}, nil // no capacity for such volumes
 	}
 	available, err := c.store.Available()
 	return &csi.GetCapacityResponse{AvailableCapacity: available}, err
 }
 
-// ListVolumes goes by creation time, so that a page's token holds whatever is created or deleted meanwhile.
+// ListVolumes orders by creation time, so that a page's token stays valid while volumes are created or deleted.
 func (c *controller) ListVolumes(_ context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	if request.GetMaxEntries() < 0 {
 		return nil, status.Error(codes.InvalidArgument, "max entries cannot be negative")
@@ -196,7 +203,8 @@ func publishedNodes(volume store.Volume) []string {
 	return slices.Sorted(maps.Keys(volume.Publications))
 }
 
-func (c *controller) ControllerGetVolume(_ context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+func (c *controller) ControllerGetVolume(_ context.Context,
+	request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -210,7 +218,8 @@ func (c *controller) ControllerGetVolume(_ context.Context, request *csi.Control
 	}, nil
 }
 
-func (c *controller) ControllerGetVolumeHealth(_ context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+func (c *controller) ControllerGetVolumeHealth(_ context.Context,
+	request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if err := require("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/store"
 )
 
-// Mode says which services a process serves.
+// Mode is which services a process serves.
 type Mode string
 
 const (
@@ -48,7 +48,7 @@ type Options struct {
 	// KubeletDir and NodeID of the pseudo node; not used by ModeController.
 	KubeletDir string
 	NodeID     string
-	// Endpoint is the path of the CSI socket; empty is the usual place for the mode.
+	// Endpoint is the path of the CSI socket. Empty is the default path of the mode.
 	Endpoint string
 	// MaxVolumes on the node; 0 is no limit.
 	MaxVolumes int64
@@ -58,10 +58,10 @@ type Options struct {
 
 func (o *Options) complete() error {
 	if !o.Mode.node() && !o.Mode.controller() {
-		return fmt.Errorf("mode %q is none of controller, node, all", o.Mode)
+		return fmt.Errorf("mode %q is not controller, node or all", o.Mode)
 	}
 	if o.BackingDir == "" {
-		return errors.New("a backing directory is needed")
+		return errors.New("a backing directory is required")
 	}
 	if o.Mode.node() && (o.NodeID == "" || o.KubeletDir == "") {
 		return fmt.Errorf("mode %s needs a node id and a kubelet directory", o.Mode)
@@ -80,10 +80,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// grace is what calls in flight get to end when the process is asked to stop.
+// grace is how long calls in flight may run after the process is asked to stop.
 const grace = 5 * time.Second
 
-// Run serves until the context ends, and calls ready once it can be called.
+// Run serves until the context ends, and calls ready once it serves.
 func Run(ctx context.Context, options Options, ready func()) (err error) {
 	if err := options.complete(); err != nil {
 		return err
@@ -130,8 +130,8 @@ func serve(ctx context.Context, options Options, backing *store.Store, ready fun
 	return group.Wait()
 }
 
-// listen serves on a socket until the context ends. The socket of a process that was killed is replaced; that of
-// this process goes when it ends.
+// listen serves on a socket until the context ends. It replaces the socket of a killed process, and removes its own
+// socket at its end.
 func listen(ctx context.Context, group *errgroup.Group, server *grpc.Server, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("creating socket directory: %w", err)
@@ -144,7 +144,7 @@ func listen(ctx context.Context, group *errgroup.Group, server *grpc.Server, pat
 		return fmt.Errorf("listening on a path of %d bytes: %w", len(path), err)
 	}
 	group.Go(func() error {
-		// The end may come before this begins.
+		// The server may be stopped before this call.
 		if err := server.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
@@ -158,7 +158,7 @@ func listen(ctx context.Context, group *errgroup.Group, server *grpc.Server, pat
 	return nil
 }
 
-// stop lets calls in flight end, but not for long: one may hang in a fault.
+// stop waits a limited time for calls in flight: one may hang in a fault.
 func stop(server *grpc.Server) {
 	done := make(chan struct{})
 	go func() {
@@ -170,7 +170,7 @@ func stop(server *grpc.Server) {
 	select {
 	case <-done:
 	case <-timer.C:
-		slog.Warn("calls are cut short by the end of the process")
+		slog.Warn("the end of the process cancels calls")
 		server.Stop()
 	}
 }

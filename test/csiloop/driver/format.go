@@ -26,13 +26,13 @@ import (
 
 const defaultFilesystem = "ext4"
 
-// content is what stands on a device.
+// content is what a device contains.
 type content struct {
 	format string // as blkid calls it; "" if it knows none
-	zero   bool   // nothing but zeroes
+	zero   bool   // only zeroes
 }
 
-// chooseFilesystem decides what to mount the device as, and whether it has to be formatted first.
+// chooseFilesystem selects the filesystem to mount the device with, and whether to format it first.
 func chooseFilesystem(wanted string, on content) (fsType string, format bool, err error) {
 	switch {
 	case on.format == "" && on.zero && wanted == "":
@@ -41,13 +41,13 @@ func chooseFilesystem(wanted string, on content) (fsType string, format bool, er
 		return wanted, true, nil
 	case on.format == "":
 		return "", false, status.Error(codes.FailedPrecondition,
-			"the volume holds data that is no known filesystem; it is not formatted")
+			"the volume contains data that is no known filesystem; it is not formatted")
 	case !slices.Contains(supportedFilesystems, on.format):
 		return "", false, status.Errorf(codes.FailedPrecondition,
-			"the volume already contains %q, filesystem %q was asked for; it is not formatted", on.format, wanted)
+			"the volume already contains %q, filesystem %q was requested; it is not formatted", on.format, wanted)
 	case wanted != "" && wanted != on.format:
 		return "", false, status.Errorf(codes.FailedPrecondition,
-			"the volume already contains filesystem %q, %q was asked for", on.format, wanted)
+			"the volume already contains filesystem %q, %q was requested", on.format, wanted)
 	}
 	return on.format, false, nil
 }
@@ -78,8 +78,8 @@ func (n *node) formatAndMount(ctx context.Context, request *csi.NodeStageVolumeR
 	return n.store.FormattingDone(volume)
 }
 
-// mountOptions adds to the requested options what the device and the filesystem ask for. All pseudo nodes share a
-// kernel, and xfs refuses a filesystem that another node, cut off or reading too, still has mounted under its UUID.
+// mountOptions adds the options that the device and the filesystem need. All pseudo nodes share a kernel. xfs refuses a
+// second mount of a filesystem with the same UUID, which another node, cut off or reading, may still have.
 func mountOptions(requested []string, fsType string, readOnly bool) []string {
 	options := slices.Clone(requested)
 	if readOnly {
@@ -91,19 +91,21 @@ func mountOptions(requested []string, fsType string, readOnly bool) []string {
 	return options
 }
 
-// prepareFormat says no where mkfs could not work, and marks the volume so that a mkfs that is interrupted is known.
+// prepareFormat fails where mkfs could not work. It marks the volume, so that an interrupted mkfs is detected later.
 func (n *node) prepareFormat(volume, fsType string, options []string) error {
 	if slices.Contains(options, "ro") {
-		return status.Errorf(codes.FailedPrecondition, "volume %q is empty and used read-only, so it cannot be formatted", volume)
+		return status.Errorf(codes.FailedPrecondition,
+			"volume %q is empty and used read-only, so it cannot be formatted", volume)
 	}
 	if _, err := exec.LookPath("mkfs." + fsType); err != nil {
-		return status.Errorf(codes.FailedPrecondition, "the volume cannot be formatted: mkfs.%s is not installed on node %q", fsType, n.id)
+		return status.Errorf(codes.FailedPrecondition,
+			"the volume cannot be formatted: mkfs.%s is not installed on node %q", fsType, n.id)
 	}
 	return n.store.MarkFormatting(volume)
 }
 
-// mountFailed keeps the mark only while the filesystem is not whole: a mkfs that succeeded before a mount that failed
-// left one that is.
+// mountFailed keeps the mark only if the filesystem is incomplete. If mkfs succeeded before the failed mount, the
+// filesystem is complete.
 func (n *node) mountFailed(mounter *mount.SafeFormatAndMount, volume string, device loopdev.Device, err error) error {
 	var failed mount.MountError
 	if errors.As(err, &failed) && failed.Type != mount.FormatFailed && mounter.Exec.(runner).ctx.Err() == nil {
@@ -112,7 +114,7 @@ func (n *node) mountFailed(mounter *mount.SafeFormatAndMount, volume string, dev
 	return fmt.Errorf("mounting %s: %w", device.Path, err)
 }
 
-// wipeHalfFormatted makes a volume empty again whose mkfs was interrupted; it held nothing before.
+// wipeHalfFormatted erases a volume whose mkfs was interrupted. It was empty before.
 func (n *node) wipeHalfFormatted(volume string, device loopdev.Device) error {
 	half, err := n.store.Formatting(volume)
 	if err != nil || !half {
@@ -133,12 +135,12 @@ func (n *node) wipeHalfFormatted(volume string, device loopdev.Device) error {
 	return n.store.FormattingDone(volume)
 }
 
-// inspect finds out what stands on the device. What blkid does not know may still be somebody's data, so a device is
-// empty only if it is zero throughout.
+// inspect finds out what the device contains. Data that blkid does not know may be valuable. A device is
+// therefore empty only if it is zero throughout.
 func inspect(mounter *mount.SafeFormatAndMount, device loopdev.Device) (content, error) {
 	format, err := mounter.GetDiskFormat(device.Path)
 	if err != nil {
-		return content{}, fmt.Errorf("looking for a filesystem on %s: %w", device.Path, err)
+		return content{}, fmt.Errorf("probing %s for a filesystem: %w", device.Path, err)
 	}
 	if format != "" {
 		return content{format: format}, nil
@@ -147,7 +149,7 @@ func inspect(mounter *mount.SafeFormatAndMount, device loopdev.Device) (content,
 	return content{zero: zero}, err
 }
 
-// allZero reads the file's data and leaves out its holes.
+// allZero reads the file's data and skips its holes.
 func allZero(path string) (bool, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -161,10 +163,10 @@ func allZero(path string) (bool, error) {
 			return true, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("looking for data: %w", err)
+			return false, fmt.Errorf("seeking data: %w", err)
 		}
 		if at, err = file.Seek(start, unix.SEEK_HOLE); err != nil {
-			return false, fmt.Errorf("looking for data: %w", err)
+			return false, fmt.Errorf("seeking data: %w", err)
 		}
 		zero, err := zeroes(io.NewSectionReader(file, start, at-start))
 		if !zero || err != nil {

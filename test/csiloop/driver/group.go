@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// giveToGroup lets the group read and write everything on the volume. The root comes last: that it is the group's is
-// the proof, also for a later stage, that all of it is.
+// giveToGroup allows the group to read and write everything on the volume. It changes the root last. A root that
+// belongs to the group proves, also for a later stage, that everything does.
 func giveToGroup(root, group string) error {
 	if group == "" {
 		return nil
@@ -58,7 +58,7 @@ func giveEntry(path string, gid int) error {
 	if err := os.Lchown(path, -1, gid); err != nil {
 		return err
 	}
-	info, err := os.Lstat(path) // after the chown, which takes setuid and setgid bits
+	info, err := os.Lstat(path) // after the chown, which clears setuid and setgid
 	if err != nil {
 		return err
 	}

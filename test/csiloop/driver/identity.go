@@ -23,8 +23,9 @@ func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: csiloop.DriverName, VendorVersion: "v1alpha1"}, nil
 }
 
-// GetPluginCapabilities answers for the driver as a whole: there is a controller, here or in another process.
-func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+// GetPluginCapabilities answers for the whole driver: it has a controller, in this or another process.
+func (i *identity) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
 			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE,
@@ -54,7 +55,8 @@ func (r *registrant) GetInfo(context.Context, *registration.InfoRequest) (*regis
 	}, nil
 }
 
-func (r *registrant) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrant) NotifyRegistrationStatus(_ context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !status.GetPluginRegistered() {
 		slog.Warn("registration was refused", "error", status.GetError())
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-// resolve gives the path as the mount table has it; its last element need not exist.
+// resolve returns the path as in the mount table. Its last element need not exist.
 func resolve(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("path %q is not absolute", path)
@@ -33,7 +33,7 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// mountAt returns the topmost mount at the path, nil if there is none.
+// mountAt returns the top-most mount at the path, or nil if there is none.
 func mountAt(path string) (*mountinfo.Info, error) {
 	real, err := resolve(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -54,13 +54,13 @@ func mountAt(path string) (*mountinfo.Info, error) {
 	return mounts[len(mounts)-1], nil
 }
 
-// shows tells whether the mount shows the device: its filesystem, or the device node itself.
+// shows reports whether the mount shows the device: its filesystem, or the device node itself.
 func shows(info *mountinfo.Info, device loopdev.Device) bool {
 	deviceNode := (info.FSType == "devtmpfs" || info.FSType == "tmpfs") && info.Root == "/"+device.Name()
 	return info.Source == device.Path || deviceNode
 }
 
-// shown returns the one of the devices that the mount shows.
+// shown returns the device that the mount shows.
 func shown(info *mountinfo.Info, devices []loopdev.Device) (loopdev.Device, bool) {
 	for _, device := range devices {
 		if info != nil && shows(info, device) {
@@ -100,8 +100,8 @@ var ofMount = map[string]unix.MountAttr{
 	"relatime":    {Attr_set: unix.MOUNT_ATTR_RELATIME, Attr_clr: unix.MOUNT_ATTR__ATIME},
 }
 
-// bind shows source at target. The options are in force before the mount can be seen. Those of a filesystem are left
-// out, as mount(8) does for bind mounts: the stage has set them.
+// bind mounts source at target. The mount becomes visible with its options. Options of a filesystem are ignored, as by
+// mount(8) for bind mounts: the stage has set them.
 func bind(source, target string, options []string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -123,7 +123,7 @@ func bind(source, target string, options []string) error {
 	return nil
 }
 
-// unmountAll takes away every mount at the path, one on top of the other.
+// unmountAll removes every mount at the path.
 func unmountAll(path string) error {
 	for {
 		info, err := mountAt(path)
@@ -136,7 +136,7 @@ func unmountAll(path string) error {
 	}
 }
 
-// makeTarget makes what a mount at the path needs to stand on: a directory or, for a device node, a file.
+// makeTarget creates the mount point at the path: a directory or, for a device node, a file.
 func makeTarget(path string, block bool) (made bool, err error) {
 	if block {
 		file, openErr := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o600)
@@ -153,21 +153,21 @@ func makeTarget(path string, block bool) (made bool, err error) {
 	case errors.Is(err, os.ErrNotExist):
 		return false, status.Errorf(codes.FailedPrecondition, "the directory of target %q does not exist", path)
 	case !errors.Is(err, os.ErrExist):
-		return false, fmt.Errorf("making target: %w", err)
+		return false, fmt.Errorf("creating target: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return false, fmt.Errorf("reading target: %w", err)
 	}
 	if info.IsDir() == block || (block && !empty(info)) {
-		return false, status.Errorf(codes.FailedPrecondition, "at target %q stands something else, a %s", path, info.Mode())
+		return false, status.Errorf(codes.FailedPrecondition, "target %q is occupied by a %s", path, info.Mode())
 	}
 	return false, nil
 }
 
 func empty(info os.FileInfo) bool { return info.Mode().IsRegular() && info.Size() == 0 }
 
-// removeTarget removes what makeTarget made, and never anything with content.
+// removeTarget removes the mount point of makeTarget, and never a file or directory with contents.
 func removeTarget(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -177,15 +177,15 @@ func removeTarget(path string) error {
 		return fmt.Errorf("reading target: %w", err)
 	}
 	if !info.IsDir() && !empty(info) {
-		return status.Errorf(codes.FailedPrecondition, "at target %q stands a file with content, not a publication", path)
+		return status.Errorf(codes.FailedPrecondition, "target %q is a file with contents, not a publication", path)
 	}
 	if err := os.Remove(path); err != nil {
-		return status.Errorf(codes.FailedPrecondition, "removing target %q, on which nothing is mounted: %v", path, err)
+		return status.Errorf(codes.FailedPrecondition, "removing target %q, which has no mount: %v", path, err)
 	}
 	return nil
 }
 
-// hasOption looks for a whole option in a mount table's list.
+// hasOption finds a whole option in a mount table's list.
 func hasOption(list, option string) bool {
 	return slices.Contains(strings.Split(list, ","), option)
 }

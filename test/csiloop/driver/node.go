@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/store"
 )
 
-// node serves one pseudo node. What is staged and published it reads from the kernel at every call.
+// node serves one pseudo node. It reads the staged and published volumes from the kernel at every call.
 type node struct {
 	csi.UnimplementedNodeServer
 	store      *store.Store
@@ -24,7 +24,8 @@ type node struct {
 	maxVolumes int64
 }
 
-func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (n *node) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	answer := &csi.NodeGetCapabilitiesResponse{}
 	for _, kind := range []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
@@ -45,12 +46,12 @@ func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 	return &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}, nil
 }
 
-// devices are the node's loop devices for the volume, those that were cut off included.
+// devices are the node's loop devices for the volume, including those that were cut off.
 func (n *node) devices(volume string) ([]loopdev.Device, error) {
 	return loopdev.Find(n.store.Link(volume, n.id))
 }
 
-// present refuses volumes of which the node has no device and that are not published to it.
+// present returns the node's devices of the volume. It fails if there are none and the volume is not published to it.
 func (n *node) present(volume string) ([]loopdev.Device, error) {
 	devices, err := n.devices(volume)
 	if err != nil || len(devices) > 0 {

@@ -19,9 +19,11 @@ import (
 )
 
 // NodePublishVolume binds the staged mount, or the device node, to the target.
-func (n *node) NodePublishVolume(_ context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (n *node) NodePublishVolume(_ context.Context,
+	request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	volume, target := request.GetVolumeId(), request.GetTargetPath()
-	if err := require("volume id", volume, "target path", target, "staging target path", request.GetStagingTargetPath()); err != nil {
+	if err := require("volume id", volume, "target path", target, "staging target path",
+		request.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
@@ -51,8 +53,9 @@ func (n *node) NodePublishVolume(_ context.Context, request *csi.NodePublishVolu
 	return &csi.NodePublishVolumeResponse{}, publish(request, device, source, readOnly)
 }
 
-// staged returns the volume's device, and what to bind: the staged mount or the device node.
-func (n *node) staged(request *csi.NodePublishVolumeRequest, deviceReadOnly, readOnly bool) (loopdev.Device, string, error) {
+// staged returns the volume's device and the source of the bind: the staged mount or the device node.
+func (n *node) staged(request *csi.NodePublishVolumeRequest, deviceReadOnly, readOnly bool) (loopdev.Device,
+	string, error) {
 	volume, staging := request.GetVolumeId(), request.GetStagingTargetPath()
 	devices, err := n.devices(volume)
 	if err != nil {
@@ -60,11 +63,12 @@ func (n *node) staged(request *csi.NodePublishVolumeRequest, deviceReadOnly, rea
 	}
 	at := slices.IndexFunc(devices, func(d loopdev.Device) bool { return !d.Unlinked && d.ReadOnly == deviceReadOnly })
 	if at < 0 {
-		return loopdev.Device{}, "", status.Errorf(codes.FailedPrecondition, "volume %q is not staged on node %q", volume, n.id)
+		return loopdev.Device{}, "",
+			status.Errorf(codes.FailedPrecondition, "volume %q is not staged on node %q", volume, n.id)
 	}
 	device := devices[at]
 	if request.GetVolumeCapability().GetBlock() != nil {
-		// A device node can be written through a read-only mount, so the device itself has to be read-only.
+		// A read-only mount does not prevent writes to a device node, so the device itself has to be read-only.
 		if readOnly {
 			device, _, err = n.store.Attach(volume, n.id, true)
 		}
@@ -104,11 +108,11 @@ func publish(request *csi.NodePublishVolumeRequest, device loopdev.Device, sourc
 	return err
 }
 
-// isPublication says what is wrong with what is mounted at the target already.
+// isPublication checks the mount that the target has already.
 func isPublication(info *mountinfo.Info, device loopdev.Device, target string, readOnly, block bool) error {
 	switch {
 	case !shows(info, device):
-		return status.Errorf(codes.FailedPrecondition, "at target %q stands a mount of %s%s, not of %s",
+		return status.Errorf(codes.FailedPrecondition, "target %q has a mount of %s%s, not of %s",
 			target, info.Source, info.Root, device.Path)
 	case !block && hasOption(info.Options, "ro") != readOnly:
 		return status.Errorf(codes.AlreadyExists, "target %q is published with read-only %t", target, !readOnly)
@@ -116,8 +120,9 @@ func isPublication(info *mountinfo.Info, device loopdev.Device, target string, r
 	return nil
 }
 
-// NodeUnpublishVolume takes the target away, whatever has become of the volume.
-func (n *node) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+// NodeUnpublishVolume removes the target, whatever the state of the volume is.
+func (n *node) NodeUnpublishVolume(_ context.Context,
+	request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	volume, target := request.GetVolumeId(), request.GetTargetPath()
 	if err := require("volume id", volume, "target path", target); err != nil {
 		return nil, err
@@ -131,8 +136,8 @@ func (n *node) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublish
 	return &csi.NodeUnpublishVolumeResponse{}, n.store.RemoveTarget(volume, n.id, target)
 }
 
-// refuseSecond keeps a volume that one workload alone may use from a second target. What the targets are is on record,
-// because the mount table cannot tell a publication from a bind mount that somebody else made of one.
+// refuseSecond refuses a second target of a volume that only one workload may use. The store records the targets,
+// because a publication and a bind mount of it are equal in the mount table.
 func (n *node) refuseSecond(volume, target string) error {
 	targets, err := n.store.Targets(volume, n.id)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 )
 
-// changing calls exclude each other for one volume.
+// changing calls of one volume exclude each other.
 var changing = map[string]bool{
 	"CreateVolume": true, "DeleteVolume": true, "ControllerPublishVolume": true, "ControllerUnpublishVolume": true,
 	"ControllerExpandVolume": true, "NodeStageVolume": true, "NodeUnstageVolume": true, "NodePublishVolume": true,
 	"NodeUnpublishVolume": true, "NodeExpandVolume": true,
 }
 
-// recorder stands around every call: it writes the ledger, keeps calls for one volume apart and strikes with faults.
+// recorder wraps every call: it writes the ledger, separates calls for one volume and applies faults.
 type recorder struct {
 	backingDir string
 	mode       Mode
@@ -41,7 +41,8 @@ func newRecorder(backingDir string, options Options) *recorder {
 	return &recorder{backingDir: backingDir, mode: options.Mode, node: options.NodeID, busy: map[string]string{}}
 }
 
-func (r *recorder) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (r *recorder) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	entry := r.describe(request, info.FullMethod)
 	started, err := ledger.Append(r.backingDir, entry)
 	if err != nil {
@@ -59,7 +60,7 @@ func (r *recorder) intercept(ctx context.Context, request any, info *grpc.UnaryS
 	return answer, err
 }
 
-// work runs the call with faults around it and notes what it brought about.
+// work runs the call with its faults and records its effect.
 func (r *recorder) work(ctx context.Context, entry ledger.Entry, request any, handler grpc.UnaryHandler) (any, error) {
 	target := faults.Target{Method: entry.Method, Volume: entry.Volume, Node: entry.Node}
 	return faults.Do(ctx, r.backingDir, target, func(ctx context.Context) (any, error) {
@@ -74,7 +75,7 @@ func (r *recorder) work(ctx context.Context, entry ledger.Entry, request any, ha
 	})
 }
 
-// asStatus names the caller's own giving up as such, and everything that has no code Internal.
+// asStatus reports Canceled if the caller gave up, and Internal for every error without a code.
 func asStatus(ctx context.Context, err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -94,14 +95,14 @@ func (r *recorder) note(entry ledger.Entry, phase ledger.Phase, err error) error
 	return appendErr
 }
 
-// exclusively refuses a changing call for a volume that another one is working on, as the CSI spec asks.
+// exclusively refuses a changing call for a volume while another call changes it, as the CSI specification asks.
 func (r *recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any, error) {
 	if !changing[entry.Method] || entry.Volume == "" {
 		return do()
 	}
 	key := entry.Volume
 	if path.Base(entry.Method)[0] == 'N' {
-		key = "node/" + key // in mode all, the two services keep their own locks
+		key = "node/" + key // in mode all, each service has its own locks
 	}
 	r.mu.Lock()
 	other, taken := r.busy[key]
@@ -110,7 +111,7 @@ func (r *recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any,
 	}
 	r.mu.Unlock()
 	if taken {
-		return nil, status.Errorf(codes.Aborted, "%s of volume %q is still under way", other, entry.Volume)
+		return nil, status.Errorf(codes.Aborted, "%s of volume %q is still running", other, entry.Volume)
 	}
 	defer func() {
 		r.mu.Lock()
@@ -120,7 +121,7 @@ func (r *recorder) exclusively(entry ledger.Entry, do func() (any, error)) (any,
 	return do()
 }
 
-// describe reads from the request what the ledger and the faults go by.
+// describe reads the fields for ledger and faults from the request.
 func (r *recorder) describe(request any, fullMethod string) ledger.Entry {
 	entry := ledger.Entry{
 		Phase: ledger.Start, Process: os.Getpid(), Mode: string(r.mode), Method: path.Base(fullMethod), Node: r.node,

@@ -16,8 +16,8 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// runner runs the programs that mount-utils calls, within the context of one call. They die with this process: a
-// mkfs that outlived it would write into a device that the next process has in use.
+// runner runs the programs of mount-utils in the context of one call. They die with this process: a mkfs that outlived
+// it would write to a device that the next process uses.
 type runner struct {
 	utilexec.Interface
 	ctx context.Context
@@ -25,7 +25,7 @@ type runner struct {
 
 func newRunner(ctx context.Context) runner { return runner{utilexec.New(), ctx} }
 
-// Command is the only way in which mount-utils makes commands, and CombinedOutput the only one in which it runs them.
+// Command is the only way in which mount-utils creates commands, and CombinedOutput the only one in which it runs them.
 func (r runner) Command(name string, args ...string) utilexec.Cmd {
 	return &command{Cmd: r.CommandContext(r.ctx, name, args...), run: func() ([]byte, error) {
 		return run(r.ctx, name, args...)
@@ -37,7 +37,7 @@ type command struct {
 	run func() ([]byte, error)
 }
 
-// CombinedOutput runs the command with errors in the form that mount-utils looks at.
+// CombinedOutput runs the command and returns errors in the form that mount-utils expects.
 func (c *command) CombinedOutput() ([]byte, error) {
 	out, err := c.run()
 	var exit *exec.ExitError
@@ -50,8 +50,8 @@ func (c *command) CombinedOutput() ([]byte, error) {
 	return out, err
 }
 
-// run runs a program that dies with this process. The kernel ties that to the thread that started it, so the thread
-// must stay until the program has ended.
+// run runs a program that dies with this process. The kernel kills the program when the thread that started it
+// ends. The thread must therefore stay until then.
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -66,7 +66,7 @@ type mounter struct {
 	ctx context.Context
 }
 
-// MountSensitive is what SafeFormatAndMount calls.
+// MountSensitive is the method that SafeFormatAndMount calls.
 func (m mounter) MountSensitive(source, target, fsType string, options, sensitive []string) error {
 	args := mount.MakeMountArgs(source, target, fsType, append(options, sensitive...))
 	out, err := run(m.ctx, "mount", args...)
@@ -76,7 +76,7 @@ func (m mounter) MountSensitive(source, target, fsType string, options, sensitiv
 	return nil
 }
 
-// commandError carries what a program said.
+// commandError contains a program's output.
 type commandError struct {
 	name string
 	out  []byte

@@ -17,8 +17,9 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-// NodeStageVolume gives the volume a loop device and, unless it is a block volume, mounts it.
-func (n *node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+// NodeStageVolume sets up a loop device for the volume and, unless it is a block volume, mounts it.
+func (n *node) NodeStageVolume(ctx context.Context,
+	request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := request.GetVolumeId(), request.GetStagingTargetPath()
 	if err := require("volume id", volume, "staging target path", staging); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (n *node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolume
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// undo detaches a device that a failed stage made, so that nothing is left of it, unless it came to be mounted.
+// undo detaches the device that a failed stage made, unless it is mounted.
 func (n *node) undo(device loopdev.Device, made bool) error {
 	if !made {
 		return nil
@@ -73,7 +74,7 @@ func (n *node) stageMount(ctx context.Context, request *csi.NodeStageVolumeReque
 			return err
 		}
 	case info.Source != device.Path:
-		return status.Errorf(codes.FailedPrecondition, "at staging path %q stands a mount of %s, not of the volume's %s",
+		return status.Errorf(codes.FailedPrecondition, "staging path %q has a mount of %s, not of the volume's %s",
 			staging, info.Source, device.Path)
 	case wanted.GetFsType() != "" && info.FSType != wanted.GetFsType():
 		return status.Errorf(codes.AlreadyExists, "volume %q is staged with filesystem %s, not %s",
@@ -85,8 +86,9 @@ func (n *node) stageMount(ctx context.Context, request *csi.NodeStageVolumeReque
 	return giveToGroup(staging, wanted.GetVolumeMountGroup())
 }
 
-// NodeUnstageVolume unmounts the volume and takes its loop devices down, also those that were cut off.
-func (n *node) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+// NodeUnstageVolume unmounts the volume and detaches its loop devices, including those that were cut off.
+func (n *node) NodeUnstageVolume(_ context.Context,
+	request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	volume, staging := request.GetVolumeId(), request.GetStagingTargetPath()
 	if err := require("volume id", volume, "staging target path", staging); err != nil {
 		return nil, err
@@ -100,14 +102,15 @@ func (n *node) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolu
 		return nil, err
 	}
 	if len(elsewhere) > 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still mounted at %s", volume, strings.Join(elsewhere, ", "))
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %q is still mounted at %s",
+			volume, strings.Join(elsewhere, ", "))
 	}
 	info, err := mountAt(staging)
 	if err != nil {
 		return nil, err
 	}
 	if _, ours := shown(info, devices); info != nil && !ours {
-		return nil, status.Errorf(codes.FailedPrecondition, "at staging path %q stands a mount of %s, not of volume %q",
+		return nil, status.Errorf(codes.FailedPrecondition, "staging path %q has a mount of %s, not of volume %q",
 			staging, info.Source, volume)
 	}
 	if err := unmountAll(staging); err != nil {

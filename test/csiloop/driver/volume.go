@@ -41,13 +41,14 @@ func (n *node) at(volume, path string) (*mountinfo.Info, loopdev.Device, error) 
 	return info, device, nil
 }
 
-// isDeviceNode tells a published block volume from a mounted filesystem.
+// isDeviceNode reports whether the mount is a published block volume instead of a mounted filesystem.
 func isDeviceNode(info *mountinfo.Info, device loopdev.Device) bool {
 	return info.Source != device.Path
 }
 
-// NodeExpandVolume takes over the data file's size, then grows the filesystem while it is mounted.
-func (n *node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+// NodeExpandVolume refreshes the device's size, then grows the filesystem while it is mounted.
+func (n *node) NodeExpandVolume(ctx context.Context,
+	request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume, path := request.GetVolumeId(), request.GetVolumePath()
 	if err := require("volume id", volume, "volume path", path); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolu
 	if len(devices) == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %q was cut off from node %q", volume, n.id)
 	}
-	// A staged block volume is mounted nowhere, so there its staging path is as good as any.
+	// A staged block volume has no mount, so its staging path is accepted as it is.
 	device, filesystem := devices[0], false
 	if request.GetVolumeCapability().GetBlock() == nil {
 		var info *mountinfo.Info
@@ -80,7 +81,8 @@ func (n *node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolu
 		return nil, err
 	}
 	if wanted := request.GetCapacityRange().GetRequiredBytes(); size < wanted {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %q has %d bytes on node %q, %d were asked for", volume, size, n.id, wanted)
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"volume %q has %d bytes on node %q, %d were requested", volume, size, n.id, wanted)
 	}
 	if filesystem && !device.ReadOnly {
 		if _, err := mount.NewResizeFs(newRunner(ctx)).Resize(device.Path, path); err != nil {
@@ -90,8 +92,9 @@ func (n *node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolu
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, nil
 }
 
-// NodeGetVolumeStats tells how full the filesystem is, or how large the device.
-func (n *node) NodeGetVolumeStats(_ context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+// NodeGetVolumeStats returns how full the filesystem is, or the size of the device.
+func (n *node) NodeGetVolumeStats(_ context.Context,
+	request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	volume, path := request.GetVolumeId(), request.GetVolumePath()
 	if err := require("volume id", volume, "volume path", path); err != nil {
 		return nil, err
@@ -126,8 +129,10 @@ func (n *node) NodeGetVolumeStats(_ context.Context, request *csi.NodeGetVolumeS
 	}}, nil
 }
 
-// NodeGetVolumeHealth tells whether the node's device still reaches the volume, and its filesystem can be written.
-func (n *node) NodeGetVolumeHealth(_ context.Context, request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+// NodeGetVolumeHealth reports whether the node's device still reaches the volume, and whether its filesystem is
+// writable.
+func (n *node) NodeGetVolumeHealth(_ context.Context,
+	request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	volume := request.GetVolumeId()
 	if err := require("volume id", volume); err != nil {
 		return nil, err
@@ -165,7 +170,8 @@ func healthOf(device loopdev.Device) (*csi.VolumeHealth_VolumeHealthEntry, error
 		return nil, fmt.Errorf("reading mount table: %w", err)
 	}
 	for _, info := range mounts {
-		stopped := hasOption(info.VFSOptions, "ro") || hasOption(info.VFSOptions, "shutdown") || hasOption(info.VFSOptions, "emergency_ro")
+		stopped := hasOption(info.VFSOptions, "ro") || hasOption(info.VFSOptions, "shutdown") ||
+			hasOption(info.VFSOptions, "emergency_ro")
 		if stopped && !device.ReadOnly {
 			return &csi.VolumeHealth_VolumeHealthEntry{
 				Status:  csi.VolumeHealthErrorType_DEGRADED,

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package faults makes the driver fail on command. A fault is a file in the backing store that every process looks
-// for at each call, so a test can add and remove faults while the driver runs, and one that killed its process is
-// counted before it does.
+// Package faults makes the driver fail on command. A fault is a file in the backing store, which every process
+// checks at each call. A test can therefore add and remove faults while the driver runs. A fault that kills its
+// process counts the hit before.
 package faults
 
 import (
@@ -28,11 +28,11 @@ type Action string
 const (
 	// Error answers with Code and Message.
 	Error Action = "Error"
-	// Wait lets Delay pass, then goes on.
+	// Wait waits for Delay, then continues.
 	Wait Action = "Wait"
-	// Hang waits until the fault is removed, then goes on.
+	// Hang waits until the fault is removed, then continues.
 	Hang Action = "Hang"
-	// Die kills the process at once, as by kill -9.
+	// Die kills the process at once, as kill -9 does.
 	Die Action = "Die"
 )
 
@@ -40,9 +40,9 @@ const (
 type Moment string
 
 const (
-	// Before the call's work: what ends the call then keeps it from being done.
+	// Before the call's work. A fault that ends the call prevents the work.
 	Before Moment = "Before"
-	// After the work is done, and before the caller learns of it.
+	// After the work, before the answer.
 	After Moment = "After"
 )
 
@@ -53,17 +53,17 @@ type Fault struct {
 	// Method without its service, such as NodeStageVolume.
 	Method string `json:"method,omitempty"`
 	Volume string `json:"volume,omitempty"`
-	// Node the call is about, as in the ledger.
+	// Node of the call, as in the ledger.
 	Node string `json:"node,omitempty"`
-	// Count of calls that it strikes; 0 is all until it is removed.
+	// Count is how many calls it strikes. 0 means all, until it is removed.
 	Count   int           `json:"count,omitempty"`
 	When    Moment        `json:"when"`
 	Action  Action        `json:"action"`
 	Code    codes.Code    `json:"code,omitempty"`
 	Message string        `json:"message,omitempty"`
 	Delay   time.Duration `json:"delay,omitempty"`
-	// IgnoreCancel makes Wait and Hang, and the work after them, go on when the caller has given up: the call ends
-	// later than anyone expects.
+	// IgnoreCancel makes Wait and Hang, and the work after them, continue after the caller gave up. The call then ends
+	// unexpectedly late.
 	IgnoreCancel bool `json:"ignoreCancel,omitempty"`
 }
 
@@ -75,7 +75,7 @@ func hitsFile(backingDir, id string) string {
 	return filepath.Join(dir(backingDir), id+".hits")
 }
 
-// Add puts the fault in force and returns its ID. It is in force for every call that begins after Add returned.
+// Add activates the fault and returns its ID. The fault applies to every call that begins after Add returned.
 func Add(backingDir string, fault Fault) (string, error) {
 	if fault.When == "" {
 		fault.When = Before
@@ -99,7 +99,7 @@ func Add(backingDir string, fault Fault) (string, error) {
 	return fault.ID, filelock.WriteAtomic(file(backingDir, fault.ID), data)
 }
 
-// Remove ends the fault, and lets go on what hangs in it. Removing it twice is fine.
+// Remove ends the fault, and lets calls that hang in it continue. Removing it twice is not an error.
 func Remove(backingDir, id string) error {
 	var errs []error
 	for _, path := range []string{file(backingDir, id), hitsFile(backingDir, id)} {
@@ -110,7 +110,7 @@ func Remove(backingDir, id string) error {
 	return errors.Join(errs...)
 }
 
-// Hits is how many calls the fault has struck.
+// Hits is the number of calls that the fault has struck.
 func Hits(backingDir, id string) (int, error) {
 	info, err := os.Stat(hitsFile(backingDir, id))
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,7 +122,7 @@ func Hits(backingDir, id string) (int, error) {
 	return int(info.Size()), nil
 }
 
-// WaitHits returns when the fault has struck at least so many calls: a call that hangs in it is then hanging.
+// WaitHits returns when the fault has struck at least this number of calls. A call that hangs in it is then hanging.
 func WaitHits(ctx context.Context, backingDir, id string, atLeast int) error {
 	return filelock.WaitFor(ctx, dir(backingDir), func() (bool, error) {
 		hits, err := Hits(backingDir, id)
@@ -130,7 +130,7 @@ func WaitHits(ctx context.Context, backingDir, id string, atLeast int) error {
 	})
 }
 
-// waitRemoved returns when the fault is no more.
+// waitRemoved returns when the fault was removed.
 func waitRemoved(ctx context.Context, backingDir, id string) error {
 	return filelock.WaitFor(ctx, dir(backingDir), func() (bool, error) {
 		_, err := os.Stat(file(backingDir, id))

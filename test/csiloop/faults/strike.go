@@ -21,7 +21,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/filelock"
 )
 
-// Target is what a call is about.
+// Target identifies a call.
 type Target struct{ Method, Volume, Node string }
 
 func (f Fault) matches(t Target) bool {
@@ -30,7 +30,7 @@ func (f Fault) matches(t Target) bool {
 		(f.Node == "" || f.Node == t.Node)
 }
 
-// Do runs a call's work with the faults in force around it.
+// Do runs a call's work with the active faults.
 func Do(ctx context.Context, backingDir string, target Target, work func(context.Context) (any, error)) (any, error) {
 	ctx, err := strike(ctx, backingDir, target, Before)
 	if err != nil {
@@ -46,7 +46,7 @@ func Do(ctx context.Context, backingDir string, target Target, work func(context
 	return answer, nil
 }
 
-// strike carries out the first fault that matches, and returns the context for what follows.
+// strike executes the first fault that matches, and returns the context for the rest of the call.
 func strike(ctx context.Context, backingDir string, target Target, when Moment) (context.Context, error) {
 	fault, err := take(backingDir, target, when)
 	if err != nil || fault == nil {
@@ -95,7 +95,7 @@ func die() error {
 	if err := unix.Kill(os.Getpid(), unix.SIGKILL); err != nil {
 		return err
 	}
-	select {} // the signal comes at any moment
+	select {} // the signal arrives at any moment
 }
 
 // take finds a fault that matches and counts the hit.
@@ -143,7 +143,7 @@ func read(path string) (*Fault, error) {
 	return fault, nil
 }
 
-// hit counts one more call, unless the fault has struck as often as it should.
+// hit counts one more call, unless the fault has reached its count.
 func (f Fault) hit(backingDir string) (bool, error) {
 	hits, err := Hits(backingDir, f.ID)
 	if err != nil || (f.Count > 0 && hits >= f.Count) {

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package filelock holds what the driver's processes need to share files: locks and atomic writes.
+// Package filelock lets the driver's processes share files: locks and atomic writes.
 package filelock
 
 import (
@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that another process holds the lock.
+// ErrHeld means that another process holds the lock.
 var ErrHeld = errors.New("lock is held by another process")
 
-// With runs do while holding the lock file exclusively, across processes and goroutines. The kernel drops the lock
+// With runs do while it holds the lock file exclusively, across processes and goroutines. The kernel releases the lock
 // of a process that dies.
 func With(path string, do func() error) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -57,8 +57,8 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// WriteAtomic replaces the file's content so that a reader, and a process that starts after this one was killed,
-// sees either the old or the new content. It does not sync: the data must outlive the process, not the machine.
+// WriteAtomic replaces the file's content. Readers, and a process that starts after this one was killed, see either the
+// old or the new content. It does not sync: the data must outlive the process, not the machine.
 func WriteAtomic(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// WaitFor returns once the condition holds. It looks at it first, and again whenever something in the directory
-// changes.
+// WaitFor returns once the condition holds. It checks at once, and again whenever something in the directory changes.
 func WaitFor(ctx context.Context, dir string, holds func() (bool, error)) (err error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

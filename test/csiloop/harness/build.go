@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/hawser-io/hawser"
 
-// compile builds into the module's cache directory. The binary takes its place by a rename, as other test binaries
-// may build it, or run it, at the same moment.
+// compile builds into the module's cache directory. It renames the binary into place, because other test binaries may
+// build or run it concurrently.
 func compile(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {

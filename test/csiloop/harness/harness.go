@@ -34,13 +34,13 @@ type Options struct {
 	BackingDir string
 	KubeletDir string
 	NodeID     string
-	// Endpoint is the socket's path, if it is not to be at its usual place for the mode.
+	// Endpoint is the socket's path, if not the default path of the mode.
 	Endpoint   string
 	MaxVolumes int64
 	Capacity   int64
-	// Env is the whole environment; nil is this process's.
+	// Env is the whole environment; nil means this process's.
 	Env []string
-	// Log gets what the process says; nil is standard error.
+	// Log receives the process's output; nil means standard error.
 	Log io.Writer
 	// Detached processes outlive this one.
 	Detached bool
@@ -57,7 +57,7 @@ func (o Options) args() []string {
 	return append(args, fmt.Sprintf("--max-volumes=%d", o.MaxVolumes), fmt.Sprintf("--capacity=%d", o.Capacity))
 }
 
-// environment spares the race detector its second of sleep at the process's end.
+// environment disables the race detector's sleep of one second at the process's end.
 func (o Options) environment() []string {
 	env := o.Env
 	if env == nil {
@@ -91,7 +91,7 @@ type Process struct {
 	err    error
 }
 
-// Start builds the driver if needed, starts it and returns when it serves. The context bounds the start only.
+// Start builds the driver if needed, starts it and returns when it serves. The context limits only the start.
 func Start(ctx context.Context, options Options) (*Process, error) {
 	if options.Mode == "" {
 		options.Mode = driver.ModeAll
@@ -111,7 +111,7 @@ func Start(ctx context.Context, options Options) (*Process, error) {
 	if !options.Detached {
 		process.cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
-	process.cmd.WaitDelay = stopTimeout // for a program of its that holds its standard error
+	process.cmd.WaitDelay = stopTimeout // for a child program that keeps its standard error open
 	output, err := process.cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting driver: %w", err)
@@ -146,7 +146,7 @@ func (p *Process) await(ctx context.Context, ready <-chan bool) error {
 	}
 }
 
-// Kill ends the process as kill -9 does, and returns when it is gone.
+// Kill ends the process as kill -9 does, and returns when it has ended.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing driver: %w", err)
@@ -155,7 +155,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Wait returns when the process has ended, by whatever cause, or the context is done.
+// Wait returns when the process has ended, for any reason, or when the context is done.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.exited:
@@ -165,11 +165,11 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// stopTimeout is longer than the driver gives its calls in flight.
+// stopTimeout is longer than the driver's grace for calls in flight.
 const stopTimeout = 15 * time.Second
 
-// Stop asks the process to end and returns how it did: an error unless it ended in order. One that was killed, or
-// had died, before is stopped.
+// Stop asks the process to end. It returns an error unless the process ended normally. A process that was
+// killed or died before counts as stopped.
 func (p *Process) Stop() error {
 	select {
 	case <-p.exited:
@@ -184,7 +184,7 @@ func (p *Process) Stop() error {
 	select {
 	case <-p.exited:
 	case <-timer.C:
-		return errors.Join(errors.New("stopping driver: it does not end"), p.Kill())
+		return errors.Join(errors.New("stopping driver: it did not end"), p.Kill())
 	}
 	if p.err != nil {
 		return fmt.Errorf("stopping driver: %w", p.err)
@@ -192,7 +192,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Dial connects to the process; it also serves the one that is started anew at the same endpoint.
+// Dial connects to the process. The connection also works for a process that is started later at the same endpoint.
 func (p *Process) Dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
@@ -202,7 +202,7 @@ var build struct {
 	path string
 }
 
-// Build makes the driver's binary, once, and returns its path. CSI_LOOP_BINARY names one that is used instead.
+// Build builds the driver's binary, once, and returns its path. CSI_LOOP_BINARY names a binary to use instead.
 func Build(ctx context.Context) (string, error) {
 	build.Lock()
 	defer build.Unlock()

@@ -7,5 +7,5 @@ SPDX-License-Identifier: Apache-2.0
 
 package harness
 
-// raceEnabled: the driver is built with the race detector if its tests are.
+// raceEnabled is true if the tests, and therefore the driver, are built with the race detector.
 const raceEnabled = false

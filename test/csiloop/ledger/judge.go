@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Call is what the ledger knows of one call.
+// Call is one call as the ledger recorded it.
 type Call struct {
 	Entry
-	// Done is the code of the work, empty if it was never begun or its end is unknown.
+	// Done is the code of the work. It is empty if the work did not begin or its end is unknown.
 	Done string
-	// Answer is the code that the caller got, empty if the process died first or still works.
+	// Answer is the code that the caller got. It is empty if the process died before, or the call is still running.
 	Answer string
 }
 
-// Calls joins the entries of each call, in the order of their starts.
+// Calls joins the entries of each call, ordered by start.
 func Calls(entries []Entry) []Call {
 	var calls []Call
 	index := map[int64]int{}
@@ -46,18 +46,18 @@ func Calls(entries []Entry) []Call {
 	return calls
 }
 
-// Violation is a call that must not have been made, or an effect that must not have come about.
+// Violation is a forbidden call or a forbidden effect.
 type Violation struct {
 	Entry
 	Reason string
 }
 
-// String tells the violation in one line.
+// String formats the violation as one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("#%d %s volume %s node %s: %s", v.Seq, v.Method, v.Volume, v.Node, v.Reason)
 }
 
-// PublishedTwice returns the publications of an exclusive volume that came about while it was published elsewhere.
+// PublishedTwice returns the publications of an exclusive volume that took effect while it was published elsewhere.
 func PublishedTwice(entries []Entry) []Violation {
 	return judge(entries, func(w *world, e Entry) string {
 		if !w.effective(e, "ControllerPublishVolume") || strings.HasPrefix(e.AccessMode, "MULTI_NODE_") {
@@ -73,7 +73,7 @@ func PublishedTwice(entries []Entry) []Violation {
 }
 
 // UnpublishedWhileStaged returns the calls of ControllerUnpublishVolume that began while the volume was staged on that
-// node, or while a stage of it was under way or of unknown end there. A forced detach is one, rightly.
+// node. A stage that was running, or whose end is unknown, counts. A forced detach is rightly one of them.
 func UnpublishedWhileStaged(entries []Entry) []Violation {
 	return judge(entries, func(w *world, e Entry) string {
 		if e.Phase != Start || e.Method != "ControllerUnpublishVolume" {
@@ -84,13 +84,13 @@ func UnpublishedWhileStaged(entries []Entry) []Violation {
 		case w.staged[key]:
 			return "is staged there"
 		case len(w.staging[key]) > 0:
-			return "may be staged there: the end of a NodeStageVolume is not known"
+			return "may be staged there: the end of a NodeStageVolume is unknown"
 		}
 		return ""
 	})
 }
 
-// UsedUnattached returns the stages and publications on nodes that began while the volume was not published to them.
+// UsedUnattached returns the stages and publications that began on a node to which the volume was not published.
 func UsedUnattached(entries []Entry) []Violation {
 	return judge(entries, func(w *world, e Entry) string {
 		uses := e.Method == "NodeStageVolume" || e.Method == "NodePublishVolume"
@@ -103,7 +103,7 @@ func UsedUnattached(entries []Entry) []Violation {
 
 type at struct{ volume, node string }
 
-// world is what the calls up to an entry have brought about.
+// world is the effect of all calls up to an entry.
 type world struct {
 	published map[string]map[string]bool
 	staged    map[at]bool
@@ -151,7 +151,7 @@ func (w *world) apply(e Entry) {
 		w.staged[key] = w.staged[key] || e.Code == "OK"
 		delete(w.staging[key], e.Call)
 	case e.Phase == End && e.Method == "NodeStageVolume":
-		delete(w.staging[key], e.Call) // ended by a fault before its work
+		delete(w.staging[key], e.Call) // a fault ended it before its work
 	case e.Phase == Note && e.Method == Reboot:
 		w.reboot(e.Node)
 	}

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package ledger is the record of every call that any process of the driver got, in the order in which they happened,
-// and the judge of that record. It survives the death of whoever writes it.
+// Package ledger records every call to any process of the driver, in order, and judges that record. The ledger survives
+// the death of the process that writes it.
 package ledger
 
 import (
@@ -21,21 +21,21 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/filelock"
 )
 
-// Phase is the part of a call that an entry tells of.
+// Phase is the part of a call that an entry records.
 type Phase string
 
 const (
-	// Start of the call, before anything was done.
+	// Start of the call, before its work.
 	Start Phase = "start"
-	// Effect: the work was done, or refused. A call that a fault kept from its work has no such entry.
+	// Effect means that the work was done, or refused. A call whose work a fault prevented has no such entry.
 	Effect Phase = "effect"
-	// End: the answer goes to the caller. A process that died has none.
+	// End means that the answer is sent. A process that died has none.
 	End Phase = "end"
-	// Note of a test about something that is no call, such as a reboot.
+	// Note of a test about another event, such as a reboot.
 	Note Phase = "note"
 )
 
-// Reboot is the method of the note that a node lost all its mounts and devices.
+// Reboot is the method of a note that a node lost all its mounts and devices.
 const Reboot = "Reboot"
 
 // Entry is one line of the ledger.
@@ -50,7 +50,7 @@ type Entry struct {
 	Mode    string `json:"mode"`
 	// Method without its service, such as NodeStageVolume.
 	Method string `json:"method"`
-	// Node the call is about: the request's for the controller's calls, the plugin's own for a node's.
+	// Node of the call: from the request for the controller's calls, the plugin's own for a node's.
 	Node   string `json:"node,omitempty"`
 	Volume string `json:"volume,omitempty"`
 	// StagingPath and TargetPath as requested; TargetPath is also the volume path of stats and expansion.
@@ -120,7 +120,7 @@ func lastSeq(file *os.File) (seq int64, torn bool, err error) {
 	return 0, torn, nil
 }
 
-// Read returns the whole ledger. A line that a full disk cut short is left out.
+// Read returns the whole ledger. It skips a line that a full disk truncated.
 func Read(backingDir string) ([]Entry, error) {
 	file, err := os.Open(File(backingDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -144,7 +144,7 @@ func Read(backingDir string) ([]Entry, error) {
 	return entries, nil
 }
 
-// Wait returns the ledger as soon as it satisfies the condition.
+// Wait returns the ledger as soon as the condition holds for it.
 func Wait(ctx context.Context, backingDir string, satisfied func([]Entry) bool) (entries []Entry, err error) {
 	err = filelock.WaitFor(ctx, backingDir, func() (bool, error) {
 		entries, err = Read(backingDir)
@@ -153,7 +153,7 @@ func Wait(ctx context.Context, backingDir string, satisfied func([]Entry) bool) 
 	return entries, err
 }
 
-// NoteReboot records that a node lost its mounts and devices by other means than calls.
+// NoteReboot records that a node lost its mounts and devices without calls.
 func NoteReboot(backingDir, node string) error {
 	_, err := Append(backingDir, Entry{Phase: Note, Method: Reboot, Node: node, Process: os.Getpid(), Code: "OK"})
 	return err

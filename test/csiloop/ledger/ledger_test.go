@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// tale builds a ledger from short lines.
+// tale builds a ledger from incomplete entries.
 func tale(lines ...Entry) []Entry {
 	for i := range lines {
 		lines[i].Seq = int64(i + 1)
@@ -39,12 +39,14 @@ func TestTheJudgeFindsAVolumePublishedTwice(t *testing.T) {
 		entries []Entry
 		want    int
 	}{
-		"on two nodes":        {tale(effect("ControllerPublishVolume", "a"), effect("ControllerPublishVolume", "b")), 1},
-		"twice on one":        {tale(effect("ControllerPublishVolume", "a"), effect("ControllerPublishVolume", "a")), 0},
-		"shared":              {tale(effect("ControllerPublishVolume", "a"), shared), 0},
-		"refused":             {tale(effect("ControllerPublishVolume", "a"), refused), 0},
-		"one after the other": {tale(effect("ControllerPublishVolume", "a"), effect("ControllerUnpublishVolume", "a"), effect("ControllerPublishVolume", "b")), 0},
-		"taken from all":      {tale(effect("ControllerPublishVolume", "a"), effect("ControllerUnpublishVolume", ""), effect("ControllerPublishVolume", "b")), 0},
+		"on two nodes": {tale(effect("ControllerPublishVolume", "a"), effect("ControllerPublishVolume", "b")), 1},
+		"twice on one": {tale(effect("ControllerPublishVolume", "a"), effect("ControllerPublishVolume", "a")), 0},
+		"shared":       {tale(effect("ControllerPublishVolume", "a"), shared), 0},
+		"refused":      {tale(effect("ControllerPublishVolume", "a"), refused), 0},
+		"one after the other": {tale(effect("ControllerPublishVolume", "a"), effect("ControllerUnpublishVolume", "a"),
+			effect("ControllerPublishVolume", "b")), 0},
+		"taken from all": {tale(effect("ControllerPublishVolume", "a"), effect("ControllerUnpublishVolume", ""),
+			effect("ControllerPublishVolume", "b")), 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,10 +68,11 @@ func TestTheJudgeFindsADetachWhileStaged(t *testing.T) {
 		"staged":                   {tale(effect("NodeStageVolume", "a"), detach), 1},
 		"staged on another node":   {tale(effect("NodeStageVolume", "b"), detach), 0},
 		"unstaged":                 {tale(effect("NodeStageVolume", "a"), effect("NodeUnstageVolume", "a"), detach), 0},
-		"stage under way":          {tale(start("NodeStageVolume", "a"), detach), 1},
+		"stage running":            {tale(start("NodeStageVolume", "a"), detach), 1},
 		"stage failed":             {tale(start("NodeStageVolume", "a"), failed, detach), 0},
 		"stage refused by a fault": {tale(start("NodeStageVolume", "a"), refused, detach), 0},
-		"rebooted":                 {tale(effect("NodeStageVolume", "a"), Entry{Phase: Note, Method: Reboot, Node: "a"}, detach), 0},
+		"rebooted": {tale(effect("NodeStageVolume", "a"),
+			Entry{Phase: Note, Method: Reboot, Node: "a"}, detach), 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +85,8 @@ func TestTheJudgeFindsADetachWhileStaged(t *testing.T) {
 
 func TestTheJudgeFindsAUseWithoutAttachment(t *testing.T) {
 	attached := effect("ControllerPublishVolume", "a")
-	if found := UsedUnattached(tale(attached, start("NodeStageVolume", "a"), start("NodePublishVolume", "a"))); len(found) != 0 {
+	if found := UsedUnattached(tale(attached, start("NodeStageVolume", "a"),
+		start("NodePublishVolume", "a"))); len(found) != 0 {
 		t.Errorf("found %v", found)
 	}
 	if found := UsedUnattached(tale(attached, start("NodeStageVolume", "b"))); len(found) != 1 {
@@ -90,7 +94,7 @@ func TestTheJudgeFindsAUseWithoutAttachment(t *testing.T) {
 	}
 }
 
-func TestALineThatWasCutShortSpoilsNoOther(t *testing.T) {
+func TestATruncatedLineDoesNotAffectOthers(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Append(dir, Entry{Phase: Start, Method: "A"}); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package loopdev sets up and finds loop devices. All it knows it reads from the kernel.
+// Package loopdev attaches and finds loop devices. It reads all its information from the kernel.
 package loopdev
 
 import (
@@ -19,13 +19,13 @@ import (
 
 const deletedSuffix = " (deleted)"
 
-// Device is a loop device that has a backing file.
+// Device is a loop device with a backing file.
 type Device struct {
 	// Path of the device node, /dev/loopN.
 	Path string
-	// Backing file's path when the device was set up.
+	// Backing is the backing file's path when the device was attached.
 	Backing string
-	// Unlinked: the backing file no longer stands at that path.
+	// Unlinked is true if the backing file is no longer at that path.
 	Unlinked bool
 	// ReadOnly devices cannot write to the backing file.
 	ReadOnly bool
@@ -34,7 +34,7 @@ type Device struct {
 // Name is the device's name in /dev and /sys/block.
 func (d Device) Name() string { return filepath.Base(d.Path) }
 
-// List returns every loop device of the machine that is set up.
+// List returns every loop device of the machine that has a backing file.
 func List() ([]Device, error) {
 	entries, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -53,7 +53,7 @@ func List() ([]Device, error) {
 	return devices, nil
 }
 
-// Find returns the devices that were set up on the file at this path, also if the file was unlinked since.
+// Find returns the devices that were attached to the file at this path, even if the file was unlinked since.
 func Find(backing string) ([]Device, error) {
 	all, err := List()
 	if err != nil {
@@ -68,7 +68,7 @@ func Find(backing string) ([]Device, error) {
 	return found, nil
 }
 
-// read reports false for a device that is being torn down.
+// read returns false for a device that is being detached.
 func read(sysDir string) (Device, bool, error) {
 	backing, err := readAttribute(sysDir, "loop/backing_file")
 	if err != nil || backing == "" {
@@ -113,7 +113,7 @@ func Attach(file *os.File, readOnly bool) (Device, error) {
 		device := Device{Path: fmt.Sprintf("/dev/loop%d", number), Backing: file.Name(), ReadOnly: readOnly}
 		err = configure(device, file)
 		if errors.Is(err, unix.EBUSY) {
-			continue // another process took this one; the kernel names the next
+			continue // another process took this device; the kernel names the next
 		}
 		return device, err
 	}
@@ -136,8 +136,8 @@ func configure(device Device, file *os.File) error {
 	return nil
 }
 
-// withOpen runs do on the open device after making sure that it still has the backing file it was found with: while
-// it is open it cannot be set up anew.
+// withOpen opens the device, verifies that it still has the same backing file, and calls do. While the device
+// is open it cannot get another backing file.
 func (d Device) withOpen(do func(fd int) error) error {
 	node, err := os.OpenFile(d.Path, os.O_RDONLY, 0)
 	if err != nil {
@@ -154,7 +154,7 @@ func (d Device) withOpen(do func(fd int) error) error {
 	return do(int(node.Fd()))
 }
 
-// Detach tears the device down; the kernel waits with it while the device is still open or mounted.
+// Detach detaches the device. The kernel delays that while the device is still open or mounted.
 func (d Device) Detach() error {
 	err := d.withOpen(func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0) })
 	if err != nil && !errors.Is(err, unix.ENXIO) {
@@ -163,7 +163,7 @@ func (d Device) Detach() error {
 	return nil
 }
 
-// Refresh takes over the backing file's present size.
+// Refresh updates the device's size from its backing file.
 func (d Device) Refresh() error {
 	err := d.withOpen(func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 	if err != nil {
@@ -172,8 +172,8 @@ func (d Device) Refresh() error {
 	return nil
 }
 
-// Sever takes all capacity from the device, after the requests in flight: whatever is read or written from then on
-// fails, as on a disk that was unmapped, though the device is open or mounted.
+// Sever removes all capacity from the device, after the requests in flight. Later reads and writes fail, as on an
+// unmapped disk, even if the device is open or mounted.
 func (d Device) Sever() error {
 	err := d.withOpen(func(fd int) error {
 		info, err := unix.IoctlLoopGetStatus64(fd)

@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/loopdev"
 )
 
-// Published returns how the volume is published to the node, or why the node may not use it.
+// Published returns how the volume is published to the node. Its error is the reason why the node may not use it.
 func (s *Store) Published(id, node string) (Publication, error) {
 	volume, err := s.Get(id)
 	if err != nil {
@@ -31,8 +31,9 @@ func (s *Store) Published(id, node string) (Publication, error) {
 	return publication, nil
 }
 
-// Attach returns the node's loop device for a volume that is published to it, and whether it was made now. It holds
-// the store's lock, so that no Unpublish comes between opening the link and the device that it would have to cut off.
+// Attach returns the node's loop device for a volume that is published to it, and whether Attach created it. It holds
+// the store's lock. No Unpublish can therefore run between opening the link and creating the device, which it would
+// have to cut off.
 func (s *Store) Attach(id, node string, readOnly bool) (device loopdev.Device, made bool, err error) {
 	err = s.locked(func() error {
 		if _, err := s.Published(id, node); err != nil {
@@ -73,12 +74,12 @@ func (s *Store) formatMark(id string) string {
 	return filepath.Join(s.dir, "volumes", id+".formatting")
 }
 
-// MarkFormatting records, before mkfs, that what the volume holds from now on is a filesystem in the making.
+// MarkFormatting records, before mkfs, that the volume now contains an incomplete filesystem.
 func (s *Store) MarkFormatting(id string) error {
 	return filelock.WriteAtomic(s.formatMark(id), nil)
 }
 
-// Formatting reports whether a mkfs of the volume was begun and not completed, so that its content is nobody's data.
+// Formatting reports whether a mkfs of the volume began and did not complete. The volume then contains no data.
 func (s *Store) Formatting(id string) (bool, error) {
 	_, err := os.Stat(s.formatMark(id))
 	if errors.Is(err, os.ErrNotExist) {
@@ -90,5 +91,5 @@ func (s *Store) Formatting(id string) (bool, error) {
 	return true, nil
 }
 
-// FormattingDone takes the mark away.
+// FormattingDone removes the mark.
 func (s *Store) FormattingDone(id string) error { return remove(s.formatMark(id)) }

@@ -28,7 +28,7 @@ func nodesOf(volume Volume) []string {
 	return slices.Sorted(maps.Keys(volume.Publications))
 }
 
-// mayPublish decides on a publication; attached is how many other volumes the node has.
+// mayPublish decides on a publication. attached is how many other volumes the node has.
 func mayPublish(volume Volume, node Node, attached int64, want Publication) error {
 	if have, ok := volume.Publications[node.ID]; ok {
 		if have != want {
@@ -50,7 +50,7 @@ func mayPublish(volume Volume, node Node, attached int64, want Publication) erro
 	return nil
 }
 
-// Publish makes the volume reachable for the node, under the link that it returns.
+// Publish makes the volume reachable for the node, through the link that it returns.
 func (s *Store) Publish(id, nodeID string, want Publication) (string, error) {
 	err := s.locked(func() error {
 		volume, err := s.Get(id)
@@ -82,7 +82,7 @@ func (s *Store) Publish(id, nodeID string, want Publication) (string, error) {
 	return s.Link(id, nodeID), err
 }
 
-// attachedTo counts the volumes that the node has, except one.
+// attachedTo counts the volumes of the node, except one.
 func (s *Store) attachedTo(node, except string) (int64, error) {
 	entries, err := os.ReadDir(filepath.Dir(s.Link(except, node)))
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) attachedTo(node, except string) (int64, error) {
 	return count, nil
 }
 
-// link gives the node a link to the volume's present data; one to other data is a cut that was interrupted.
+// link gives the node a link to the volume's present data. A link to other data is from an interrupted cut-off.
 func (s *Store) link(id, node string) error {
 	same, err := sameFile(s.Link(id, node), s.image(id))
 	if err != nil || same {
@@ -123,7 +123,7 @@ func sameFile(a, b string) (bool, error) {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB), nil
 }
 
-// Unpublish takes the volume from the node, from every node if none is named, whether the node let go or not.
+// Unpublish removes the volume from the node, even if the node still uses it. Without a node it removes it from all.
 func (s *Store) Unpublish(ctx context.Context, id, node string) error {
 	return s.locked(func() error {
 		volume, err := s.Get(id)
@@ -153,10 +153,9 @@ func (s *Store) Unpublish(ctx context.Context, id, node string) error {
 	})
 }
 
-// cutOff sees to it that nothing the node still does reaches the volume. A loop device that the node has on its link
-// loses its capacity, so that no request of it can be half done; then the data moves to a new inode, and the device
-// is left on the old one, which has no name anymore. Where other nodes share the inode it has to stay, and the lost
-// capacity alone must do.
+// cutOff prevents that any request of the node reaches the volume. The loop device of the node loses its
+// capacity, so that none of its requests can be half done. Then the data moves to a new inode. The device keeps
+// the old one, which has no name any more. If other nodes share the inode, only the capacity is removed.
 func (s *Store) cutOff(ctx context.Context, volume Volume, node string) error {
 	link := s.Link(volume.ID, node)
 	shared, err := sameFile(link, s.image(volume.ID))
@@ -191,11 +190,11 @@ func severAll(devices []loopdev.Device) error {
 	return errors.Join(errs...)
 }
 
-// maxCopies bounds the copies of data that changes while it is copied, which happens only on kernels that do not let
-// a mounted device be severed.
+// maxCopies limits the copies of data that changes during the copy. That happens only on kernels that cannot sever a
+// mounted device.
 const maxCopies = 10
 
-// moveData replaces the volume's inode by a copy.
+// moveData replaces the volume's inode with a copy.
 func (s *Store) moveData(ctx context.Context, id string) error {
 	image, copied := s.image(id), s.image(id)+".new"
 	for range maxCopies {
@@ -215,5 +214,5 @@ func (s *Store) moveData(ctx context.Context, id string) error {
 			return os.Rename(copied, image)
 		}
 	}
-	return status.Errorf(codes.Aborted, "volume %q is written to faster than it can be copied", id)
+	return status.Errorf(codes.Aborted, "volume %q changes faster than it can be copied", id)
 }

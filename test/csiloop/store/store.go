@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package store is the backing store that all processes of the driver share. Its truth is on disk and is changed
-// under one lock, so any process may be killed at any point. Errors carry the gRPC code that the CSI spec asks for.
+// Package store is the backing store that all processes of the driver share. Its state is on disk and changes under one
+// lock, so that any process may be killed at any moment. Errors have the gRPC code of the CSI specification.
 package store
 
 import (
@@ -35,10 +35,10 @@ type Volume struct {
 	Name string `json:"name"`
 	// Created, in nanoseconds of the wall clock, orders the list of volumes.
 	Created int64 `json:"created"`
-	// Publications by node. One is recorded before the node gets its link and dropped after it lost it, so that
-	// a process killed in between leaves a node that counts as published.
+	// Publications by node. A publication is recorded before the node gets its link and deleted after the link. If the
+	// process is killed in between, the node counts as published.
 	Publications map[string]Publication `json:"publications,omitempty"`
-	// Size is the data file's.
+	// Size of the data file.
 	Size int64 `json:"-"`
 }
 
@@ -56,10 +56,10 @@ type Node struct {
 	MaxVolumes int64 `json:"maxVolumes,omitempty"`
 }
 
-// ids become file names, so nothing that could leave the directory is one.
+// validID matches the IDs that are safe as file names: none leaves the directory.
 var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$`)
 
-// Open prepares a backing directory. Capacity limits the sum of all volume sizes; 0 leaves it to the disk.
+// Open prepares a backing directory. capacity limits the sum of all volume sizes; 0 means the size of the disk.
 func Open(dir string, capacity int64) (*Store, error) {
 	for _, sub := range []string{"volumes", "nodes", "faults"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -152,7 +152,7 @@ func (s *Store) List() ([]Volume, error) {
 	return volumes, nil
 }
 
-// RegisterNode makes a node known to the controller.
+// RegisterNode adds a node for the controller.
 func (s *Store) RegisterNode(node Node) error {
 	if !validID.MatchString(node.ID) {
 		return fmt.Errorf("node id %q is not usable as a file name", node.ID)
@@ -169,13 +169,13 @@ func (s *Store) RegisterNode(node Node) error {
 	return filelock.WriteAtomic(filepath.Join(s.nodeDir(node.ID), "node.json"), data)
 }
 
-// HoldNode keeps every other process from serving the same node until the returned file is closed.
+// HoldNode prevents other processes from serving the same node until the returned file is closed.
 func (s *Store) HoldNode(node string) (*os.File, error) {
 	return filelock.Hold(filepath.Join(s.nodeDir(node), "lock"))
 }
 
 func (s *Store) node(id string) (Node, error) {
-	missing := status.Errorf(codes.NotFound, "node %q is not known", id)
+	missing := status.Errorf(codes.NotFound, "node %q is unknown", id)
 	if !validID.MatchString(id) {
 		return Node{}, missing
 	}

@@ -64,7 +64,7 @@ func TestASizeFitsItsRange(t *testing.T) {
 	}
 }
 
-func TestNoIDLeavesTheBackingDirectory(t *testing.T) {
+func TestAnIDCannotLeaveTheBackingDirectory(t *testing.T) {
 	s, err := Open(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func (s *Store) targetsFile(id, node string) string {
 	return filepath.Join(s.nodeDir(node), "targets", id+".json")
 }
 
-// Targets are the paths at which the node was asked to publish the volume; that it did, only the mount table knows.
+// Targets are the paths at which the node was asked to publish the volume. Only the mount table shows if it did.
 func (s *Store) Targets(id, node string) ([]string, error) {
 	if !validID.MatchString(id) {
 		return nil, nil
@@ -39,7 +39,7 @@ func (s *Store) Targets(id, node string) ([]string, error) {
 	return targets, nil
 }
 
-// AddTarget records a target before it is mounted. Calls for one volume on one node must not run at the same time.
+// AddTarget records a target before it is mounted. Calls for one volume on one node must not run concurrently.
 func (s *Store) AddTarget(id, node, target string) error {
 	targets, err := s.Targets(id, node)
 	if err != nil || slices.Contains(targets, target) {
@@ -48,7 +48,7 @@ func (s *Store) AddTarget(id, node, target string) error {
 	return s.putTargets(id, node, append(targets, target))
 }
 
-// RemoveTarget forgets a target after it was unmounted.
+// RemoveTarget deletes the record of a target after it was unmounted.
 func (s *Store) RemoveTarget(id, node, target string) error {
 	targets, err := s.Targets(id, node)
 	if err != nil || !slices.Contains(targets, target) {

@@ -24,10 +24,10 @@ const (
 	alignment   = 4096
 )
 
-// chooseSize answers a capacity range; required or limit 0 is not set.
+// chooseSize selects a size for a capacity range. required or limit 0 is not set.
 func chooseSize(required, limit int64) (int64, error) {
 	if required < 0 || limit < 0 || (limit > 0 && required > limit) {
-		return 0, status.Errorf(codes.InvalidArgument, "capacity range %d to %d makes no sense", required, limit)
+		return 0, status.Errorf(codes.InvalidArgument, "capacity range %d to %d is invalid", required, limit)
 	}
 	size := required
 	if size == 0 {
@@ -43,7 +43,7 @@ func chooseSize(required, limit int64) (int64, error) {
 	return size, nil
 }
 
-// volumeID is the name itself where a file can be called so.
+// volumeID is the name itself if it is valid as a file name.
 func volumeID(name string) string {
 	if validID.MatchString(name) {
 		return name
@@ -52,7 +52,7 @@ func volumeID(name string) string {
 	return "vol-" + hex.EncodeToString(sum[:16])
 }
 
-// Create makes a volume, or returns the one of that name if it fits the capacity range.
+// Create creates a volume, or returns the volume of that name if it fits the capacity range.
 func (s *Store) Create(name string, required, limit int64) (volume Volume, err error) {
 	size, err := chooseSize(required, limit)
 	if err != nil {
@@ -81,14 +81,14 @@ func (s *Store) Create(name string, required, limit int64) (volume Volume, err e
 
 func fits(volume Volume, required, limit int64) error {
 	if volume.Size < required || (limit > 0 && volume.Size > limit) {
-		return status.Errorf(codes.AlreadyExists, "volume %q exists with %d bytes, asked for were %d to %d",
+		return status.Errorf(codes.AlreadyExists, "volume %q exists with %d bytes, %d to %d were requested",
 			volume.Name, volume.Size, required, limit)
 	}
 	return nil
 }
 
 func createImage(path string, size int64) error {
-	// One without a record is what a killed Create or Delete left.
+	// A file without a record is from a killed Create or Delete.
 	if err := remove(path); err != nil {
 		return err
 	}
@@ -105,13 +105,13 @@ func (s *Store) checkCapacity(more int64) error {
 		return err
 	}
 	if s.capacity > 0 && more > available {
-		return status.Errorf(codes.ResourceExhausted, "%d bytes are left, %d are needed", available, more)
+		return status.Errorf(codes.ResourceExhausted, "%d bytes are available, %d are required", available, more)
 	}
 	return nil
 }
 
-// Available is how many bytes new volumes may take. Without a set capacity files are sparse and may promise more
-// than the disk holds; the answer is then only the disk's free space.
+// Available is how many bytes new volumes may have. Without a set capacity it is the disk's free space. Files are
+// sparse, so volumes may have more bytes in total than the disk.
 func (s *Store) Available() (int64, error) {
 	if s.capacity == 0 {
 		var disk unix.Statfs_t
@@ -131,7 +131,7 @@ func (s *Store) Available() (int64, error) {
 	return max(left, 0), nil
 }
 
-// Delete removes a volume that is published nowhere; one that does not exist is deleted.
+// Delete removes a volume that is not published. It succeeds if the volume does not exist.
 func (s *Store) Delete(id string) error {
 	return s.locked(func() error {
 		volume, err := s.Get(id)
@@ -179,7 +179,7 @@ func (s *Store) Expand(id string, required, limit int64) (size int64, err error)
 	return size, err
 }
 
-// remove is a removal of what may not be there.
+// remove removes a file that may not exist.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing: %w", err)

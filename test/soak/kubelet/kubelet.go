@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet plays the volume manager of a node's kubelet: it says which volumes it uses, mounts what it finds listed as
-// attached, with the records that a kubelet keeps beside its mounts, and undoes it all. What it has is what stands on disk; a
-// kubelet that is run anew on the same node has forgotten the rest.
+// Package kubelet simulates the volume manager of a node's kubelet. It reports the volumes in use and mounts
+// volumes that the Node lists as attached. It keeps a kubelet's records next to its mounts, and undoes
+// everything. A restarted kubelet knows only what is on disk.
 package kubelet
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// workers handle so many volumes at once.
+	// workers is how many volumes it handles concurrently.
 	workers = 4
 	// callTimeout bounds one driver call.
 	callTimeout = 10 * time.Second
@@ -42,21 +42,22 @@ type Kubelet struct {
 	Client client.WithWatch
 	// Drivers that are registered on the node.
 	Drivers driver.Registry
-	// Recalls: what stands on disk is in its first word of what it uses, as with a kubelet that has reconstructed everything. One
-	// that has not says at first that it uses nothing, and looks after the records then.
+	// Recalls is true if the first report of the volumes in use includes the records on disk. A kubelet that has
+	// reconstructed everything reports so. Otherwise the kubelet first reports that it uses nothing, and reads the
+	// records then.
 	Recalls bool
-	// Log gets a line for each thing that failed.
+	// Log receives a line for each failure.
 	Log io.Writer
 
 	queue workqueue.TypedRateLimitingInterface[string]
 	mu    sync.Mutex
 	// persistentVolumes by unique name.
 	persistentVolumes map[string]string
-	// inUse are the unique names of the volumes that it says it uses.
+	// inUse are the unique names of the volumes that it reports as in use.
 	inUse map[string]bool
 }
 
-// Run plays until the context ends. Its keys are names of PersistentVolumes.
+// Run simulates the kubelet until the context ends. Its keys are names of PersistentVolumes.
 func (k *Kubelet) Run(ctx context.Context) error {
 	k.inUse = map[string]bool{}
 	if k.Recalls {
@@ -81,7 +82,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause waits; false when the context ended.
+// pause waits. It returns false if the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -93,7 +94,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// follow enqueues what changes, for as long as the context lives; a watch that ends is begun again.
+// follow enqueues changes until the context ends. It restarts a watch that ended.
 func (k *Kubelet) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := k.watch(ctx); err != nil && !pause(ctx, firstBackoff) {
@@ -145,7 +146,8 @@ func (k *Kubelet) work(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			_, _ = fmt.Fprintf(k.Log, "%s kubelet %s: %s: %v\n", time.Now().Format(time.TimeOnly), k.Node, name, err) // progress only
+			// An error of the log is ignored: it is for information only.
+			_, _ = fmt.Fprintf(k.Log, "%s kubelet %s: %s: %v\n", time.Now().Format(time.TimeOnly), k.Node, name, err)
 			k.queue.AddRateLimited(name)
 		default:
 			k.queue.Forget(name)
@@ -175,7 +177,7 @@ func (k *Kubelet) volumesOf(ctx context.Context, pod *corev1.Pod) []string {
 	return names
 }
 
-// reconcile one volume: undo what no pod wants any more, then do what one wants.
+// reconcile one volume: undo what no pod needs any more, then do what a pod needs.
 func (k *Kubelet) reconcile(ctx context.Context, name string) error {
 	pv := &corev1.PersistentVolume{}
 	if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil {
@@ -205,7 +207,7 @@ func (k *Kubelet) reconcile(ctx context.Context, name string) error {
 	return k.do(ctx, v, active)
 }
 
-// podsOf returns the pods on the node that use the volume, and those of them that are being deleted.
+// podsOf returns the pods on the node that use the volume, and those that are being deleted.
 func (k *Kubelet) podsOf(ctx context.Context, pv *corev1.PersistentVolume) (active, ending []*corev1.Pod, err error) {
 	pods := &corev1.PodList{}
 	if err := k.Client.List(ctx, pods, client.MatchingFields{"spec.nodeName": k.Node}); err != nil {
@@ -216,7 +218,8 @@ func (k *Kubelet) podsOf(ctx context.Context, pv *corev1.PersistentVolume) (acti
 		uses := false
 		for _, v := range pod.Spec.Volumes {
 			c := v.PersistentVolumeClaim
-			uses = uses || c != nil && pv.Spec.ClaimRef != nil && pod.Namespace == pv.Spec.ClaimRef.Namespace && c.ClaimName == pv.Spec.ClaimRef.Name
+			uses = uses || c != nil && pv.Spec.ClaimRef != nil && pod.Namespace == pv.Spec.ClaimRef.Namespace &&
+				c.ClaimName == pv.Spec.ClaimRef.Name
 		}
 		switch {
 		case !uses:
@@ -229,7 +232,7 @@ func (k *Kubelet) podsOf(ctx context.Context, pv *corev1.PersistentVolume) (acti
 	return active, ending, nil
 }
 
-// undo unpublishes for pods that are not active and, once nobody is left, unstages and says that the volume is not in use.
+// undo unpublishes for pods that are not active. Once no pod is left, it unstages and reports the volume as not in use.
 func (k *Kubelet) undo(ctx context.Context, v *volume, active []*corev1.Pod) error {
 	keep := map[string]bool{}
 	for _, pod := range active {
@@ -255,7 +258,7 @@ func (k *Kubelet) undo(ctx context.Context, v *volume, active []*corev1.Pod) err
 	return k.use(ctx, v.name, false)
 }
 
-// do says that the volume is in use, waits until it is listed as attached, and mounts it for each pod.
+// do reports the volume as in use and waits until the Node lists it as attached. Then it mounts it for each pod.
 func (k *Kubelet) do(ctx context.Context, v *volume, active []*corev1.Pod) error {
 	if err := k.use(ctx, v.name, true); err != nil {
 		return err
@@ -276,8 +279,8 @@ func (k *Kubelet) do(ctx context.Context, v *volume, active []*corev1.Pod) error
 	return nil
 }
 
-// verify reads, live, whether the Node lists the volume as attached while it says that it is in use, and returns its attachment.
-// Nil means wait: the Node will change.
+// verify returns the volume's attachment, from live reads, if the Node lists the volume as attached. At that time the
+// Node already reports it as in use. nil means that the caller waits for a change of the Node.
 func (k *Kubelet) verify(ctx context.Context, v *volume) (*storagev1.VolumeAttachment, error) {
 	node := &corev1.Node{}
 	if err := k.Client.Get(ctx, client.ObjectKey{Name: k.Node}, node); err != nil {

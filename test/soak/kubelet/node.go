@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// use makes the Node say whether the volume is in use.
+// use writes to the Node whether the volume is in use.
 func (k *Kubelet) use(ctx context.Context, volumeName string, inUse bool) error {
 	k.mu.Lock()
 	same := k.inUse[volumeName] == inUse
@@ -31,7 +31,7 @@ func (k *Kubelet) use(ctx context.Context, volumeName string, inUse bool) error 
 		return nil
 	}
 	if err := k.report(ctx); err != nil {
-		// Nobody knows what the Node says now: it is to be said again.
+		// The content of the Node is unknown now, so it has to be written again.
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if inUse {
@@ -44,7 +44,7 @@ func (k *Kubelet) use(ctx context.Context, volumeName string, inUse bool) error 
 	return nil
 }
 
-// report patches volumesInUse as a kubelet does: whatever stood there.
+// report patches volumesInUse as a kubelet does, whatever its value was.
 func (k *Kubelet) report(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,8 @@ func (k *Kubelet) report(ctx context.Context) error {
 	return k.patchStatus(ctx, &corev1.Node{}, k.Node, "", map[string]any{"volumesInUse": names})
 }
 
-func (k *Kubelet) patchStatus(ctx context.Context, o client.Object, name, namespace string, status map[string]any) error {
+func (k *Kubelet) patchStatus(ctx context.Context, o client.Object, name, namespace string,
+	status map[string]any) error {
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return fmt.Errorf("encoding a status: %w", err)
@@ -70,10 +71,11 @@ func (k *Kubelet) patchStatus(ctx context.Context, o client.Object, name, namesp
 
 func lists(node *corev1.Node, volumeName string) bool {
 	return slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(volumeName)) &&
-		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return string(v.Name) == volumeName })
+		slices.ContainsFunc(node.Status.VolumesAttached,
+			func(v corev1.AttachedVolume) bool { return string(v.Name) == volumeName })
 }
 
-// enqueueUsed looks again at everything that is in use.
+// enqueueUsed enqueues every volume in use.
 func (k *Kubelet) enqueueUsed() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,7 +86,7 @@ func (k *Kubelet) enqueueUsed() {
 	}
 }
 
-// started says that the pod's container runs, unless it does.
+// started reports that the pod's container runs, unless it does already.
 func (k *Kubelet) started(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Status.Phase == corev1.PodRunning {
 		return nil
@@ -94,11 +96,12 @@ func (k *Kubelet) started(ctx context.Context, pod *corev1.Pod) error {
 
 func (k *Kubelet) tell(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
 	statuses := []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: state}}
-	err := k.patchStatus(ctx, &corev1.Pod{}, pod.Name, pod.Namespace, map[string]any{"phase": phase, "containerStatuses": statuses})
+	err := k.patchStatus(ctx, &corev1.Pod{}, pod.Name, pod.Namespace,
+		map[string]any{"phase": phase, "containerStatuses": statuses})
 	return client.IgnoreNotFound(err)
 }
 
-// stopped says that the container of a pod that is being deleted has ended, if it ran.
+// stopped reports that the container of a deleted pod has ended, if it ran.
 func (k *Kubelet) stopped(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
 		return nil
@@ -106,10 +109,10 @@ func (k *Kubelet) stopped(ctx context.Context, pod *corev1.Pod) error {
 	return k.tell(ctx, pod, pod.Status.Phase, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
 }
 
-// finish deletes a pod of whose volumes nothing is left.
+// finish deletes a pod once none of its volumes is left.
 func (k *Kubelet) finish(ctx context.Context, pod *corev1.Pod) error {
 	if left, err := k.publishedFor(string(pod.UID)); left || err != nil {
-		return err // the volume that is left comes here too
+		return err // the pass of the volume that is left calls finish again
 	}
 	err := k.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	if client.IgnoreNotFound(err) != nil {

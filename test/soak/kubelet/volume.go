@@ -24,7 +24,7 @@ import (
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
-// volume is one volume and its places below the kubelet's directory.
+// volume is one volume and its paths below the kubelet's directory.
 type volume struct {
 	driver.Volume
 	// name is the unique name.
@@ -36,16 +36,18 @@ type volume struct {
 func (k *Kubelet) volume(pv *corev1.PersistentVolume) *volume {
 	v := &volume{
 		Volume: driver.Volume{
-			Handle: pv.Spec.CSI.VolumeHandle, PersistentVolume: pv.Name, Mode: volumes.Mode(pv), AccessMode: pv.Spec.AccessModes[0],
-			FSType: pv.Spec.CSI.FSType, Attributes: pv.Spec.CSI.VolumeAttributes,
+			Handle: pv.Spec.CSI.VolumeHandle, PersistentVolume: pv.Name, Mode: volumes.Mode(pv),
+			AccessMode: pv.Spec.AccessModes[0],
+			FSType:     pv.Spec.CSI.FSType, Attributes: pv.Spec.CSI.VolumeAttributes,
 		},
-		name: volumes.UniqueNameOf(pv), driver: pv.Spec.CSI.Driver, csi: filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi"), pods: filepath.Join(k.Dir, "pods"),
+		name: volumes.UniqueNameOf(pv), driver: pv.Spec.CSI.Driver,
+		csi: filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi"), pods: filepath.Join(k.Dir, "pods"),
 	}
 	k.know(v.name, pv.Name)
 	return v
 }
 
-// know remembers which PersistentVolume has a unique name.
+// know stores the PersistentVolume of a unique name.
 func (k *Kubelet) know(name, persistentVolume string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +63,7 @@ func (v *volume) attachment(node string) string {
 
 func (v *volume) block() bool { return v.Mode == corev1.PersistentVolumeBlock }
 
-// stageRecord is the file that stands for as long as the volume is staged.
+// stageRecord is the file that exists while the volume is staged.
 func (v *volume) stageRecord() string {
 	if v.block() {
 		return filepath.Join(v.csi, "volumeDevices", v.PersistentVolume, "data", recordName)
@@ -69,7 +71,7 @@ func (v *volume) stageRecord() string {
 	return filepath.Join(v.csi, v.driver, kubelet.HashOf(v.Handle), recordName)
 }
 
-// globalMap is where a kubelet maps a device for all its pods.
+// globalMap is the directory in which a kubelet maps a device for all its pods.
 func (v *volume) globalMap() string {
 	return filepath.Join(v.csi, "volumeDevices", v.PersistentVolume, "dev")
 }
@@ -81,7 +83,7 @@ func (v *volume) stagingPath() string {
 	return filepath.Join(v.csi, v.driver, kubelet.HashOf(v.Handle), "globalmount")
 }
 
-// podRecord is what stands for as long as the volume is published for a pod: a record or, for a device, a link.
+// podRecord exists while the volume is published for a pod: a record or, for a device, a link.
 func (v *volume) podRecord(uid string) string {
 	if v.block() {
 		return filepath.Join(v.pods, uid, "volumeDevices", "kubernetes.io~csi", v.PersistentVolume)
@@ -98,7 +100,7 @@ func (v *volume) targetPath(uid string) string {
 
 const recordName = "vol_data.json"
 
-// publications are the UIDs of the pods for which the volume is published, as the records say.
+// publications are the UIDs of the pods with a publication of the volume, according to the records.
 func (v *volume) publications() ([]string, error) {
 	paths, err := filepath.Glob(v.podRecord("*"))
 	var uids []string
@@ -110,14 +112,14 @@ func (v *volume) publications() ([]string, error) {
 	return uids, err
 }
 
-// publishedFor says whether any volume is published for the pod.
+// publishedFor reports whether any volume is published for the pod.
 func (k *Kubelet) publishedFor(uid string) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(k.Dir, "pods", uid, "volumes", "kubernetes.io~csi", "*", recordName))
 	links, err2 := filepath.Glob(filepath.Join(k.Dir, "pods", uid, "volumeDevices", "kubernetes.io~csi", "*"))
 	return len(files)+len(links) > 0, errors.Join(err, err2)
 }
 
-// enqueueRecorded looks at every volume that the records on disk speak of.
+// enqueueRecorded enqueues every volume of the records on disk.
 func (k *Kubelet) enqueueRecorded() {
 	csi := filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi")
 	for _, pattern := range []string{
@@ -135,10 +137,11 @@ func (k *Kubelet) enqueueRecorded() {
 	}
 }
 
-// recall takes every volume that is recorded as staged for one that it uses. Nothing is published that is not.
+// recall counts every volume that is recorded as staged as in use. It publishes nothing.
 func (k *Kubelet) recall() {
 	csi := filepath.Join(k.Dir, "plugins", "kubernetes.io", "csi")
-	for _, pattern := range []string{filepath.Join(csi, "*", "*", recordName), filepath.Join(csi, "volumeDevices", "*", "data", recordName)} {
+	for _, pattern := range []string{filepath.Join(csi, "*", "*", recordName),
+		filepath.Join(csi, "volumeDevices", "*", "data", recordName)} {
 		paths, _ := filepath.Glob(pattern) // fails only on a bad pattern
 		for _, path := range paths {
 			if r := read(path); r.PersistentVolume != "" {
@@ -158,7 +161,7 @@ func recordedVolume(path string) string {
 	return read(path).PersistentVolume
 }
 
-// read returns the zero record where there is none that can be read.
+// read returns the zero record if the file cannot be read.
 func read(path string) record {
 	var r record
 	if data, err := os.ReadFile(path); err != nil || json.Unmarshal(data, &r) != nil {
@@ -180,7 +183,7 @@ func (v *volume) write(path, lifecycle string) error {
 		return fmt.Errorf("encoding a record: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("making the folder of a record: %w", err)
+		return fmt.Errorf("creating the directory of a record: %w", err)
 	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return fmt.Errorf("writing a record: %w", err)
@@ -194,14 +197,14 @@ func (k *Kubelet) stage(ctx context.Context, v *volume) error {
 		return err
 	}
 	if err := os.MkdirAll(v.stagingPath(), 0o750); err != nil {
-		return fmt.Errorf("making the staging path: %w", err)
+		return fmt.Errorf("creating the staging path: %w", err)
 	}
 	return k.call(ctx, v, func(ctx context.Context, d driver.Driver) error {
 		return d.Stage(ctx, driver.StageRequest{Volume: v.Volume, StagingPath: v.stagingPath()})
 	})
 }
 
-// publish writes the record and calls the driver; for a device the link comes last, as it does with a kubelet.
+// publish writes the record and calls the driver. For a device, the link comes last, as in a kubelet.
 func (k *Kubelet) publish(ctx context.Context, v *volume, pod *corev1.Pod) error {
 	uid := string(pod.UID)
 	target := v.targetPath(uid)
@@ -211,7 +214,7 @@ func (k *Kubelet) publish(ctx context.Context, v *volume, pod *corev1.Pod) error
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
-		return fmt.Errorf("making the folder of the target: %w", err)
+		return fmt.Errorf("creating the directory of the target: %w", err)
 	}
 	err := k.call(ctx, v, func(ctx context.Context, d driver.Driver) error {
 		return d.Publish(ctx, driver.PublishRequest{Volume: v.Volume, StagingPath: v.stagingPath(), TargetPath: target})
@@ -221,7 +224,7 @@ func (k *Kubelet) publish(ctx context.Context, v *volume, pod *corev1.Pod) error
 	}
 	if v.block() {
 		if err := os.MkdirAll(filepath.Dir(v.podRecord(uid)), 0o750); err != nil {
-			return fmt.Errorf("making the folder of the link: %w", err)
+			return fmt.Errorf("creating the directory of the link: %w", err)
 		}
 		if err := os.Symlink(target, v.podRecord(uid)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("linking the device: %w", err)
@@ -244,9 +247,9 @@ func (k *Kubelet) unpublish(ctx context.Context, v *volume, uid string) error {
 	return remove(v.podRecord(uid), filepath.Dir(v.podRecord(uid)))
 }
 
-// unstage calls the driver, unless somebody else has the volume mounted, and then removes the record.
+// unstage calls the driver, unless the volume is mounted elsewhere, and then removes the record.
 func (k *Kubelet) unstage(ctx context.Context, v *volume) error {
-	// A device may have been published for a pod that the link does not speak of yet.
+	// A device may have been published for a pod before its link exists.
 	leftovers, err := filepath.Glob(v.targetPath("*"))
 	if err != nil {
 		return err
@@ -262,7 +265,7 @@ func (k *Kubelet) unstage(ctx context.Context, v *volume) error {
 		return nil
 	}
 	if others, err := v.references(); err != nil || len(others) > 0 {
-		return errors.Join(err, fmt.Errorf("%s is still referred to by %q", v.name, others))
+		return errors.Join(err, fmt.Errorf("%q still refer to %s", others, v.name))
 	}
 	err = k.call(ctx, v, func(ctx context.Context, d driver.Driver) error {
 		return d.Unstage(ctx, driver.UnstageRequest{Handle: v.Handle, Mode: v.Mode, StagingPath: v.stagingPath()})
@@ -276,8 +279,8 @@ func (k *Kubelet) unstage(ctx context.Context, v *volume) error {
 	return remove(v.globalMap(), filepath.Dir(v.globalMap()))
 }
 
-// references are what a kubelet looks for before it unstages: other mounts of the staged filesystem or, for a device, device nodes
-// in its global map path.
+// references are what a kubelet checks before it unstages: other mounts of the staged filesystem or, for a device,
+// device nodes in its global map path.
 func (v *volume) references() ([]string, error) {
 	if v.block() {
 		return devicesIn(v.globalMap())
@@ -299,8 +302,8 @@ func (v *volume) references() ([]string, error) {
 	return others, nil
 }
 
-// devicesIn lists the directory entries that are device nodes. As with a kubelet, a bind of a device is none: its entry is the file
-// beneath it (kubernetes#123119).
+// devicesIn lists the directory entries that are device nodes. As in a kubelet, a bind of a device is not one:
+// its entry is the file beneath it (kubernetes#123119).
 func devicesIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -315,7 +318,7 @@ func devicesIn(dir string) ([]string, error) {
 	return devices, nil
 }
 
-// call calls the driver.
+// call runs one driver call.
 func (k *Kubelet) call(ctx context.Context, v *volume, call func(context.Context, driver.Driver) error) error {
 	d, ok := k.Drivers.Get(v.driver)
 	if !ok {

@@ -34,9 +34,9 @@ func Backup(ctx context.Context, l Layout, file string) error {
 	return nil
 }
 
-// Restore restores etcd from the snapshot as the documentation of etcd and of Kubernetes asks for: the API server and the components that
-// watch it are stopped before and started after. Guests (see Run) go on. With a bump of the revision all revisions up to there count as
-// compacted, so that clients list anew; without one they are used again.
+// Restore restores etcd from the snapshot as the documentation of etcd and Kubernetes requires. It stops the API server
+// and the components that watch it before, and starts them afterwards. Guests (see Run) continue. With a bump, all
+// revisions up to the new one count as compacted, so that clients list again. Without one they are reused.
 func Restore(ctx context.Context, l Layout, file string, bump uint64, out io.Writer) error {
 	stopped, err := stopComponents(l, out)
 	if err != nil {
@@ -53,7 +53,7 @@ func Restore(ctx context.Context, l Layout, file string, bump uint64, out io.Wri
 	return nil
 }
 
-// stopComponents stops the components of Kubernetes that run, and returns them in that order.
+// stopComponents stops the running components of Kubernetes, and returns them in that order.
 func stopComponents(l Layout, out io.Writer) ([]process.Record, error) {
 	records, err := l.Processes().List()
 	if err != nil {

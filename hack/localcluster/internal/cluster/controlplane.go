@@ -31,8 +31,8 @@ const (
 	probeInterval = 50 * time.Millisecond
 	startTimeout  = 90 * time.Second
 
-	// auditPolicy keeps who did what to which object, for every request that was answered. A watch
-	// has two lines: ResponseStarted and, at its end, ResponseComplete.
+	// auditPolicy records the user, verb and object of every request that was answered. A watch has two lines:
+	// ResponseStarted and, at its end, ResponseComplete.
 	auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -41,7 +41,7 @@ rules:
 `
 )
 
-// program finds an executable: in the directory that was given, then where the tests find theirs.
+// program finds an executable: first in the given directory, then in the tests' directory.
 func (o Options) program(name string) (string, error) {
 	for _, directory := range []string{o.Bin, os.Getenv("KUBEBUILDER_ASSETS")} {
 		if directory == "" {
@@ -55,7 +55,8 @@ func (o Options) program(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s is neither in %s nor in KUBEBUILDER_ASSETS; hack/build-control-plane.sh builds it", name, o.Bin)
+	return "",
+		fmt.Errorf("%s is neither in %s nor in KUBEBUILDER_ASSETS; hack/build-control-plane.sh builds it", name, o.Bin)
 }
 
 func etcdArgs(l Layout, p Ports, durable bool) []string {
@@ -81,7 +82,7 @@ func apiServerArgs(l Layout, p Ports, a *pki.Authority, audit bool) []string {
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", p.APIServer),
-		"--endpoint-reconciler-type=none", // a loopback address is no endpoint
+		"--endpoint-reconciler-type=none", // a loopback address is not a valid endpoint
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -98,7 +99,7 @@ func apiServerArgs(l Layout, p Ports, a *pki.Authority, audit bool) []string {
 			"--audit-policy-file="+l.auditPolicy(),
 			"--audit-log-path="+l.AuditLog(),
 			"--audit-log-format=json",
-			"--audit-log-maxsize=100000", // MiB: a rotated log is easily overlooked by who counts requests
+			"--audit-log-maxsize=100000", // MiB: programs that count requests would miss a rotated log
 		)
 	}
 	return args
@@ -152,8 +153,8 @@ func startAndWait(ctx context.Context, l Layout, spec process.Spec) error {
 	return nil
 }
 
-// probe asks until the answer is 200 OK, the process has ended, or the time is over. The process
-// is another program's: it has no other way to tell.
+// probe asks until the answer is 200 OK, the process has ended, or the time is over. It polls because the
+// program offers no other signal.
 func probe(ctx context.Context, url string, roots []byte, ended <-chan error) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(roots)
@@ -177,7 +178,7 @@ func probe(ctx context.Context, url string, roots []byte, ended <-chan error) er
 			last = err
 			return false, nil
 		}
-		_ = response.Body.Close() // only the code counts
+		_ = response.Body.Close() // only the code is needed
 		last = errors.New(response.Status)
 		return response.StatusCode == http.StatusOK, nil
 	})

@@ -26,7 +26,7 @@ const (
 	Namespace = "hawser-system"
 	// ManagerAccount is the service account of the manager, in Namespace.
 	ManagerAccount = "hawser-manager"
-	// AgentAccount is the service account of all agents; their tokens differ by the pod they are bound to.
+	// AgentAccount is the service account of all agents. Their tokens differ in the pod that they are bound to.
 	AgentAccount = "hawser-agent"
 	// AttacherAccount is the service account of the external-attacher.
 	AttacherAccount = "csi-attacher"
@@ -38,13 +38,15 @@ const (
 	tokenLifetimeSeconds = int64(365 * 24 * 3600)
 )
 
-// certificates makes all keys and certificates, and a kubeconfig for each user who has one.
+// certificates creates all keys and certificates, and a kubeconfig for each user with a certificate.
 func certificates(l Layout, p Ports, nodes []string) (*pki.Authority, error) {
 	authority, err := pki.Open(l.pki())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := authority.Server("apiserver", []string{"127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc"}); err != nil {
+	if _,
+		err := authority.Server("apiserver",
+		[]string{"127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc"}); err != nil {
 		return nil, err
 	}
 	if err := authority.SigningKey("service-account"); err != nil {
@@ -89,8 +91,8 @@ func writeKubeconfig(path string, p Ports, a *pki.Authority, name string, user *
 	return nil
 }
 
-// accounts makes the namespace and the service accounts, with a kubeconfig for those that run once
-// in a cluster. What they may do is up to the manifests that install Hawser.
+// accounts creates the namespace and the service accounts, with a kubeconfig for those that run once in a cluster. The
+// manifests that install Hawser grant their rights.
 func accounts(ctx context.Context, client kubernetes.Interface, l Layout, p Ports, a *pki.Authority) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	_, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
@@ -113,10 +115,11 @@ func accounts(ctx context.Context, client kubernetes.Interface, l Layout, p Port
 	return tokenKubeconfig(ctx, client, l.Kubeconfig("manager"), p, a, ManagerAccount, nil)
 }
 
-// agentCredential makes the agent's pod, as its DaemonSet would, and a token bound to that pod. Only
-// such a token carries the node's name, by which admission policies tell one agent from another. A real
-// kubelet runs the pod, with a program that does nothing; a played one's is said to run.
-func agentCredential(ctx context.Context, client kubernetes.Interface, l Layout, p Ports, a *pki.Authority, node string, realKubelet bool) error {
+// agentCredential creates the agent's pod, as its DaemonSet would, and a token bound to that pod. Only such a token
+// contains the node's name, which admission policies check. A real kubelet runs the pod, with a program that does
+// nothing. The pod of a simulated kubelet is only reported as running.
+func agentCredential(ctx context.Context, client kubernetes.Interface, l Layout, p Ports, a *pki.Authority, node string,
+	realKubelet bool) error {
 	pods := client.CoreV1().Pods(Namespace)
 	pod, err := pods.Create(ctx, agentPod(node), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -148,7 +151,7 @@ func agentPod(node string) *corev1.Pod {
 			NodeName:                     node,
 			ServiceAccountName:           AgentAccount,
 			AutomountServiceAccountToken: ptr.To(false),
-			// A DaemonSet's pods stay when their node fails; so does this one, and with it the token.
+			// A DaemonSet's pods stay when their node fails. This pod must stay too, because its token depends on it.
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			HostNetwork: true,
 			Containers:  []corev1.Container{{Name: "agent", Image: Image, ImagePullPolicy: corev1.PullNever}},
@@ -156,7 +159,7 @@ func agentPod(node string) *corev1.Pod {
 	}
 }
 
-// tokenKubeconfig asks for a token of a service account and writes a kubeconfig with it.
+// tokenKubeconfig requests a token of a service account and writes a kubeconfig with it.
 func tokenKubeconfig(
 	ctx context.Context, client kubernetes.Interface, path string, p Ports, a *pki.Authority,
 	account string, bound *authenticationv1.BoundObjectReference,

@@ -20,18 +20,18 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/purge"
 )
 
-// stopGrace is what a program gets between being asked and being killed. An API server waits longer
-// for its watches; nothing is lost when it is killed.
+// stopGrace is how long a program may take to stop before it is killed. An API server waits longer for its watches, but
+// loses nothing when it is killed.
 const stopGrace = 5 * time.Second
 
-// stopOrder ends those first that depend on the others; guests (see Run) end before all of them.
+// stopOrder ends dependent processes first. Guests (see Run) end before all of them.
 var stopOrder = []string{
 	kubeletName(""), containerdName(""), machineName(""),
 	AttacherAccount, provisionerName(""), resizerName(""),
 	nodeParts, controllerManager, apiServer, etcd,
 }
 
-// stopRank is a process's place in that order; those of a node or a driver have its name behind theirs.
+// stopRank is a process's place in that order. Names of a node's or driver's processes end with its name.
 func stopRank(record process.Record) int {
 	return slices.IndexFunc(stopOrder, func(name string) bool {
 		return record.Name == name || strings.HasSuffix(name, "-") && strings.HasPrefix(record.Name, name)
@@ -76,7 +76,7 @@ func Down(l Layout, everything bool, out io.Writer) error {
 	return nil
 }
 
-// Stop ends one process and keeps its record, so that Start brings it back.
+// Stop ends one process and keeps its record, so that Start can start it again.
 func Stop(l Layout, name string, out io.Writer) error {
 	record, err := l.Processes().Load(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func stopRecord(record process.Record, out io.Writer) error {
 	return nil
 }
 
-// Run starts a guest: a program beside the cluster, or inside a real node, that Down stops with it.
+// Run starts a guest: a program next to the cluster, or inside a real node. Down stops it too.
 func Run(l Layout, name, node, program string, args []string) error {
 	spec := process.Spec{Name: name, Program: program, Args: args}
 	if node != "" {
@@ -105,7 +105,7 @@ func Run(l Layout, name, node, program string, args []string) error {
 	return startDetached(l, spec)
 }
 
-// Start brings a stopped process back as it was, and waits until it is ready.
+// Start starts a stopped process with the same arguments, and waits until it is ready.
 func Start(ctx context.Context, l Layout, name string) error {
 	record, err := l.Processes().Load(name)
 	if err != nil {
@@ -114,11 +114,10 @@ func Start(ctx context.Context, l Layout, name string) error {
 	return startAndWait(ctx, l, record.Spec)
 }
 
-// ErrNotRunning says that a part of the cluster is not up.
+// ErrNotRunning means that a part of the cluster does not run.
 var ErrNotRunning = errors.New("not everything runs")
 
-// Status prints what runs. The error is ErrNotRunning when a recorded process does not, or when
-// there is none at all.
+// Status prints the processes. The error is ErrNotRunning if a recorded process does not run, or if there is no record.
 func Status(l Layout, out io.Writer) error {
 	records, err := l.Processes().List()
 	if err != nil {

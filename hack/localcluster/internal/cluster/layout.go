@@ -3,9 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package cluster brings a Kubernetes cluster up on one machine and down again: a real control
-// plane, and nodes whose kubelet is played by package kubelet. Everything of it stands below one
-// directory.
+// Package cluster starts a Kubernetes cluster on one machine and stops it again: a real control plane, and nodes whose
+// kubelet package kubelet simulates. All its files are below one directory.
 package cluster
 
 import (
@@ -37,41 +36,41 @@ func NewLayout(directory string) (Layout, error) {
 // AdminKubeconfig belongs to system:masters.
 func (l Layout) AdminKubeconfig() string { return filepath.Join(l.Root, "admin.kubeconfig") }
 
-// Kubeconfig is that of a part of the control plane or of a program in hawser-system.
+// Kubeconfig of a part of the control plane or of a program in hawser-system.
 func (l Layout) Kubeconfig(name string) string { return filepath.Join(l.Root, name+".kubeconfig") }
 
-// AuditLog holds one JSON line for each request.
+// AuditLog has one JSON line for each request.
 func (l Layout) AuditLog() string { return filepath.Join(l.Root, "audit.log") }
 
-// Node is everything of one node.
+// Node is the directory of one node.
 func (l Layout) Node(node string) string { return filepath.Join(l.Root, "nodes", node) }
 
-// KubeletDir is what a real node has at /var/lib/kubelet.
+// KubeletDir replaces /var/lib/kubelet of a real node.
 func (l Layout) KubeletDir(node string) string { return filepath.Join(l.Node(node), "kubelet") }
 
-// AgentRoot is the agent's own directory.
+// AgentRoot is the agent's root directory.
 func (l Layout) AgentRoot(node string) string { return filepath.Join(l.Node(node), "root") }
 
-// AgentKubeconfig carries a token that is bound to the agent's pod, and so to the node.
+// AgentKubeconfig has a token that is bound to the agent's pod, and so to the node.
 func (l Layout) AgentKubeconfig(node string) string {
 	return filepath.Join(l.Node(node), "agent.kubeconfig")
 }
 
-// KubeletKubeconfig is the user system:node:<node>.
+// KubeletKubeconfig is for the user system:node:<node>.
 func (l Layout) KubeletKubeconfig(node string) string {
 	return filepath.Join(l.Node(node), "kubelet.kubeconfig")
 }
 
-// Silence is the file whose presence stops a node's heartbeats.
+// Silence is a file that stops a node's heartbeats while it exists.
 func (l Layout) Silence(node string) string { return filepath.Join(l.Node(node), "silent") }
 
-// PodLogs holds what the containers of a real node print.
+// PodLogs contains the output of a real node's containers.
 func (l Layout) PodLogs(node string) string { return filepath.Join(l.Node(node), "podlogs") }
 
 // Log is the output of a process.
 func (l Layout) Log(name string) string { return filepath.Join(l.Root, "logs", name+".log") }
 
-// Processes keeps the records of what runs.
+// Processes has the records of the running processes.
 func (l Layout) Processes() process.Directory {
 	return process.Directory(filepath.Join(l.Root, "run"))
 }
@@ -82,7 +81,7 @@ func (l Layout) etcdData() string    { return filepath.Join(l.Root, "etcd") }
 func (l Layout) auditPolicy() string { return filepath.Join(l.Root, "audit-policy.yaml") }
 func (l Layout) portsFile() string   { return filepath.Join(l.Root, "ports.json") }
 
-// prepare makes the directories of the cluster and of its nodes.
+// prepare creates the directories of the cluster and of its nodes.
 func (l Layout) prepare(nodes []string) error {
 	directories := []string{filepath.Join(l.Root, "logs"), string(l.Processes())}
 	for _, node := range nodes {
@@ -112,7 +111,7 @@ func (p Ports) Server() string { return "https://" + p.apiServerAddress() }
 
 func (p Ports) apiServerAddress() string { return fmt.Sprintf("127.0.0.1:%d", p.APIServer) }
 
-// ports reads the cluster's ports, chosen among the free ones the first time.
+// ports reads the cluster's ports. The first call selects free ports.
 func (l Layout) ports() (Ports, error) {
 	var ports Ports
 	data, err := os.ReadFile(l.portsFile())
@@ -139,7 +138,7 @@ func (l Layout) ports() (Ports, error) {
 	return ports, nil
 }
 
-// freePorts holds all listeners at once, so that no port comes twice.
+// freePorts keeps all listeners open at once, so that no port is chosen twice.
 func freePorts(count int) ([]int, error) {
 	ports := make([]int, 0, count)
 	for range count {
@@ -147,7 +146,7 @@ func freePorts(count int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("choosing a port: %w", err)
 		}
-		defer func() { _ = listener.Close() }() // only the number was wanted
+		defer func() { _ = listener.Close() }() // only its port was needed
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

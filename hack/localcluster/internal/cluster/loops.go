@@ -21,8 +21,8 @@ type loopDevice struct {
 	device, inode uint64
 }
 
-// loopDevices lists those on files below the directory. It is asked while the machines run: where a
-// file lies is not known any more once the mounts are gone.
+// loopDevices lists the loop devices on files below the directory. It must run while the machines do: without
+// the mounts, the path of a file is unknown.
 func loopDevices(directory string) ([]loopDevice, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -32,7 +32,7 @@ func loopDevices(directory string) ([]loopDevice, error) {
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
 		if err != nil || !strings.HasPrefix(string(backing), directory+"/") {
-			continue // another's, or it was let go meanwhile
+			continue // another cluster's, or it was detached meanwhile
 		}
 		path := "/dev/" + strings.Split(file, "/")[3]
 		info, err := loopInfo(path)
@@ -55,7 +55,7 @@ func loopInfo(path string) (*unix.LoopInfo64, error) {
 	defer func() { _ = file.Close() }() // nothing was written to it
 	info, err := unix.IoctlLoopGetStatus64(int(file.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("looking at %s: %w", path, err)
+		return nil, fmt.Errorf("reading the status of %s: %w", path, err)
 	}
 	return info, nil
 }

@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 )
 
-// kubeletVerbosity shows each step of a volume.
+// kubeletVerbosity logs each step of a volume.
 const kubeletVerbosity = "2"
 
-// containerdConfig has no network plugin: pods here use their machine's network. A configuration of
-// one has to be there, or the kubelet takes its network for broken.
+// containerdConfig has no network plugin: pods use their machine's network. The configuration of a plugin must
+// exist, or the kubelet reports a broken network.
 const containerdConfig = `version = 3
 root = %[1]q
 state = "/run/containerd"
@@ -44,9 +44,9 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 const cniConfig = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
 `
 
-// kubeletConfig takes nothing from the machine that other nodes on it may need, and evicts nobody: the
-// disk is not the node's alone. The node's status, and in it which volumes are in use, is written every
-// second instead of every ten: pods wait for it to get their volumes.
+// kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod, because the disk is shared
+// too. The kubelet writes the node's status, with the volumes in use, every second instead of every ten. Pods wait for
+// that status before they get their volumes.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:

@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/kubelet"
 )
 
-// RunNodeParts plays the kubelets of the nodes until the context ends.
+// RunNodeParts simulates the kubelets of the nodes until the context ends.
 func RunNodeParts(ctx context.Context, l Layout, nodes []string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -45,7 +45,7 @@ func RunNodeParts(ctx context.Context, l Layout, nodes []string, log *slog.Logge
 		}
 		group.Go(func() {
 			if err := played.Run(ctx); err != nil {
-				cancel(err) // one node that cannot be played is better seen than left out
+				cancel(err) // a node that cannot be simulated must fail visibly
 			}
 		})
 	}

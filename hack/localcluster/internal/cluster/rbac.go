@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// role is what one of the sidecars may do in the whole cluster: what its project's own manifest says, without snapshots.
+// role has the rights of one sidecar in the whole cluster: those of its project's manifest, without snapshots.
 type role struct {
 	account string
 	rules   []rbacv1.PolicyRule
@@ -59,7 +59,7 @@ func roles() []role {
 	}}
 }
 
-// grant makes the roles and their bindings.
+// grant creates the roles and their bindings.
 func grant(ctx context.Context, client kubernetes.Interface) error {
 	for _, r := range roles() {
 		meta := metav1.ObjectMeta{Name: "localcluster:" + r.account}

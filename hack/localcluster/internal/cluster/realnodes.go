@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// Image is the one that every machine holds. It serves as sandbox too.
+	// Image is the only image of every machine. It is the sandbox image too.
 	Image = "localcluster.local/program:latest"
 
 	containerdSocket = "/run/containerd/containerd.sock" // each machine has its own /run
@@ -33,17 +33,17 @@ func machineName(node string) string    { return "machine-" + node }
 func containerdName(node string) string { return "containerd-" + node }
 func kubeletName(node string) string    { return "kubelet-" + node }
 
-// controlGroup is the parent of the control groups of a node's pods.
+// controlGroup is the parent control group of a node's pods.
 func (l Layout) controlGroup(node string) string {
 	return filepath.Join(l.controlGroups(), node)
 }
 
-// controlGroups is the parent of all control groups of the cluster; another directory has another one.
+// controlGroups is the parent of all control groups of the cluster. It depends on the directory.
 func (l Layout) controlGroups() string {
 	return fmt.Sprintf("/localcluster-%x", sha256.Sum256([]byte(l.Root)))[:len("/localcluster-")+8]
 }
 
-// startRealNodes starts machines, with containerd and kubelet in each, beside one another.
+// startRealNodes starts machines concurrently, with containerd and kubelet in each.
 func (o Options) startRealNodes(ctx context.Context, p Ports, a *pki.Authority) error {
 	runc, err := exec.LookPath("runc")
 	if err != nil {
@@ -66,7 +66,7 @@ func (o Options) startRealNodes(ctx context.Context, p Ports, a *pki.Authority) 
 	return errors.Join(problems...)
 }
 
-// realNode is one machine with a kubelet. Its address, from a network for documentation, is seen by no other.
+// realNode is one machine with a kubelet. Its address is from a documentation network and invisible to other machines.
 type realNode struct {
 	Options
 	name, address, runc string
@@ -107,7 +107,7 @@ func (n realNode) startContainerd(ctx context.Context) error {
 	})
 }
 
-// importImage puts the image into the machine's containerd, where a second time changes nothing.
+// importImage imports the image into the machine's containerd. A second call changes nothing.
 func (n realNode) importImage(ctx context.Context) error {
 	program, err := n.program("ctr")
 	if err != nil {

@@ -29,11 +29,11 @@ func (o Options) StartAttacher() error {
 	})
 }
 
-// startStorage runs the external-provisioner and the external-resizer of each driver. The driver may come later.
+// startStorage runs the external-provisioner and the external-resizer of each driver. The driver may start later.
 func (o Options) startStorage() error {
 	var errs []error
 	for driver, socket := range o.ControllerSockets {
-		// Retries start soon and stay frequent: what they wait for comes about in milliseconds here.
+		// Retries start soon and stay frequent, because their conditions change within milliseconds here.
 		args := []string{"--retry-interval-start=100ms", "--retry-interval-max=5s", "--timeout=60s"}
 		errs = append(errs,
 			o.startSidecar(sidecar{
@@ -46,8 +46,8 @@ func (o Options) startStorage() error {
 	return errors.Join(errs...)
 }
 
-// startSidecar runs a sidecar as its own user, without a limit on its requests that a test could reach. It ends when
-// its driver does, so the launcher keeps it running, like a kubelet would.
+// startSidecar runs a sidecar as its own user, without a rate limit that a test could reach. It ends when its driver
+// ends, so the launcher restarts it, like a kubelet would.
 func (o Options) startSidecar(s sidecar) error {
 	program, err := o.program(s.program)
 	if err != nil {

@@ -31,22 +31,22 @@ import (
 // Options of a cluster.
 type Options struct {
 	Layout Layout
-	// Bin holds the programs that hack/build-control-plane.sh builds.
+	// Bin is the directory of hack/build-control-plane.sh's results.
 	Bin string
-	// Self is the launcher's own executable; it plays the nodes, holds the machines and keeps the
-	// sidecars running.
+	// Self is the launcher's own executable. It simulates the nodes, is the first process of the machines, and restarts
+	// the sidecars.
 	Self  string
 	Nodes []string
-	// RealKubelets gives every node a machine with containerd and kubelet, instead of playing it.
+	// RealKubelets gives every node a machine with containerd and kubelet, instead of a simulated kubelet.
 	RealKubelets bool
 	// ContainerProgram is a static program, the only one that the containers of real nodes can run.
 	ContainerProgram string
 	// Controllers is kube-controller-manager's list of controllers.
 	Controllers string
 	AuditLog    bool
-	// Durable makes etcd wait for the disk.
+	// Durable makes etcd sync its writes to the disk.
 	Durable bool
-	// APIServerArgs and ControllerManagerArgs are appended to what the programs get anyway.
+	// APIServerArgs and ControllerManagerArgs are added to the programs' default arguments.
 	APIServerArgs         []string
 	ControllerManagerArgs []string
 	// ControllerSockets maps CSI drivers to the sockets of their controllers, for an external-provisioner
@@ -54,12 +54,12 @@ type Options struct {
 	ControllerSockets map[string]string
 	// AttacherSocket is the driver that the external-attacher serves, if any.
 	AttacherSocket string
-	// Manifests are files, directories or kustomizations to be applied at the end.
+	// Manifests are files, directories or kustomizations to apply at the end.
 	Manifests []string
 	Out       io.Writer
 }
 
-// Up brings the cluster up. What runs already stays, so it also mends a cluster that lost a part.
+// Up starts the cluster. It does not change running processes, so it also repairs a cluster that lost a part.
 func Up(ctx context.Context, o Options) error {
 	begin := time.Now()
 	if err := o.Layout.prepare(o.Nodes); err != nil {
@@ -87,7 +87,8 @@ func Up(ctx context.Context, o Options) error {
 		}
 		_, _ = fmt.Fprintf(o.Out, "%-50s %6.1f s\n", step.name, time.Since(start).Seconds()) // progress only
 	}
-	_, _ = fmt.Fprintf(o.Out, "cluster up in %.1f s\nexport KUBECONFIG=%s\n", time.Since(begin).Seconds(), o.Layout.AdminKubeconfig())
+	_, _ = fmt.Fprintf(o.Out, "cluster up in %.1f s\nexport KUBECONFIG=%s\n", time.Since(begin).Seconds(),
+		o.Layout.AdminKubeconfig())
 	return nil
 }
 
@@ -136,7 +137,8 @@ func (o Options) steps(p Ports, a *pki.Authority, client kubernetes.Interface) [
 		}},
 	}
 	if len(o.ControllerSockets) > 0 {
-		steps = append(steps, step{"starting csi-provisioner and csi-resizer", func(context.Context) error { return o.startStorage() }})
+		steps = append(steps,
+			step{"starting csi-provisioner and csi-resizer", func(context.Context) error { return o.startStorage() }})
 	}
 	if o.AttacherSocket != "" {
 		steps = append(steps, step{"starting csi-attacher", func(context.Context) error { return o.StartAttacher() }})
@@ -147,7 +149,7 @@ func (o Options) steps(p Ports, a *pki.Authority, client kubernetes.Interface) [
 	return steps
 }
 
-// Client makes a client of a kubeconfig, without a limit on its requests.
+// Client creates a client from a kubeconfig, without a rate limit.
 func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -222,7 +224,7 @@ func (o Options) apply(ctx context.Context, path string) error {
 	if _, err := os.Stat(filepath.Join(path, "kustomization.yaml")); err == nil {
 		flag = "-k"
 	}
-	// On the server's side, because a large definition does not fit into the annotation of the other.
+	// Server-side, because a large definition does not fit into the annotation of a client-side apply.
 	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig", o.Layout.AdminKubeconfig(),
 		"apply", "--server-side", "--force-conflicts", "--field-manager=localcluster", flag, path)
 	output, err := cmd.CombinedOutput()

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Dial prepares a connection that is made with the first call, and anew when the driver comes
-// back. Calls wait for the driver until their deadline, so it may start later than its callers.
+// Dial prepares a connection. It connects with the first call, and again when the driver returns. Calls wait for the
+// driver until their deadline, so it may start later than its callers.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay, reconnect.MaxDelay = 50*time.Millisecond, time.Second

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package image packs one static program as a container image. Nothing can be pulled here, and a static
-// program needs nothing beside itself.
+// Package image packs one static program as a container image. Images cannot be pulled here, and a static program needs
+// no other file.
 package image
 
 import (
@@ -19,8 +19,8 @@ import (
 	"runtime"
 )
 
-// Pack writes a docker archive to the file: an image of that name that runs the program, with the
-// arguments that a container gives or else with those of command.
+// Pack writes a docker archive to the file: an image of that name that runs the program. Its arguments are those of the
+// container, with command as the default.
 func Pack(file, name, program string, command ...string) error {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -47,7 +47,8 @@ func Pack(file, name, program string, command ...string) error {
 	if err != nil {
 		return fmt.Errorf("encoding the image's manifest: %w", err)
 	}
-	whole, err := archive(entry{"manifest.json", 0o644, manifest}, entry{"config.json", 0o644, config}, entry{"layer.tar", 0o644, layer})
+	whole, err := archive(entry{"manifest.json", 0o644, manifest}, entry{"config.json", 0o644, config},
+		entry{"layer.tar", 0o644, layer})
 	if err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// list enters the driver into the node's CSINode, after its topology stands on the Node: who reads
-// the driver's topology keys finds their values.
+// list adds the driver to the node's CSINode, after its topology is on the Node. Readers of the driver's topology keys
+// then find the values.
 func (k *Kubelet) list(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	driver, err := entry(name, info)
 	if err != nil {
@@ -38,14 +38,14 @@ func (k *Kubelet) list(ctx context.Context, name string, info *csi.NodeGetInfoRe
 	})
 }
 
-// unlist removes the driver; the topology labels stay, as volumes may still be placed by them.
+// unlist removes the driver. The topology labels stay, because volumes may still depend on them.
 func (k *Kubelet) unlist(ctx context.Context, name string) error {
 	return k.updateDrivers(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
 		return without(drivers, name)
 	})
 }
 
-// entry is what a CSINode says about a driver.
+// entry is the CSINode's entry of a driver.
 func entry(name string, info *csi.NodeGetInfoResponse) (storagev1.CSINodeDriver, error) {
 	if name == "" || info.GetNodeId() == "" {
 		return storagev1.CSINodeDriver{}, errors.New("the driver names neither itself nor the node")
@@ -55,7 +55,7 @@ func entry(name string, info *csi.NodeGetInfoResponse) (storagev1.CSINodeDriver,
 		NodeID:       info.GetNodeId(),
 		TopologyKeys: slices.Sorted(maps.Keys(info.GetAccessibleTopology().GetSegments())),
 	}
-	if limit := info.GetMaxVolumesPerNode(); limit > 0 { // zero: the driver leaves it open
+	if limit := info.GetMaxVolumesPerNode(); limit > 0 { // zero: the driver has no limit
 		count := int32(min(limit, math.MaxInt32))
 		driver.Allocatable = &storagev1.VolumeNodeResources{Count: ptr.To(count)}
 	}
@@ -66,7 +66,7 @@ func without(drivers []storagev1.CSINodeDriver, name string) []storagev1.CSINode
 	return slices.DeleteFunc(slices.Clone(drivers), func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
-// label puts a driver's topology on the Node.
+// label adds a driver's topology to the Node.
 func (k *Kubelet) label(ctx context.Context, segments map[string]string) error {
 	if len(segments) == 0 {
 		return nil
@@ -82,9 +82,10 @@ func (k *Kubelet) label(ctx context.Context, segments map[string]string) error {
 	return nil
 }
 
-// updateDrivers changes the CSINode's list, again when another change came between. A driver's
-// entry is immutable in the API, so one that differs is removed before it is added.
-func (k *Kubelet) updateDrivers(ctx context.Context, change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
+// updateDrivers changes the CSINode's list, and retries after a conflict. A driver's entry is immutable in the
+// API, so a changed one is removed before it is added.
+func (k *Kubelet) updateDrivers(ctx context.Context,
+	change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
 	nodes := k.Client.StorageV1().CSINodes()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		stored, err := nodes.Get(ctx, k.Node, metav1.GetOptions{})
@@ -111,7 +112,7 @@ func (k *Kubelet) updateDrivers(ctx context.Context, change func([]storagev1.CSI
 	return nil
 }
 
-// unchanged is the part of the stored drivers that is wanted as it stands.
+// unchanged is the part of the stored drivers that stays.
 func unchanged(stored, wanted []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
 	return slices.DeleteFunc(slices.Clone(stored), func(s storagev1.CSINodeDriver) bool {
 		return !slices.ContainsFunc(wanted, func(w storagev1.CSINodeDriver) bool { return equality.Semantic.DeepEqual(s, w) })

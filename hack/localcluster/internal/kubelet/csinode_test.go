@@ -55,7 +55,7 @@ func drivers(t *testing.T, client *fake.Clientset) map[string]storagev1.CSINodeD
 	return found
 }
 
-func TestADriverThatComesBackChangedReplacesItsEntryAndNoOther(t *testing.T) {
+func TestAChangedDriverReplacesItsEntryAndNoOther(t *testing.T) {
 	other := storagev1.CSINodeDriver{Name: "other", NodeID: "x"}
 	kubelet, client := fakeNode(other, storagev1.CSINodeDriver{Name: "mine", NodeID: "old"})
 	info := &csi.NodeGetInfoResponse{

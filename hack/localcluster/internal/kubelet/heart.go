@@ -27,16 +27,16 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/worker"
 )
 
-// The figures of a kubelet's defaults.
+// The intervals of a kubelet's defaults.
 const (
 	leaseSeconds  = 40
 	renewInterval = 10 * time.Second
-	// reportPeriod is how often the Node is written although nothing has changed. Who looks at a Node only when it changes,
-	// as upstream's attach/detach controller does, looks then.
+	// reportPeriod is how often the Node is written without a change. Upstream's attach/detach controller reads a Node
+	// only when it changes, so it reads it then.
 	reportPeriod = 5 * time.Minute
 )
 
-// heart renews the node's Lease and keeps the Node Ready, unless the node is to be silent.
+// heart renews the node's Lease and keeps the Node Ready, unless the node must be silent.
 type heart struct {
 	*Kubelet
 	nodes  cache.SharedIndexInformer
@@ -47,7 +47,7 @@ type heart struct {
 func newHeart(k *Kubelet, nodes coreinformers.NodeInformer) *heart {
 	h := &heart{Kubelet: k, nodes: nodes.Informer(), queue: worker.NewQueue(10 * time.Second)}
 	enqueue := func(any) { h.queue.Add(k.Node) }
-	// The handler fails to register only on a stopped informer.
+	// The registration of the handler fails only on a stopped informer.
 	_, _ = h.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue, UpdateFunc: func(_, node any) { enqueue(node) },
 	})
@@ -61,8 +61,8 @@ func (h *heart) run(ctx context.Context) {
 	group.Wait()
 }
 
-// keepReady reports the node Ready whenever the API says anything else, so after the start and
-// after the node was taken for dead.
+// keepReady reports the node as Ready whenever the API has another status: after the start, and after another component
+// marked the node as not Ready.
 func (h *heart) keepReady(ctx context.Context, name string) error {
 	stored, found, err := h.nodes.GetStore().GetByKey(name)
 	if err != nil || !found || h.silent.Load() || isReady(stored.(*corev1.Node)) {
@@ -70,7 +70,7 @@ func (h *heart) keepReady(ctx context.Context, name string) error {
 	}
 	err = h.reportReady(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil // deleted: like a kubelet, it comes back with the next start only
+		return nil // deleted: like a kubelet, it registers again only at the next start
 	}
 	return err
 }
@@ -84,7 +84,7 @@ func isReady(node *corev1.Node) bool {
 	return false
 }
 
-// beat renews the lease while the node is not silent; the silence file is watched.
+// beat renews the lease while the node is not silent. It watches the silence file.
 func (h *heart) beat(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -135,7 +135,7 @@ func (h *heart) startRenewing(ctx context.Context) func() {
 	return func() { cancel(); group.Wait() }
 }
 
-// waitFor returns true when something may have happened to the path, and false at the end.
+// waitFor returns true after a possible change of the path, and false at the end.
 func waitFor(ctx context.Context, watcher *fsnotify.Watcher, path string) bool {
 	for {
 		select {
@@ -149,12 +149,12 @@ func waitFor(ctx context.Context, watcher *fsnotify.Watcher, path string) bool {
 				return true
 			}
 		case _, open := <-watcher.Errors:
-			return open // events may be lost: look again
+			return open // events may be lost, so check the file again
 		}
 	}
 }
 
-// renew keeps the node's Lease, owned by the Node, until the context ends.
+// renew renews the node's Lease, owned by the Node, until the context ends.
 func (h *heart) renew(ctx context.Context) {
 	own := func(l *coordinationv1.Lease) error {
 		if len(l.OwnerReferences) > 0 {

@@ -3,9 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet plays the parts of a kubelet that volumes need and that Hawser does not replace:
-// it registers the Node, keeps its heartbeat, and lists the CSI drivers that register themselves. It
-// never mounts anything.
+// Package kubelet simulates the parts of a kubelet that volumes need and that Hawser does not replace. It registers the
+// Node, keeps its heartbeat, and lists the CSI drivers that register themselves. It never mounts anything.
 package kubelet
 
 import (
@@ -20,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Kubelet is one node's.
+// Kubelet of one node.
 type Kubelet struct {
 	// Node is the name of the Node object.
 	Node string
@@ -28,13 +27,13 @@ type Kubelet struct {
 	Version string
 	// Registry is the directory of the drivers' registration sockets.
 	Registry string
-	// Silence is a file: while it exists, the node sends no heartbeat and reports nothing.
+	// Silence is a file. While it exists, the node sends no heartbeat and reports nothing.
 	Silence string
 	Client  kubernetes.Interface
 	Log     *slog.Logger
 }
 
-// Run plays the node until the context ends.
+// Run simulates the node until the context ends.
 func (k *Kubelet) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(k.Client, 0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {

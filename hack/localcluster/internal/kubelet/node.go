@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// attachDetachAnnotation hands the node's attachments to the cluster's controller, as every kubelet
-// does by default; without it upstream's attach/detach controller leaves the node alone.
+// attachDetachAnnotation leaves the node's attachments to the cluster's controller, as every kubelet does by default.
+// Without it, upstream's attach/detach controller ignores the node.
 const attachDetachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// register makes the Node and its CSINode, or takes over those of an earlier run.
+// register creates the Node and its CSINode, or keeps those of an earlier run.
 func (k *Kubelet) register(ctx context.Context) error {
 	node, err := k.Client.CoreV1().Nodes().Create(ctx, k.node(), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -61,8 +61,8 @@ func (k *Kubelet) node() *corev1.Node {
 	}}
 }
 
-// reportReady writes the node's status. Only what the kubelet owns is in the patch: the conditions
-// are merged by type, and the volume lists belong to others.
+// reportReady writes the node's status. The patch has only the kubelet's fields: conditions merge by type, and other
+// components own the volume lists.
 func (k *Kubelet) reportReady(ctx context.Context) error {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
@@ -102,7 +102,7 @@ func (k *Kubelet) reportReady(ctx context.Context) error {
 	return k.patchStatus(ctx, status)
 }
 
-// reportBeat writes when the kubelet was alive, and changes nothing else.
+// reportBeat writes the time of the heartbeat, and changes nothing else.
 func (k *Kubelet) reportBeat(ctx context.Context) error {
 	ready := map[string]any{"type": corev1.NodeReady, "lastHeartbeatTime": metav1.Now()}
 	return k.patchStatus(ctx, map[string]any{"conditions": []any{ready}})
@@ -113,14 +113,15 @@ func (k *Kubelet) patchStatus(ctx context.Context, status any) error {
 	if err != nil {
 		return fmt.Errorf("encoding the node's status: %w", err)
 	}
-	_, err = k.Client.CoreV1().Nodes().Patch(ctx, k.Node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = k.Client.CoreV1().Nodes().Patch(ctx, k.Node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("writing the node's status: %w", err)
 	}
 	return nil
 }
 
-// readLine returns what a file of /proc says, or nothing.
+// readLine returns the content of a file of /proc, or "".
 func readLine(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestABeatChangesTheNodeAndNothingThatItSays(t *testing.T) {
+func TestAHeartbeatChangesOnlyItsTime(t *testing.T) {
 	k, client := fakeNode()
 	long := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	node := k.node()
 	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"volume"}
 	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: long, LastTransitionTime: long},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: long,
+			LastTransitionTime: long},
 	}
 	if _, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

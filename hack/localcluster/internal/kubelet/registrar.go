@@ -23,16 +23,16 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/worker"
 )
 
-// callTimeout bounds one call to a driver that registers.
+// callTimeout limits one call to a driver that registers.
 const callTimeout = 10 * time.Second
 
-// registrar follows the sockets in the registration directory: one that appears is a driver to be
-// listed, one that vanishes is a driver to be taken off the list.
+// registrar follows the sockets in the registration directory. It lists the driver of a new socket, and removes the
+// driver of a socket that vanished.
 type registrar struct {
 	*Kubelet
 	watcher *fsnotify.Watcher
 	queue   worker.Queue
-	// drivers maps a socket to the driver behind it.
+	// drivers maps a socket to its driver.
 	drivers sync.Map
 }
 
@@ -48,17 +48,16 @@ func newRegistrar(k *Kubelet) (*registrar, error) {
 }
 
 func (r *registrar) close() {
-	_ = r.watcher.Close() // nothing follows that an error could harm
+	_ = r.watcher.Close() // nothing depends on it afterwards
 }
 
 func (r *registrar) run(ctx context.Context) {
 	go r.follow(ctx)
-	// A driver that does not answer holds a worker, not the other drivers.
+	// A driver that does not answer blocks a worker, but not the other drivers.
 	worker.Run(ctx, r.Log, r.queue, 4, r.reconcile)
 }
 
-// follow turns changes of the directory into work; the watch began before the first listing, so
-// no socket is missed.
+// follow enqueues changes of the directory. The watch begins before the first listing, so that no socket is missed.
 func (r *registrar) follow(ctx context.Context) {
 	r.enqueueAll()
 	for {
@@ -94,10 +93,10 @@ func (r *registrar) enqueueAll() {
 	}
 }
 
-// hidden files are sockets that are not finished yet.
+// hidden files are unfinished sockets.
 func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// reconcile makes the CSINode agree with one path of the registration directory.
+// reconcile updates the CSINode for one path of the registration directory.
 func (r *registrar) reconcile(ctx context.Context, socket string) error {
 	info, err := os.Stat(socket)
 	if errors.Is(err, os.ErrNotExist) {
@@ -129,8 +128,7 @@ func (r *registrar) reconcile(ctx context.Context, socket string) error {
 	return nil
 }
 
-// greet asks who is there, lists the driver, and tells it the outcome. Plugins of another type are
-// not ours to answer.
+// greet identifies the plugin, lists the driver, and notifies it of the outcome. It ignores plugins of other types.
 func (r *registrar) greet(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*callTimeout)
 	defer cancel()
@@ -161,7 +159,7 @@ func (r *registrar) greet(ctx context.Context, socket string) (string, error) {
 	return info.GetName(), failure
 }
 
-// admit asks the driver for its view of the node and lists it.
+// admit asks the driver for its node information and lists it.
 func (r *registrar) admit(ctx context.Context, info *registration.PluginInfo) error {
 	endpoint := strings.TrimPrefix(info.GetEndpoint(), "unix://")
 	if endpoint == "" {

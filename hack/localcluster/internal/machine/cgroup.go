@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// hierarchies lists where control groups are mounted: one directory (version 2) or one for each
-// controller (version 1).
+// hierarchies lists the mount points of control groups: one directory (version 2) or one for each controller
+// (version 1).
 func hierarchies() ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -35,7 +35,7 @@ func hierarchies() ([]string, error) {
 	return paths, nil
 }
 
-// MakeControlGroup makes the group of that name, an absolute path, in every hierarchy.
+// MakeControlGroup creates the group of that name, an absolute path, in every hierarchy.
 func MakeControlGroup(name string) error {
 	paths, err := hierarchies()
 	if err != nil {
@@ -52,7 +52,7 @@ func MakeControlGroup(name string) error {
 	return nil
 }
 
-// delegate lets the groups below the named one have every controller (version 2 alone asks for that).
+// delegate enables every controller for the groups below the named one. Only version 2 needs that.
 func delegate(top, name string) error {
 	directory := top
 	for _, element := range strings.Split(name, "/") {
@@ -74,7 +74,7 @@ func delegate(top, name string) error {
 	return nil
 }
 
-// RemoveControlGroup removes the group of that name with all below it, from which every process has gone.
+// RemoveControlGroup removes the group of that name and all groups below it. Their processes must have ended.
 func RemoveControlGroup(name string) error {
 	paths, err := hierarchies()
 	if err != nil {
@@ -88,7 +88,7 @@ func RemoveControlGroup(name string) error {
 	return nil
 }
 
-// removeGroups removes directories alone: the kernel refuses the one that still holds a process.
+// removeGroups removes only directories: the kernel refuses to remove a group with a process.
 func removeGroups(top string) error {
 	var groups []string
 	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
@@ -103,7 +103,7 @@ func removeGroups(top string) error {
 	if err != nil {
 		return fmt.Errorf("listing control groups: %w", err)
 	}
-	for _, group := range slices.Backward(groups) { // the innermost stands last
+	for _, group := range slices.Backward(groups) { // the innermost is the last
 		if err := os.Remove(group); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("removing control group: %w", err)
 		}

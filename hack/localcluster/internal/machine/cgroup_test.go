@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestAControlGroupIsMadeInEveryHierarchyAndRemovedOnceItIsEmpty(t *testing.T) {
+func TestAControlGroupIsCreatedInEveryHierarchyAndRemovedOnceItIsEmpty(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("LEFT OUT (needs root, for control groups)")
 	}
@@ -48,7 +48,7 @@ func TestAControlGroupIsMadeInEveryHierarchyAndRemovedOnceItIsEmpty(t *testing.T
 	_ = holder.Process.Kill()
 	_ = holder.Wait() // it was killed
 
-	for range 2 { // a second time there is nothing left to do
+	for range 2 { // the second call does nothing
 		if err := RemoveControlGroup(name); err != nil {
 			t.Error(err)
 		}

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package machine makes a machine out of namespaces, for a node with a real kubelet: mounts, process
-// IDs, a network and a boot ID of its own. Its first process holds it. When that ends, the kernel ends
-// every process inside and takes down the mounts and the network, as if the power had failed.
+// Package machine creates a machine from namespaces, for a node with a real kubelet. It has its own mounts,
+// process IDs, network and boot ID. When its first process ends, the kernel ends every process inside. It also
+// removes the mounts and the network, as in a power failure.
 package machine
 
 import (
@@ -23,28 +23,28 @@ import (
 
 // Options of a machine.
 type Options struct {
-	// Directory of the cluster: what lies below has to be seen inside and outside.
+	// Directory of the cluster. Its files must be visible inside and outside.
 	Directory string
-	// Address that the machine has beside 127.0.0.1.
+	// Address of the machine besides 127.0.0.1.
 	Address string
-	// ControlGroup is the parent of the groups of the machine's pods.
+	// ControlGroup is the parent control group of the machine's pods.
 	ControlGroup string
-	// APIServer is where the API server listens outside; the machine finds it at the same address inside.
+	// APIServer is the API server's address outside. The machine reaches it at the same address inside.
 	APIServer string
 }
 
-// Run is the machine's first process, started by package process with namespaces of its own. The caller
-// has bound its goroutine to the program's main thread, whose namespaces are the machine's.
+// Run is the machine's first process. Package process starts it in its own namespaces. The caller must have bound its
+// goroutine to the program's main thread, whose namespaces are the machine's.
 func Run(ctx context.Context, o Options) error {
 	if os.Getpid() != 1 {
 		return errors.New("a machine's first process is started by the launcher, with process IDs of its own")
 	}
-	// Orphans fall to the first process; ignoring their end lets the kernel clear them away.
+	// The first process becomes the parent of orphans. Because it ignores their end, the kernel removes them.
 	signal.Ignore(unix.SIGCHLD)
 	if err := mounts(o.Directory); err != nil {
 		return err
 	}
-	// What an earlier life of the machine left holds nobody any more, and a kubelet would search it for containers.
+	// Control groups of an earlier life have no processes, but a kubelet would search them for containers.
 	if err := errors.Join(RemoveControlGroup(o.ControlGroup), MakeControlGroup(o.ControlGroup)); err != nil {
 		return err
 	}
@@ -60,12 +60,12 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// LockMainThread binds the calling goroutine, which has to be that of an init function or of main, to
-// the program's main thread.
+// LockMainThread binds the calling goroutine to the program's main thread. It must be called from an init function or
+// from main.
 func LockMainThread() { runtime.LockOSThread() }
 
-// network gives the main thread a network of its own, with an address and a way to the API server. The
-// other threads keep the network outside, and so do the connections that they make.
+// network gives the main thread its own network, with an address and a connection to the API server. The other threads
+// and their connections stay in the outside network.
 func network(ctx context.Context, o Options) (*proxy, error) {
 	if unix.Gettid() != os.Getpid() {
 		return nil, errors.New("the machine is not made on the program's main thread")
@@ -79,8 +79,7 @@ func network(ctx context.Context, o Options) (*proxy, error) {
 	return serveProxy(ctx, o.APIServer)
 }
 
-// addresses brings the loopback interface up and adds an address to it: a kubelet takes none of
-// 127.0.0.0/8 for its node's.
+// addresses starts the loopback interface and adds an address to it: a kubelet accepts no node address in 127.0.0.0/8.
 func addresses(address string) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -20,14 +20,14 @@ var private = []string{"/run", "/var/lib", "/var/log"}
 
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// mounts cuts the machine's mounts off from those outside, and makes those that differ.
+// mounts separates the machine's mounts from those outside, and creates those that differ.
 func mounts(directory string) error {
 	for _, path := range private {
 		if strings.HasPrefix(directory+"/", path+"/") {
 			return fmt.Errorf("the cluster's directory cannot lie below %s, of which each machine has its own", path)
 		}
 	}
-	// Shared among themselves, as on a node where systemd made it so.
+	// Shared inside the machine, as systemd makes it on a real node.
 	for _, propagation := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
 		if err := unix.Mount("", "/", "", unix.MS_REC|propagation, ""); err != nil {
 			return fmt.Errorf("cutting the mounts off: %w", err)
@@ -44,7 +44,7 @@ func mounts(directory string) error {
 	return boot("/run")
 }
 
-// boot gives the machine a boot ID of its own, another one each time that it starts.
+// boot gives the machine a new boot ID at each start.
 func boot(directory string) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setAddress gives an interface its address and brings it up.
+// setAddress sets an interface's address and starts the interface.
 func setAddress(socket int, name, address string) error {
 	parsed, err := netip.ParseAddr(address)
 	if err != nil || !parsed.Is4() {
@@ -41,7 +41,7 @@ func setAddress(socket int, name, address string) error {
 	return nil
 }
 
-// proxy passes connections from an address inside on to the same address outside.
+// proxy forwards connections from an address inside to the same address outside.
 type proxy struct {
 	listener net.Listener
 	group    sync.WaitGroup
@@ -69,7 +69,7 @@ func (p *proxy) serve(ctx context.Context) {
 }
 
 func (p *proxy) close() {
-	_ = p.listener.Close() // the machine ends, and its network with it
+	_ = p.listener.Close() // the machine and its network end too
 	p.group.Wait()
 }
 
@@ -77,13 +77,13 @@ func (p *proxy) close() {
 func pass(ctx context.Context, inside net.Conn, address string) {
 	outside, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		_ = inside.Close() // the client sees what it would see of a server that is away
+		_ = inside.Close() // for the client, the server is down
 		return
 	}
 	closeBoth := sync.OnceFunc(func() { _ = errors.Join(inside.Close(), outside.Close()) })
 	for _, ends := range [][2]net.Conn{{inside, outside}, {outside, inside}} {
 		go func() {
-			_, _ = io.Copy(ends[0], ends[1]) // either end may break off at any time
+			_, _ = io.Copy(ends[0], ends[1]) // either end may close at any time
 			closeBoth()
 		}()
 	}

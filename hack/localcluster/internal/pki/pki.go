@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package pki makes the keys and certificates of one local cluster.
+// Package pki creates the keys and certificates of one local cluster.
 package pki
 
 import (
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// lifetime outlasts every local cluster; a cluster's directory is the only place that trusts it.
+// lifetime is longer than any local cluster lives. Only the cluster's directory trusts it.
 const lifetime = 10 * 365 * 24 * time.Hour
 
 // Pair is a certificate and its private key, PEM encoded.
@@ -40,7 +40,7 @@ type Authority struct {
 	key         crypto.Signer
 }
 
-// Open loads the authority of a directory and makes it the first time.
+// Open loads the authority of a directory. The first call creates it.
 func Open(directory string) (*Authority, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return nil, fmt.Errorf("making %s: %w", directory, err)
@@ -93,7 +93,7 @@ func (a *Authority) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-// Server makes sure that name.crt and name.key serve the given hosts.
+// Server returns name.crt and name.key for the given hosts, and creates them if needed.
 func (a *Authority) Server(name string, hosts []string) (Pair, error) {
 	return a.pair(name, func() (Pair, error) {
 		template := &x509.Certificate{
@@ -112,7 +112,7 @@ func (a *Authority) Server(name string, hosts []string) (Pair, error) {
 	})
 }
 
-// Client makes sure that name.crt and name.key authenticate the user as a member of the groups.
+// Client returns name.crt and name.key for the user in the groups, and creates them if needed.
 func (a *Authority) Client(name, user string, groups ...string) (Pair, error) {
 	return a.pair(name, func() (Pair, error) {
 		return issue(&x509.Certificate{
@@ -123,7 +123,7 @@ func (a *Authority) Client(name, user string, groups ...string) (Pair, error) {
 	})
 }
 
-// SigningKey makes sure that name.key and name.pub exist, for service account tokens.
+// SigningKey creates name.key and name.pub, if needed, for service account tokens.
 func (a *Authority) SigningKey(name string) error {
 	if _, err := os.Stat(a.File(name + ".pub")); err == nil {
 		return nil
@@ -150,8 +150,8 @@ func (a *Authority) SigningKey(name string) error {
 	return nil
 }
 
-// pair reads name.crt and name.key, made by the given function when they are not there.
-// The certificate is written last, so that it stands for both.
+// pair reads name.crt and name.key. If they do not exist, it creates them with the given function. It writes the
+// certificate last, so that an existing certificate means that both exist.
 func (a *Authority) pair(name string, generate func() (Pair, error)) (Pair, error) {
 	certificateFile, keyFile := a.File(name+".crt"), a.File(name+".key")
 	certificate, err := os.ReadFile(certificateFile)
@@ -175,7 +175,7 @@ func (a *Authority) pair(name string, generate func() (Pair, error)) (Pair, erro
 	return pair, nil
 }
 
-// issue signs the template with the parent; without one the certificate signs itself.
+// issue signs the template with the parent. Without a parent, the certificate signs itself.
 func issue(template, parent *x509.Certificate, signer crypto.Signer) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -184,7 +184,7 @@ func issue(template, parent *x509.Certificate, signer crypto.Signer) (Pair, erro
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return Pair{}, fmt.Errorf("choosing a serial number: %w", err)
 	}
-	// An hour back, for a clock that is set while the cluster runs.
+	// One hour earlier, in case the clock is set back while the cluster runs.
 	template.NotBefore = time.Now().Add(-time.Hour)
 	template.NotAfter = time.Now().Add(lifetime)
 	if parent == nil {

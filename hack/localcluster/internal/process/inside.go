@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMachineOff says that a machine does not run.
+// ErrMachineOff means that a machine does not run.
 var ErrMachineOff = errors.New("the machine does not run")
 
 // launch starts the command, inside a machine if one is named.
@@ -33,7 +33,7 @@ func (d Directory) launch(cmd *exec.Cmd, machine string) error {
 func (r Record) StartInside(cmd *exec.Cmd) error {
 	started := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread has left the others' namespaces and ends with this goroutine.
+		// Never unlocked: the thread has left the other threads' namespaces and ends with this goroutine.
 		runtime.LockOSThread()
 		err := r.enter()
 		if err == nil {
@@ -44,18 +44,18 @@ func (r Record) StartInside(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// enter moves the calling thread, and what it starts from now on, into the machine.
+// enter moves the calling thread, and the processes that it then starts, into the machine.
 func (r Record) enter() error {
 	descriptor, err := unix.PidfdOpen(r.PID, 0)
 	if err != nil {
 		return fmt.Errorf("entering %s: %w", r.Name, errors.Join(ErrMachineOff, err))
 	}
 	defer func() { _ = unix.Close(descriptor) }() // nothing was written to it
-	// The descriptor names one process for good: what is checked now is what is entered.
+	// The descriptor always refers to the same process, so the check is about the process that is entered.
 	if !r.Running() {
 		return fmt.Errorf("entering %s: %w", r.Name, ErrMachineOff)
 	}
-	// The kernel refuses other mounts to a thread that shares its working directory with the rest.
+	// The kernel refuses another mount namespace to a thread that shares its working directory.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leaving the shared working directory: %w", err)
 	}

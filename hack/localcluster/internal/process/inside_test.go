@@ -16,13 +16,15 @@ import (
 	"time"
 )
 
-// startMachine starts a first process of namespaces of its own.
+// startMachine starts the first process of new namespaces.
 func startMachine(t *testing.T, d Directory) Record {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("LEFT OUT (needs root, for namespaces)")
 	}
-	if _, err := d.Start(Spec{Name: "machine", Program: "/bin/sleep", Args: []string{"600"}, Log: logOf(d), Machine: true}); err != nil {
+	if _,
+		err := d.Start(Spec{Name: "machine", Program: "/bin/sleep", Args: []string{"600"}, Log: logOf(d),
+		Machine: true}); err != nil {
 		t.Fatal(err)
 	}
 	record, err := d.Load("machine")
@@ -35,7 +37,7 @@ func startMachine(t *testing.T, d Directory) Record {
 
 func logOf(d Directory) string { return filepath.Join(string(d), "it.log") }
 
-func TestWhatRunsInsideAMachineSeesItsProcessIDsAndMountsAndNothingElseDoes(t *testing.T) {
+func TestOnlyProcessesInsideAMachineSeeItsProcessIDsAndMounts(t *testing.T) {
 	machine := startMachine(t, Directory(t.TempDir()))
 	read := func(inside bool) string {
 		var output bytes.Buffer
@@ -61,10 +63,11 @@ func TestWhatRunsInsideAMachineSeesItsProcessIDsAndMountsAndNothingElseDoes(t *t
 	}
 }
 
-func TestWhatRunsInsideAMachineEndsWithIt(t *testing.T) {
+func TestProcessesInsideAMachineEndWithIt(t *testing.T) {
 	d := Directory(t.TempDir())
 	machine := startMachine(t, d)
-	ended, err := d.Start(Spec{Name: "guest", Program: "/bin/sleep", Args: []string{"600"}, Log: logOf(d), Inside: "machine"})
+	ended,
+		err := d.Start(Spec{Name: "guest", Program: "/bin/sleep", Args: []string{"600"}, Log: logOf(d), Inside: "machine"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func TestWhatRunsInsideAMachineEndsWithIt(t *testing.T) {
 	}
 }
 
-// TestMain is the program that notifies, when a test starts it as such.
+// TestMain is the program that notifies, if a test starts it as that.
 func TestMain(m *testing.M) {
 	switch os.Getenv("LOCALCLUSTER_TEST_NOTIFY") {
 	case "ready":
@@ -94,7 +97,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestAProgramThatNotifiesIsWaitedFor(t *testing.T) {
+func TestStartAndAwaitWaitsForTheNotification(t *testing.T) {
 	for _, what := range []string{"ready", "end"} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("LOCALCLUSTER_TEST_NOTIFY", what)

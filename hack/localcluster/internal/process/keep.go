@@ -18,15 +18,15 @@ import (
 const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = 10 * time.Second
-	// settled is how long a program has to run to count as one that works.
+	// settled is how long a program must run to count as working.
 	settled   = 10 * time.Second
 	keepGrace = 3 * time.Second
 )
 
-// KeepRunning runs the program and starts it again whenever it ends, until the context does. One
-// that ends soon after its start is started again after longer and longer pauses.
+// KeepRunning runs the program and restarts it whenever it ends, until the context ends. A program that ends soon after
+// its start is restarted after increasing pauses.
 func KeepRunning(ctx context.Context, program string, args []string, log *slog.Logger) {
-	// The kernel ends the child with the thread that started it, should this process be killed.
+	// If this process is killed, the kernel ends the child with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 

@@ -30,7 +30,7 @@ func (d Directory) StartAndAwait(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return fmt.Errorf("listening to %s: %w", spec.Name, err)
 	}
-	defer func() { _ = errors.Join(socket.Close(), os.Remove(path)) }() // the program is told once, and has told
+	defer func() { _ = errors.Join(socket.Close(), os.Remove(path)) }() // the program notifies only once
 
 	ended, err := d.Start(spec, notifyVariable+"="+path)
 	if err != nil || ended == nil {
@@ -50,7 +50,7 @@ func (d Directory) StartAndAwait(ctx context.Context, spec Spec) error {
 
 var errEnded = errors.New("it ended")
 
-// awaitReady reads messages until one says that the program is ready.
+// awaitReady reads messages until one means that the program is ready.
 func awaitReady(socket *net.UnixConn) error {
 	buffer := make([]byte, 4096)
 	for {
@@ -66,7 +66,7 @@ func awaitReady(socket *net.UnixConn) error {
 	}
 }
 
-// NotifyReady tells whoever started this program that it is ready; nobody may have asked.
+// NotifyReady notifies the parent program that this program is ready. It does nothing if the parent did not ask for it.
 func NotifyReady() error {
 	path := os.Getenv(notifyVariable)
 	if path == "" {

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package process runs programs that outlive the one who started them: each has a record on disk by
-// which it is found, recognised and stopped later.
+// Package process runs programs that outlive the process that started them. Each has a record on disk, to find,
+// identify and stop it later.
 package process
 
 import (
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spec says what to run.
+// Spec describes a program to run.
 type Spec struct {
 	// Name is unique in its directory.
 	Name string `json:"name"`
@@ -33,29 +33,29 @@ type Spec struct {
 	Log string `json:"log"`
 	// Health is the URL, if any, at which the program answers once it is ready.
 	Health string `json:"health,omitempty"`
-	// Notifies: the program says through NOTIFY_SOCKET, in systemd's way, that it is ready.
+	// Notifies is true if the program signals that it is ready through NOTIFY_SOCKET, as for systemd.
 	Notifies bool `json:"notifies,omitempty"`
-	// Machine gives the program mounts and process IDs of its own, of which it is the first. All that
-	// run inside end with it.
+	// Machine makes the program the first process of new mount and process ID namespaces. All processes inside end with
+	// it.
 	Machine bool `json:"machine,omitempty"`
 	// Inside names the machine in which this program runs, if any.
 	Inside string `json:"inside,omitempty"`
 }
 
-// Record is a started program as it stands on disk.
+// Record is the record of a started program on disk.
 type Record struct {
 	Spec
 	PID int `json:"pid"`
-	// Birth tells this process from another that got the same number later.
+	// Birth distinguishes this process from a later one with the same number.
 	Birth string `json:"birth"`
 }
 
-// Directory keeps the records of a set of processes.
+// Directory contains the records of a set of processes.
 type Directory string
 
-// Start runs the program detached, in a session of its own, and records it. A program of that name
-// that still runs is left as it is. The channel yields when the process ends while the caller lives.
-// The environment is added to the caller's.
+// Start runs the program detached, in its own session, and records it. It does not change a running program of
+// that name. If the process ends while the caller lives, the channel receives the result. The environment is
+// added to the caller's.
 func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error) {
 	if record, err := d.Load(spec.Name); err == nil && record.Running() {
 		return nil, nil
@@ -66,7 +66,7 @@ func (d Directory) Start(spec Spec, environment ...string) (<-chan error, error)
 	}
 	defer func() { _ = log.Close() }() // the child has its own descriptor
 
-	// Bound to no context of the caller: it outlives the caller.
+	// Not bound to a context of the caller, because it outlives the caller.
 	cmd := exec.CommandContext(context.Background(), spec.Program, spec.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), environment...)
@@ -119,7 +119,7 @@ func (d Directory) List() ([]Record, error) {
 	return records, nil
 }
 
-// Remove forgets a record, so that nothing starts the program again.
+// Remove deletes a record, so that the program is not started again.
 func (d Directory) Remove(name string) error {
 	if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the record of %s: %w", name, err)
@@ -129,7 +129,7 @@ func (d Directory) Remove(name string) error {
 
 func (d Directory) path(name string) string { return filepath.Join(string(d), name+".json") }
 
-// save writes the record under a temporary name first: a torn one would lose the process.
+// save writes the record under a temporary name first: with an incomplete record the process would be lost.
 func (d Directory) save(record Record) error {
 	data, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
@@ -145,14 +145,14 @@ func (d Directory) save(record Record) error {
 	return nil
 }
 
-// Running reports whether the recorded process itself, not a later one of the same number, lives.
+// Running reports whether the recorded process is alive. A later process with the same number does not count.
 func (r Record) Running() bool {
 	birth, err := birthOf(r.PID)
 	return err == nil && birth == r.Birth
 }
 
-// Stop asks the process to end, waits, and kills it when the grace has passed. A process that is
-// gone, or whose number now belongs to another, is stopped already.
+// Stop asks the process to end, waits, and kills it after the grace period. A process that is gone, or whose number
+// belongs to another process, counts as stopped.
 func (r Record) Stop(grace time.Duration) error {
 	descriptor, err := unix.PidfdOpen(r.PID, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -163,7 +163,7 @@ func (r Record) Stop(grace time.Duration) error {
 	}
 	defer func() { _ = unix.Close(descriptor) }() // nothing was written to it
 
-	// The descriptor names one process for good: what is checked now is what gets the signal.
+	// The descriptor always refers to the same process, so the check is about the process that gets the signal.
 	if !r.Running() {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (r Record) Stop(grace time.Duration) error {
 	return fmt.Errorf("stopping %s: process %d outlives SIGKILL", r.Name, r.PID)
 }
 
-// waitEnd waits until the process behind the descriptor has ended; the kernel wakes us.
+// waitEnd waits until the process of the descriptor has ended; the kernel signals that.
 func waitEnd(descriptor int, limit time.Duration) (bool, error) {
 	deadline := time.Now().Add(limit)
 	for {
@@ -195,8 +195,8 @@ func waitEnd(descriptor int, limit time.Duration) (bool, error) {
 	}
 }
 
-// birthOf identifies a living process: the boot, and the tick of that boot at which it started.
-// A zombie counts as gone.
+// birthOf identifies a living process by the boot, and by the tick of that boot at which it started. A zombie counts as
+// gone.
 func birthOf(pid int) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -206,7 +206,7 @@ func birthOf(pid int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading process %d: %w", pid, err)
 	}
-	// The program's name stands in parentheses and may hold anything; the fields follow the last one.
+	// The program's name is in parentheses and may contain anything. The fields follow the last parenthesis.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return "", fmt.Errorf("process %d has ended", pid)

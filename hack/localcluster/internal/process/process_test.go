@@ -50,10 +50,10 @@ func TestStopEndsTheProcess(t *testing.T) {
 	}
 }
 
-func TestStopKillsWhoDoesNotListen(t *testing.T) {
+func TestStopKillsAProcessThatIgnoresTheRequest(t *testing.T) {
 	dir := Directory(t.TempDir())
 	ready := filepath.Join(string(dir), "ready")
-	// It waits without a child, which would outlive it.
+	// It waits without a child process, which would outlive it.
 	record, ended := start(t, dir, `trap "" TERM; mkfifo `+ready+` `+ready+`.never
 		echo > `+ready+`; exec 3<>`+ready+`.never; while :; do read line <&3; done`)
 	awaitFile(t, ready)
@@ -68,7 +68,7 @@ func TestStopKillsWhoDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestStopLeavesAStrangerWithTheSameNumberAlone(t *testing.T) {
+func TestStopDoesNotStopAnotherProcessWithTheSameNumber(t *testing.T) {
 	record, ended := start(t, Directory(t.TempDir()), "exec sleep 600")
 	stranger := record
 	stranger.Birth = "another boot/1"
@@ -88,7 +88,7 @@ func TestStopLeavesAStrangerWithTheSameNumberAlone(t *testing.T) {
 	}
 }
 
-func TestStartLeavesARunningProcessAsItIs(t *testing.T) {
+func TestStartDoesNotChangeARunningProcess(t *testing.T) {
 	dir := Directory(t.TempDir())
 	first, _ := start(t, dir, "exec sleep 600")
 	second, _ := start(t, dir, "exec sleep 600")
@@ -97,13 +97,14 @@ func TestStartLeavesARunningProcessAsItIs(t *testing.T) {
 	}
 }
 
-// awaitFile waits for a file that the shell makes.
+// awaitFile waits for a file that the shell creates.
 func awaitFile(t *testing.T, path string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		_, err := os.Stat(path)
-		return err == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true,
+		func(context.Context) (bool, error) {
+			_, err := os.Stat(path)
+			return err == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%s never appeared: %v", path, err)
 	}

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package purge deletes a directory that mounts may lie below: it never deletes through one.
+// Package purge deletes a directory that may contain mount points. It never deletes through a mount.
 package purge
 
 import (
@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory deletes the directory with everything in it that lies on the same mount. The kernel
-// refuses to open what lies behind a mount point, so such a directory stays and is the error.
+// Directory deletes the directory and all files on the same mount. The kernel refuses to open files behind a
+// mount point, so such a directory stays and is the error.
 func Directory(path string) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_DIRECTORY|unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

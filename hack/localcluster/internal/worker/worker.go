@@ -15,18 +15,19 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Queue holds keys that wait for their turn.
+// Queue contains keys that wait to be reconciled.
 type Queue = workqueue.TypedRateLimitingInterface[string]
 
-// NewQueue makes a queue that repeats a failed key after 100 ms, then twice that, up to the limit.
+// NewQueue creates a queue that retries a failed key after 100 ms, and doubles that time up to the limit.
 func NewQueue(limit time.Duration) Queue {
 	return workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, limit))
 }
 
-// Run works on the queue until the context ends, and returns once all workers have. A key whose
-// reconcile fails comes back later.
-func Run(ctx context.Context, log *slog.Logger, queue Queue, workers int, reconcile func(context.Context, string) error) {
+// Run works on the queue until the context ends, and returns once all workers have ended. A failed key is
+// retried later.
+func Run(ctx context.Context, log *slog.Logger, queue Queue, workers int,
+	reconcile func(context.Context, string) error) {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 

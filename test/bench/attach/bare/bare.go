@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package bare is the limit of any implementation of Hawser's protocol: for each volume it does the writes and the
-// live reads of the protocol in their order and nothing else. It knows beforehand which volume is meant, decides
-// nothing and checks nothing. What the protocol allows to go out together for one node does.
+// Package bare is the limit of any implementation of Hawser's protocol. For each volume it makes the protocol's writes
+// and live reads in their order, and nothing else. It knows all volumes beforehand, decides nothing and checks nothing.
+// It combines the writes for one node that the protocol allows to combine.
 package bare
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// concurrency is how many requests it has under way.
+// concurrency is how many requests run at once.
 const concurrency = 16
 
-// Client does it.
+// Client is the bare client.
 type Client struct {
 	api    client.Client
 	failed func(error)
 	slots  *inflight.Slots
-	// running are the volumes that are on their way.
+	// running are the volumes in progress.
 	running sync.WaitGroup
 
 	volumes map[string]*volume
@@ -42,7 +42,7 @@ type Client struct {
 	locks   *exclusive.Store
 }
 
-// volume is one volume's part, by the name of its intent.
+// volume is the state of one volume, by the name of its intent.
 type volume struct {
 	*stage.Volume
 	node *node
@@ -51,24 +51,24 @@ type volume struct {
 	intent     *latest[volumesv1alpha1.VolumeAttachmentIntent]
 
 	mu sync.Mutex
-	// wished and released are the UIDs of the intent or pod that was last seen to come and to go.
+	// wished and released are the UIDs of the last created and the last deleted intent or pod.
 	wished, released types.UID
 }
 
-// node is one node's part.
+// node is the state of one node.
 type node struct {
 	name  string
 	state *latest[volumesv1alpha1.NodeVolumeState]
-	// written is how the state was last written.
+	// written is the state as last written.
 	written *volumesv1alpha1.NodeVolumeState
 	// spec of the node's state, and the Node's list of attached volumes.
 	spec lane[change]
 	list lane[listing]
-	// users are those for whom upstream keeps volumes attached.
+	// users are the pods and intents whose volumes upstream keeps attached.
 	users lane[struct{}]
 }
 
-// New makes a client for a user. It tells failed of what must not happen.
+// New creates a client for a user. It calls failed for every violation.
 func New(api client.Client, s *stage.Stage, failed func(error)) *Client {
 	c := &Client{
 		api: api, failed: failed, slots: inflight.New(concurrency),
@@ -135,7 +135,7 @@ func (c *Client) Pods(ctx context.Context, f *feed.Feed) error {
 	})
 }
 
-// volumeOf is the name of the volume that an intent is for.
+// volumeOf is the name of an intent's volume.
 func volumeOf(i *volumesv1alpha1.VolumeAttachmentIntent) string {
 	if i.Spec.Volume.PersistentVolumeClaim == nil {
 		return ""
@@ -149,7 +149,7 @@ func (c *Client) intentGone(i *volumesv1alpha1.VolumeAttachmentIntent) {
 	}
 }
 
-// listen takes note of what is waited for.
+// listen stores the objects of the watches.
 func (c *Client) listen(ctx context.Context, f *feed.Feed) error {
 	attachments := map[string]*volume{}
 	for _, v := range c.volumes {
@@ -173,8 +173,9 @@ func (c *Client) listen(ctx context.Context, f *feed.Feed) error {
 	}, nil)
 }
 
-// once begins what has to be done for the object of that UID, if it was not begun before.
-func (c *Client) once(ctx context.Context, v *volume, last *types.UID, uid types.UID, do func(context.Context, *volume) error) {
+// once starts the work for the object of that UID, unless it was started before.
+func (c *Client) once(ctx context.Context, v *volume, last *types.UID, uid types.UID,
+	do func(context.Context, *volume) error) {
 	v.mu.Lock()
 	begun := *last == uid
 	*last = uid
@@ -189,7 +190,7 @@ func (c *Client) once(ctx context.Context, v *volume, last *types.UID, uid types
 	})
 }
 
-// request sends one that is a volume's own. What goes out for several holds the slot of its lane.
+// request sends a request of one volume. A combined request uses the slot of its lane.
 func (c *Client) request(ctx context.Context, send func() error) error {
 	return c.slots.Do(ctx, func(context.Context) error { return send() })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// attachIntent is the way in, in mode Coexist. The intent wants no more than Attached, so its claim is left alone.
+// attachIntent attaches in mode Coexist. The intent wants only Attached, so its claim needs no protection.
 func (c *Client) attachIntent(ctx context.Context, v *volume) error {
 	if err := c.lock(ctx, v); err != nil {
 		return err
@@ -33,10 +33,10 @@ func (c *Client) attachIntent(ctx context.Context, v *volume) error {
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, v, i.DeepCopy())
+	return c.report(ctx, v, i.DeepCopy())
 }
 
-// detachIntent is the way out, in mode Coexist. The intent is gone by then: it wanted no more than Attached, so nothing kept it.
+// detachIntent detaches in mode Coexist. The intent is gone by then: it wanted only Attached, so it had no finalizer.
 func (c *Client) detachIntent(ctx context.Context, v *volume) error {
 	va, err := v.attachment.await(ctx, func(va *storagev1.VolumeAttachment) bool { return va != nil })
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Client) detachIntent(ctx context.Context, v *volume) error {
 	if err := c.markDetaching(ctx, v, va); err != nil {
 		return err
 	}
-	if err := c.lookForPods(ctx, v); err != nil {
+	if err := c.readPods(ctx, v); err != nil {
 		return err
 	}
 	if err := c.delete(ctx, v, va); err != nil {
@@ -54,8 +54,8 @@ func (c *Client) detachIntent(ctx context.Context, v *volume) error {
 	return c.forget(ctx, v)
 }
 
-// lookForPods reads what says whether upstream needs the attachment, together with the node's other volumes.
-func (c *Client) lookForPods(ctx context.Context, v *volume) error {
+// readPods reads the pods that show whether upstream needs the attachment, together with the node's other volumes.
+func (c *Client) readPods(ctx context.Context, v *volume) error {
 	return v.node.users.add(ctx, struct{}{})
 }
 
@@ -65,7 +65,8 @@ func (c *Client) readUsers(ctx context.Context, n *node) error {
 		return c.api.Get(ctx, client.ObjectKey{Name: n.name}, &corev1.Node{})
 	})
 	reads.Go(func() error {
-		return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace), client.MatchingFields{"spec.nodeName": n.name})
+		return c.api.List(ctx, &corev1.PodList{}, client.InNamespace(stage.Namespace),
+			client.MatchingFields{"spec.nodeName": n.name})
 	})
 	return reads.Wait()
 }

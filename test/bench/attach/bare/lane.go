@@ -12,8 +12,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/batch"
 )
 
-// lane has one commit at a time, which holds a slot; what comes while it waits for that goes out with it, and what comes
-// meanwhile with the next one.
+// lane runs one commit at a time, which uses a slot. Items that arrive while it waits for the slot join it. Items that
+// arrive later join the next commit.
 type lane[T any] struct {
 	commit  func(context.Context, []T) error
 	batches batch.Batches[waiter[T]]
@@ -27,10 +27,10 @@ type waiter[T any] struct {
 // add returns once item was committed.
 func (l *lane[T]) add(ctx context.Context, item T) error { return <-l.join(ctx, item) }
 
-// join has item go out with the next commit, of whose end the channel tells.
+// join adds item to the next commit. The channel receives the result of that commit.
 func (l *lane[T]) join(ctx context.Context, item T) <-chan error {
 	w := waiter[T]{item: item, done: make(chan error, 1)}
-	// What others add is not cut off when the first one is done.
+	// The end of the first caller must not cancel the items of others.
 	ctx = context.WithoutCancel(ctx)
 	l.batches.Add("", w, func(_ string, group []waiter[T]) {
 		items := make([]T, len(group))
@@ -45,7 +45,7 @@ func (l *lane[T]) join(ctx context.Context, item T) <-chan error {
 	return w.done
 }
 
-// latest is an object as a watch last showed it; nil when it is gone.
+// latest is an object as a watch last showed it, or nil if it is gone.
 type latest[T any] struct {
 	mu      sync.Mutex
 	object  *T
@@ -62,7 +62,7 @@ func (l *latest[T]) set(object *T) {
 	l.changed = make(chan struct{})
 }
 
-// await returns the object once it is as it is wanted.
+// await returns the object once it is as wanted.
 func (l *latest[T]) await(ctx context.Context, wanted func(*T) bool) (*T, error) {
 	for {
 		l.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestWhatComesDuringACommitGoesOutWithTheNext(t *testing.T) {
+func TestItemsDuringACommitJoinTheNextOne(t *testing.T) {
 	committing, goOn := make(chan struct{}), make(chan struct{})
 	var groups [][]int
 	l := lane[int]{commit: func(_ context.Context, group []int) error {
@@ -29,7 +29,7 @@ func TestWhatComesDuringACommitGoesOutWithTheNext(t *testing.T) {
 	goOn <- struct{}{}
 	for i, done := range waiting {
 		if err := <-done; !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%d was told %v", i+1, err)
+			t.Errorf("item %d got %v", i+1, err)
 		}
 	}
 	if !slices.EqualFunc(groups, [][]int{{1}, {2, 3}}, slices.Equal) {
@@ -37,7 +37,7 @@ func TestWhatComesDuringACommitGoesOutWithTheNext(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatCameBeforeItWasAwaitedIsNotMissed(t *testing.T) {
+func TestAnAnswerBeforeTheAwaitIsNotMissed(t *testing.T) {
 	l := newLatest[int]()
 	seven := 7
 	l.set(&seven)
@@ -48,6 +48,6 @@ func TestAnAnswerThatCameBeforeItWasAwaitedIsNotMissed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.await(ctx, func(i *int) bool { return i == nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("awaiting what does not come: %v", err)
+		t.Errorf("awaiting what never comes: %v", err)
 	}
 }

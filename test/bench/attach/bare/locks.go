@@ -16,16 +16,17 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 )
 
-// lock makes the exclusive volume the node's, together with others. A volume that was attached before has its lock, which is read.
+// lock takes the exclusive volume's lock for the node, together with other volumes. A volume that was attached before
+// has its lock, which is read.
 func (c *Client) lock(ctx context.Context, v *volume) error {
 	lock, _, err := c.locks.Swap(ctx, v.Unique, exclusive.Lock{}, exclusive.Lock{Holder: v.Node})
 	if err == nil && lock.Holder != v.Node {
-		err = fmt.Errorf("volume %s is locked for node %s", v.Unique, lock.Holder)
+		err = fmt.Errorf("the lock of volume %s belongs to node %s", v.Unique, lock.Holder)
 	}
 	return err
 }
 
-// uncached is a client whose cache is empty: all that is known is what it wrote.
+// uncached is a client with an empty cache: it knows only its own writes.
 type uncached struct{ client.Client }
 
 func (uncached) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {

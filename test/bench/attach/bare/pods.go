@@ -19,7 +19,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// attachPod is the way in, in mode Replace.
+// attachPod attaches in mode Replace.
 func (c *Client) attachPod(ctx context.Context, v *volume, pod *corev1.Pod) error {
 	i := podIntent(v, pod)
 	if err := c.request(ctx, func() error { return c.api.Create(ctx, i) }); err != nil {
@@ -38,20 +38,21 @@ func (c *Client) attachPod(ctx context.Context, v *volume, pod *corev1.Pod) erro
 	if err := v.node.list.add(ctx, listing{corev1.UniqueVolumeName(v.Unique), true}); err != nil {
 		return fmt.Errorf("listing the volume: %w", err)
 	}
-	return c.tell(ctx, v, i)
+	return c.report(ctx, v, i)
 }
 
-// podIntent is what the pod controller makes of a pod's volume.
+// podIntent is the intent that the pod controller creates for a pod's volume.
 func podIntent(v *volume, pod *corev1.Pod) *volumesv1alpha1.VolumeAttachmentIntent {
 	i := v.Intent()
 	i.Name = fmt.Sprintf("pod-%s-%s", pod.Name, pod.UID)
 	i.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: string(pod.UID)}
-	i.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: ptr.To(true)}}
+	i.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: ptr.To(true)}}
 	i.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 	return i
 }
 
-// detachPod is the way out, in mode Replace.
+// detachPod detaches in mode Replace.
 func (c *Client) detachPod(ctx context.Context, v *volume) error {
 	va, err := v.attachment.await(ctx, func(va *storagev1.VolumeAttachment) bool { return va != nil })
 	if err != nil {
@@ -61,15 +62,17 @@ func (c *Client) detachPod(ctx context.Context, v *volume) error {
 	if err != nil {
 		return err
 	}
-	object := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: i.Name}}
-	if err := c.request(ctx, func() error { return c.api.Delete(ctx, object, client.Preconditions{UID: &i.UID}) }); err != nil {
+	object := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: stage.Namespace, Name: i.Name}}
+	if err := c.request(ctx,
+		func() error { return c.api.Delete(ctx, object, client.Preconditions{UID: &i.UID}) }); err != nil {
 		return fmt.Errorf("deleting the intent: %w", err)
 	}
 	if err := c.markDetaching(ctx, v, va); err != nil {
 		return err
 	}
 	if err := v.node.list.add(ctx, listing{corev1.UniqueVolumeName(v.Unique), false}); err != nil {
-		return fmt.Errorf("taking the volume off the list: %w", err)
+		return fmt.Errorf("removing the volume from the list: %w", err)
 	}
 	if err := c.fence(ctx, v); err != nil {
 		return err
@@ -80,7 +83,7 @@ func (c *Client) detachPod(ctx context.Context, v *volume) error {
 	return c.forget(ctx, v)
 }
 
-// fence makes the node's agent look at its node once more, and waits until it did.
+// fence makes the node's agent reconcile its node again, and waits for that.
 func (c *Client) fence(ctx context.Context, v *volume) error {
 	var generation int64
 	err := c.change(ctx, v, change{

@@ -17,11 +17,11 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// Serve is what a client does for one kind of wish.
+// Serve handles one kind of wish.
 type Serve func(*Client, context.Context, *feed.Feed) error
 
-// Run serves the volumes of a stage that was written to a file until ctx ends, as a program of its own does: with connections and watches
-// of its own, set up as those of Hawser's manager.
+// Run serves the volumes of a stage file until ctx ends, in its own process. It has its own connections and
+// watches, with the same settings as Hawser's manager.
 func Run(ctx context.Context, config *rest.Config, stageFile string, serve Serve) error {
 	s, err := stage.Read(stageFile)
 	if err != nil {
@@ -30,7 +30,7 @@ func Run(ctx context.Context, config *rest.Config, stageFile string, serve Serve
 	config.QPS, config.DisableCompression = -1, true
 	api, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	f, err := feed.New(config)
 	if err != nil {
@@ -48,7 +48,7 @@ func Run(ctx context.Context, config *rest.Config, stageFile string, serve Serve
 	<-serving.Done()
 	c.running.Wait()
 	if ctx.Err() != nil {
-		return nil // it was told to end
+		return nil // the benchmark stopped it
 	}
 	return context.Cause(serving)
 }

@@ -22,16 +22,16 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// change of a node's state. What it rests on is read after the state was.
+// change of a node's state. Its preconditions are read after the state.
 type change struct {
 	read  func(context.Context) error
 	apply func(*volumesv1alpha1.NodeVolumeState)
-	// written is told the state as it was written.
+	// written receives the state as it was written.
 	written func(*volumesv1alpha1.NodeVolumeState)
 }
 
-// writeState takes the newest version of the node's state that is known, reads what the changes rest on, and writes at that version.
-// Had there been another one meanwhile, it reads the state live.
+// writeState takes the newest known version of the node's state. It reads the preconditions of the changes, and
+// writes at that version. After a conflict it reads the state live.
 func (c *Client) writeState(ctx context.Context, n *node, group []change) error {
 	nvs, err := n.known(ctx)
 	for err == nil {
@@ -53,14 +53,15 @@ func (c *Client) writeState(ctx context.Context, n *node, group []change) error 
 	return fmt.Errorf("reading the state of node %s: %w", n.name, err)
 }
 
-// known is a copy of the node's state as it was last written, or as the watch showed it if that is newer.
+// known is a copy of the node's state: the newer one of the last write and the watch.
 func (n *node) known(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
 	seen, err := n.state.await(ctx, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 	if err != nil {
 		return nil, err
 	}
 	if n.written != nil {
-		if order, err := resourceversion.CompareResourceVersion(n.written.ResourceVersion, seen.ResourceVersion); err == nil && order > 0 {
+		if order, err := resourceversion.CompareResourceVersion(n.written.ResourceVersion,
+			seen.ResourceVersion); err == nil && order > 0 {
 			seen = n.written
 		}
 	}
@@ -83,7 +84,7 @@ func (c *Client) updateState(ctx context.Context, n *node, nvs *volumesv1alpha1.
 	return nil
 }
 
-// change goes out with others of the volume's node.
+// change joins the other changes of the volume's node.
 func (c *Client) change(ctx context.Context, v *volume, one change) error {
 	return v.node.spec.add(ctx, one)
 }
@@ -105,7 +106,8 @@ func put(nvs *volumesv1alpha1.NodeVolumeState, e volumesv1alpha1.NodeAttachment)
 }
 
 func remove(nvs *volumesv1alpha1.NodeVolumeState, name string) {
-	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == name })
+	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments,
+		func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == name })
 }
 
 // listing is a change of the Node's list of attached volumes.
@@ -114,7 +116,7 @@ type listing struct {
 	attached bool
 }
 
-// writeList reads the Node, and its state if something is to be listed, live and writes the list at that version of the Node.
+// writeList reads the Node live, and its state if a volume is added. It writes the list at that version of the Node.
 func (c *Client) writeList(ctx context.Context, n *node, group []listing) error {
 	for {
 		object := &corev1.Node{}
@@ -147,7 +149,7 @@ func (c *Client) writeList(ctx context.Context, n *node, group []listing) error 
 func merge(body map[string]any) client.Patch {
 	data, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // it is made of plain fields
+		panic(err) // plain fields can always be encoded
 	}
 	return client.RawPatch(types.MergePatchType, data)
 }

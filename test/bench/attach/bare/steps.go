@@ -22,7 +22,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// attach creates the attachment, held, and waits until the driver carried it out.
+// attach creates the attachment with a hold, and waits until the driver has attached the volume.
 func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttachment, error) {
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -30,7 +30,8 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 			Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: time.Now().UTC().Format(time.RFC3339)},
 		},
 		Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: stage.DriverName, NodeName: v.Node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.PersistentVolume.Name},
+			Attacher: stage.DriverName, NodeName: v.Node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.PersistentVolume.Name},
 		},
 	}
 	if err := c.request(ctx, func() error { return c.api.Create(ctx, va) }); err != nil {
@@ -41,12 +42,12 @@ func (c *Client) attach(ctx context.Context, v *volume) (*storagev1.VolumeAttach
 	})
 }
 
-// confirm writes Attached, having read the node's state, the lock and the attachment, in this order.
+// confirm writes Attached, after it has read the node's state, the lock and the attachment, in this order.
 func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAttachment) error {
 	return c.change(ctx, v, change{
 		read: func(ctx context.Context) error {
 			if err := c.api.Get(ctx, exclusive.Key(v.Unique), &corev1.ConfigMap{}); err != nil {
-				return fmt.Errorf("reading the claim: %w", err)
+				return fmt.Errorf("reading the lock: %w", err)
 			}
 			return c.api.Get(ctx, client.ObjectKey{Name: v.Attachment}, &storagev1.VolumeAttachment{})
 		},
@@ -56,16 +57,19 @@ func (c *Client) confirm(ctx context.Context, v *volume, va *storagev1.VolumeAtt
 	})
 }
 
-// tell writes what the intent's status says once the volume is attached.
-func (c *Client) tell(ctx context.Context, v *volume, i *volumesv1alpha1.VolumeAttachmentIntent) error {
+// report writes the intent's status once the volume is attached.
+func (c *Client) report(ctx context.Context, v *volume, i *volumesv1alpha1.VolumeAttachmentIntent) error {
 	now := metav1.NowMicro()
 	s := &i.Status
-	s.ObservedGeneration, s.ClaimUID, s.VolumeName, s.VolumeUID = i.Generation, v.Claim.UID, v.PersistentVolume.Name, v.PersistentVolume.UID
+	s.ObservedGeneration, s.ClaimUID, s.VolumeName, s.VolumeUID = i.Generation, v.Claim.UID, v.PersistentVolume.Name,
+		v.PersistentVolume.UID
 	s.UniqueVolumeName, s.VolumeMode = v.Unique, corev1.PersistentVolumeFilesystem
 	s.Timeline = &volumesv1alpha1.Timeline{Requested: &now, Attached: &now}
 	for _, condition := range []metav1.Condition{
-		{Type: volumesv1alpha1.ConditionResolved, Reason: volumesv1alpha1.ReasonResolved, Message: "the claim is bound to volume " + v.PersistentVolume.Name},
-		{Type: volumesv1alpha1.ConditionAttached, Reason: volumesv1alpha1.ReasonAttached, Message: "attached to node " + v.Node + " by VolumeAttachment " + v.Attachment},
+		{Type: volumesv1alpha1.ConditionResolved, Reason: volumesv1alpha1.ReasonResolved,
+			Message: "the claim is bound to volume " + v.PersistentVolume.Name},
+		{Type: volumesv1alpha1.ConditionAttached, Reason: volumesv1alpha1.ReasonAttached,
+			Message: "attached to node " + v.Node + " by VolumeAttachment " + v.Attachment},
 		{Type: volumesv1alpha1.ConditionReady, Reason: volumesv1alpha1.ReasonReady, Message: "the volume is Attached"},
 	} {
 		condition.Status, condition.ObservedGeneration = metav1.ConditionTrue, i.Generation
@@ -95,11 +99,13 @@ func (c *Client) delete(ctx context.Context, v *volume, va *storagev1.VolumeAtta
 	if err != nil {
 		return fmt.Errorf("deleting the attachment: %w", err)
 	}
-	_, err = v.attachment.await(ctx, func(seen *storagev1.VolumeAttachment) bool { return seen == nil || seen.UID != va.UID })
+	_,
+		err = v.attachment.await(ctx,
+		func(seen *storagev1.VolumeAttachment) bool { return seen == nil || seen.UID != va.UID })
 	return err
 }
 
-// forget removes the entry. A UID that was seen going does not come back.
+// forget removes the entry. A UID that a watch has shown as deleted does not return.
 func (c *Client) forget(ctx context.Context, v *volume) error {
 	return c.change(ctx, v, change{apply: func(nvs *volumesv1alpha1.NodeVolumeState) { remove(nvs, v.Unique) }})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-func TestDetachingTakesThreeWritesNoneOfThemToTheIntent(t *testing.T) {
+func TestDetachingNeedsThreeWritesAndNoneToTheIntent(t *testing.T) {
 	s := stage.New(nil, 1)
 	s.Plan(1, 1)
 	s.Volumes[0].PersistentVolume = &corev1.PersistentVolume{}

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package cluster runs the control plane that all contenders are measured on: etcd and kube-apiserver with
-// their defaults, and an audit log that says who asked for what.
+// Package cluster runs the control plane for all contenders: etcd and kube-apiserver with their defaults, and an audit
+// log of all requests of the contenders.
 package cluster
 
 import (
@@ -34,8 +34,8 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// auditPolicy keeps one line for each request of those who are measured, and one more for each watch when it began. What the instruments
-// ask costs the API server no line.
+// auditPolicy records one line for each request of a contender, and one more for each watch at its beginning.
+// Requests of the instruments cost the API server no line.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -45,10 +45,10 @@ rules:
 - level: Metadata
 `
 
-// Administrators are not held back by the API server's priority and fairness.
+// Administrators are exempt from the API server's priority and fairness.
 const administrators = "system:masters"
 
-// instruments are one user, for the API server.
+// instruments are one user of the API server.
 const instruments = "bench:instruments"
 
 // Cluster is a running control plane.
@@ -61,21 +61,22 @@ type Cluster struct {
 	system *system.System
 }
 
-// Start starts a control plane in dir, which must not exist, with Hawser's kinds but nothing else of it.
+// Start starts a control plane in dir, which must not exist. Of Hawser it has only the kinds.
 func Start(dir string) (*Cluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("resolving %s: %w", dir, err)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the cluster's folder: %w", err)
+		return nil, fmt.Errorf("creating the cluster's directory: %w", err)
 	}
 	c := &Cluster{dir: dir, token: rand.Text(), system: system.Open(system.Options{Dir: dir})}
 	policy, err := c.write("audit-policy.yaml", []byte(auditPolicy))
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := c.write("tokens.csv", fmt.Appendf(nil, "%s,%s,%s,%s\n", c.token, instruments, instruments, administrators))
+	tokens,
+		err := c.write("tokens.csv", fmt.Appendf(nil, "%s,%s,%s,%s\n", c.token, instruments, instruments, administrators))
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +91,10 @@ func Start(dir string) (*Cluster, error) {
 		Append("token-auth-file", tokens).
 		Append("audit-policy-file", policy).
 		Append("audit-log-path", c.system.AuditLog()).
-		Append("audit-log-maxsize", "100000") // MiB: a rotated log would lose requests
+		Append("audit-log-maxsize", "100000") // MiB: a rotation would lose requests
 	c.env.ControlPlane.Etcd = &envtest.Etcd{}
 	c.env.ControlPlane.Etcd.Configure().
-		Append("unsafe-no-fsync", "true"). // the disk is not what is measured
+		Append("unsafe-no-fsync", "true"). // the disk is not measured
 		Append("quota-backend-bytes", "8589934592")
 	if _, err := c.env.Start(); err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
@@ -102,7 +103,7 @@ func Start(dir string) (*Cluster, error) {
 	return c, err
 }
 
-// Stop stops the control plane. The folder with the logs stays.
+// Stop stops the control plane. The directory with the logs stays.
 func (c *Cluster) Stop() error {
 	if err := c.env.Stop(); err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)
@@ -116,8 +117,9 @@ func (c *Cluster) Dir() string { return c.dir }
 // Program is the path of one of the control plane's programs.
 func Program(name string) string { return filepath.Join(apiserver.Root(), ".cache", "bin", name) }
 
-// Instruments is a client's configuration for the parts of the benchmark, who may do everything and are not held back. Each has connections
-// of its own. They are to cost the API server no more than they have to, which for a certificate is to verify it with each request.
+// Instruments is a client configuration for the parts of the benchmark, which have all rights and no limits.
+// Each client has its own connections. They use a token, because the API server verifies a certificate with
+// each request, which costs more.
 func (c *Cluster) Instruments() *rest.Config {
 	config := rest.AnonymousClientConfig(c.env.Config)
 	config.BearerToken, config.QPS, config.Burst, config.DisableCompression = c.token, -1, -1, true
@@ -125,7 +127,7 @@ func (c *Cluster) Instruments() *rest.Config {
 	return config
 }
 
-// Administrator makes a user of that name who may do everything.
+// Administrator creates a user of that name with all rights.
 func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	user, err := c.user(name, administrators)
 	if err != nil {
@@ -134,7 +136,7 @@ func (c *Cluster) Administrator(name string) (*rest.Config, error) {
 	return user.Config(), nil
 }
 
-// serviceAccount is a client's configuration for Hawser's service account of that name, with a token as its pods have one.
+// serviceAccount is a client configuration for Hawser's service account of that name, with a token like its pods'.
 func (c *Cluster) serviceAccount(ctx context.Context, name string) (*rest.Config, error) {
 	token, err := c.serviceAccountToken(ctx, name)
 	if err != nil {
@@ -145,7 +147,7 @@ func (c *Cluster) serviceAccount(ctx context.Context, name string) (*rest.Config
 	return config, nil
 }
 
-// ServiceAccountKubeconfig writes one, under the name of file, for such a service account.
+// ServiceAccountKubeconfig writes a kubeconfig to the file for such a service account.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, file, name string) (string, error) {
 	config, err := c.serviceAccount(ctx, name)
 	if err != nil {
@@ -157,28 +159,30 @@ func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, file, name strin
 		Contexts:  map[string]*clientcmdapi.Context{"": {}},
 	})
 	if err != nil {
-		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
+		return "", fmt.Errorf("creating the kubeconfig of %s: %w", name, err)
 	}
 	return c.write(file+".kubeconfig", kubeconfig)
 }
 
-// tokenSeconds are longer than any run.
+// tokenSeconds is longer than any run.
 const tokenSeconds = 24 * 3600
 
 func (c *Cluster) serviceAccountToken(ctx context.Context, name string) (string, error) {
 	clients, err := kubernetes.NewForConfig(c.env.Config)
 	if err != nil {
-		return "", fmt.Errorf("making a client: %w", err)
+		return "", fmt.Errorf("creating a client: %w", err)
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
-	answer, err := clients.CoreV1().ServiceAccounts(volumesv1alpha1.InstallNamespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
+	answer, err := clients.CoreV1().ServiceAccounts(volumesv1alpha1.InstallNamespace).CreateToken(ctx, name, request,
+		metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("making a token for service account %s: %w", name, err)
+		return "", fmt.Errorf("creating a token for service account %s: %w", name, err)
 	}
 	return answer.Status.Token, nil
 }
 
-// Kubeconfig writes one, under the name of file, for a user with a certificate who may do what the roles of its name and its groups say.
+// Kubeconfig writes a kubeconfig to the file. Its user has a certificate, and the rights of its name and groups.
 func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error) {
 	user, err := c.user(name, groups...)
 	if err != nil {
@@ -186,12 +190,12 @@ func (c *Cluster) Kubeconfig(file, name string, groups ...string) (string, error
 	}
 	kubeconfig, err := user.KubeConfig()
 	if err != nil {
-		return "", fmt.Errorf("making the kubeconfig of %s: %w", name, err)
+		return "", fmt.Errorf("creating the kubeconfig of %s: %w", name, err)
 	}
 	return c.write(file+".kubeconfig", kubeconfig)
 }
 
-// write a file into the cluster's folder, and return its path.
+// write writes a file into the cluster's directory, and returns its path.
 func (c *Cluster) write(file string, content []byte) (string, error) {
 	path := filepath.Join(c.dir, file)
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -204,26 +208,26 @@ func (c *Cluster) write(file string, content []byte) (string, error) {
 func (c *Cluster) user(name string, groups ...string) (*envtest.AuthenticatedUser, error) {
 	user, err := c.env.ControlPlane.AddUser(envtest.User{Name: name, Groups: groups}, &rest.Config{QPS: -1, Burst: -1})
 	if err != nil {
-		return nil, fmt.Errorf("making user %s: %w", name, err)
+		return nil, fmt.Errorf("creating user %s: %w", name, err)
 	}
 	return user, nil
 }
 
-// Client of a user, which reads and writes live.
+// Client of a user. It reads and writes live.
 func Client(config *rest.Config) (client.WithWatch, error) {
 	c, err := client.NewWithWatch(config, client.Options{Scheme: apiserver.Scheme()})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return c, nil
 }
 
-// Apply applies manifests of the repository's config folder.
+// Apply applies manifests of the repository's config directory.
 func (c *Cluster) Apply(ctx context.Context, flag, path string) error {
 	return c.kubectl(ctx, "apply", "--server-side", flag, filepath.Join(apiserver.Root(), "config", path))
 }
 
-// Delete deletes what they made.
+// Delete deletes what they created.
 func (c *Cluster) Delete(ctx context.Context, flag, path string) error {
 	return c.kubectl(ctx, "delete", flag, filepath.Join(apiserver.Root(), "config", path))
 }
@@ -241,7 +245,7 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 // Mark returns the present end of the audit log.
 func (c *Cluster) Mark() (system.AuditMark, error) { return c.system.Mark() }
 
-// Requests since mark: each once, a watch when it began.
+// Requests since mark: each once, a watch at its beginning.
 func (c *Cluster) Requests(mark system.AuditMark) ([]system.Request, error) {
 	return c.system.Requests(mark)
 }

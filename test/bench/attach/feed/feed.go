@@ -3,7 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package feed tells the benchmark's own parts what changes in the cluster: one watch for each kind, however many listen.
+// Package feed shows the benchmark's parts what changes in the cluster. It has one watch for each kind, for all
+// listeners.
 package feed
 
 import (
@@ -19,16 +20,16 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// Feed of what changes. It begins with Start and ends with the context that it was given.
+// Feed of changes. It begins with Start and ends with its context.
 type Feed struct {
-	// Reader reads what the watches have brought. What it returns is shared and not to be changed.
+	// Reader reads from the watches' cache. Its objects are shared and must not be changed.
 	Reader client.Reader
 
 	cache   cache.Cache
 	waiting []func() bool
 }
 
-// New makes a feed for a user.
+// New creates a feed for a user.
 func New(config *rest.Config) (*Feed, error) {
 	c, err := cache.New(config, cache.Options{
 		Scheme:                       apiserver.Scheme(),
@@ -37,13 +38,13 @@ func New(config *rest.Config) (*Feed, error) {
 		ReaderFailOnMissingInformer:  true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a cache: %w", err)
+		return nil, fmt.Errorf("creating a cache: %w", err)
 	}
 	return &Feed{Reader: c, cache: c}, nil
 }
 
-// On calls changed with each new or changed object of the kind, and gone with each that is deleted, one after the other. Both may
-// be nil. It is called before Start.
+// On calls changed with each new or changed object of the kind, and gone with each deleted one. The calls are
+// sequential. Both may be nil. On must be called before Start.
 func On[T client.Object](ctx context.Context, f *Feed, kind T, changed, gone func(T)) error {
 	informer, err := f.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -70,10 +71,10 @@ func On[T client.Object](ctx context.Context, f *Feed, kind T, changed, gone fun
 	return nil
 }
 
-// Start returns once every listener has been told what is there already.
+// Start returns once every listener has received the existing objects.
 func (f *Feed) Start(ctx context.Context) error {
 	go func() {
-		// It ends with the context, and until then it tries again what fails.
+		// It ends with the context, and retries failures until then.
 		_ = f.cache.Start(ctx)
 	}()
 	synced := make([]toolscache.InformerSynced, len(f.waiting))

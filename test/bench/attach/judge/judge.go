@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package judge takes the times: when each volume was wished for, and when what was wished was seen by a watch.
+// Package judge measures the time from the request of each volume until a watch shows the result.
 package judge
 
 import (
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Race is one batch of volumes on its way to the same end.
+// Race is one batch of volumes that are attached or detached.
 type Race struct {
-	// needed are the things that have to be seen of each volume.
+	// needed is how many things must be seen of each volume.
 	needed int
-	// expected volumes.
+	// expected is the number of volumes.
 	expected int
 
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ type Race struct {
 	done     chan struct{}
 }
 
-// NewRace of so many volumes, of each of which so many things have to be seen.
+// NewRace of this number of volumes, with this number of things to see of each.
 func NewRace(expected, needed int) *Race {
 	return &Race{
 		needed: needed, expected: expected,
@@ -40,7 +40,7 @@ func NewRace(expected, needed int) *Race {
 	}
 }
 
-// Begin is called right before the request that wishes.
+// Begin is called right before the request.
 func (r *Race) Begin(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *Race) Begin(name string) {
 	r.begun[name] = now
 }
 
-// Saw is called when a watch shows one of the things that are needed. What did not begin, or was seen before, does not count.
+// Saw is called when a watch shows one of the needed things. It ignores a volume that did not begin, and repetitions.
 func (r *Race) Saw(name, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,11 +77,11 @@ func (r *Race) Saw(name, what string) {
 	}
 }
 
-// Wait returns when all are through, or when none got through for as long as patience: those that are left then are left
-// behind. It reports now and then how many are through.
-func (r *Race) Wait(ctx context.Context, patience, every time.Duration, report func(through int)) error {
-	patient := time.NewTimer(patience)
-	defer patient.Stop()
+// Wait returns when all volumes are through, or when none got through for as long as stallTimeout. The others
+// are then left behind. It calls report from time to time with the number of volumes that are through.
+func (r *Race) Wait(ctx context.Context, stallTimeout, every time.Duration, report func(through int)) error {
+	stalled := time.NewTimer(stallTimeout)
+	defer stalled.Stop()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -90,12 +90,12 @@ func (r *Race) Wait(ctx context.Context, patience, every time.Duration, report f
 			return fmt.Errorf("waiting for the volumes: %w", context.Cause(ctx))
 		case <-r.done:
 			return nil
-		case <-patient.C:
+		case <-stalled.C:
 			return nil
 		case <-ticker.C:
 			report(r.Result().Through)
 		case <-r.progress:
-			patient.Reset(patience)
+			stalled.Reset(stallTimeout)
 		}
 	}
 }
@@ -105,14 +105,14 @@ type Result struct {
 	// Through and LeftBehind are volumes.
 	Through    int `json:"volumes"`
 	LeftBehind int `json:"leftBehind"`
-	// Seconds from the first wish to the last volume that came through.
+	// Seconds from the first request to the last volume that got through.
 	Seconds float64 `json:"seconds"`
 	// PerSecond volumes over that time.
 	PerSecond float64 `json:"volumesPerSecond"`
 	Latency   Latency `json:"latency"`
 }
 
-// Latency of the volumes that came through.
+// Latency of the volumes that got through.
 type Latency struct {
 	P50 time.Duration `json:"p50Nanoseconds"`
 	P90 time.Duration `json:"p90Nanoseconds"`
@@ -132,7 +132,7 @@ func (r *Race) Result() Result {
 	return result
 }
 
-// Of many times: the smallest that so many of a hundred do not exceed.
+// Of returns percentiles: the smallest time that this share of the times does not exceed.
 func Of(times []time.Duration) Latency {
 	if len(times) == 0 {
 		return Latency{}

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-func TestAVolumeIsThroughOnceEverythingWasSeenOfIt(t *testing.T) {
+func TestAVolumeIsThroughOnceAllThingsWereSeen(t *testing.T) {
 	r := NewRace(1, 2)
-	r.Saw("a", "attachment") // before it began: that was another race's
+	r.Saw("a", "attachment") // before it began: it belongs to another race
 	r.Begin("a")
 	r.Saw("a", "attachment")
 	r.Saw("a", "attachment")
@@ -28,7 +28,7 @@ func TestAVolumeIsThroughOnceEverythingWasSeenOfIt(t *testing.T) {
 	}
 }
 
-func TestVolumesThatNeverComeThroughAreLeftBehind(t *testing.T) {
+func TestVolumesThatNeverGetThroughAreLeftBehind(t *testing.T) {
 	r := NewRace(2, 1)
 	r.Begin("a")
 	r.Begin("b")
@@ -41,7 +41,7 @@ func TestVolumesThatNeverComeThroughAreLeftBehind(t *testing.T) {
 	}
 }
 
-func TestPercentilesNeverFlatter(t *testing.T) {
+func TestPercentilesAreNeverTooLow(t *testing.T) {
 	var times []time.Duration
 	for i := range 100 {
 		times = append(times, time.Duration(100-i))

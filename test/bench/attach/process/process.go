@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package process runs the contenders' programs and tells what processes cost.
+// Package process runs the contenders' programs and measures their cost.
 package process
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// grace is how long a program may take to end in good order.
+// grace is how long a program may take to stop.
 const grace = 20 * time.Second
 
 // Process is a running program.
@@ -32,11 +32,12 @@ type Process struct {
 	ended  chan error
 }
 
-// Start runs a program with its output in log. It ends with ctx at the latest; failed is told when it ends by itself.
+// Start runs a program with its output in log. The program ends with ctx at the latest. If it ends without Stop, Start
+// calls failed.
 func Start(ctx context.Context, log, program string, args []string, failed func(error)) (*Process, error) {
 	file, err := os.Create(log)
 	if err != nil {
-		return nil, fmt.Errorf("making the log of %s: %w", program, err)
+		return nil, fmt.Errorf("creating the log of %s: %w", program, err)
 	}
 	defer func() { _ = file.Close() }() // the program has its own descriptor
 	ctx, cancel := context.WithCancel(ctx)
@@ -52,22 +53,23 @@ func Start(ctx context.Context, log, program string, args []string, failed func(
 	go func() {
 		err := cmd.Wait()
 		if ctx.Err() == nil {
-			failed(fmt.Errorf("%s ended by itself (see %s): %w", filepath.Base(program), log, errors.Join(err, errors.New("unexpected end"))))
+			failed(fmt.Errorf("%s ended by itself (see %s): %w", filepath.Base(program), log,
+				errors.Join(err, errors.New("unexpected end"))))
 		}
 		p.ended <- err
 	}()
 	return p, nil
 }
 
-// Stop ends the program and waits for that.
+// Stop stops the program and waits for its end.
 func (p *Process) Stop() {
 	p.cancel()
-	<-p.ended //nolint:errcheck // how it ended does not matter any more
+	<-p.ended //nolint:errcheck // its exit status has no meaning any more
 }
 
 // Memory of a process, in bytes.
 type Memory struct {
-	// Peak is the most that it ever had resident, Resident what it has now.
+	// Peak is its maximum resident memory, Resident the present value.
 	Peak     int64 `json:"peakBytes"`
 	Resident int64 `json:"residentBytes"`
 }
@@ -84,7 +86,7 @@ func MemoryOf(pid int) (Memory, error) {
 		if len(fields) < 2 {
 			continue
 		}
-		kibibytes, _ := strconv.ParseInt(fields[1], 10, 64) // other lines hold other things
+		kibibytes, _ := strconv.ParseInt(fields[1], 10, 64) // lines of other fields are not used
 		switch fields[0] {
 		case "VmHWM:":
 			m.Peak = kibibytes << 10
@@ -95,16 +97,16 @@ func MemoryOf(pid int) (Memory, error) {
 	return m, nil
 }
 
-// tick of the times in /proc.
+// tick is the unit of the times in /proc.
 const tick = 10 * time.Millisecond
 
-// CPU time that a process has used.
+// CPU is the CPU time that a process has used.
 func CPU(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading the times of process %d: %w", pid, err)
 	}
-	// The program's name stands in parentheses and may hold anything; the fields follow the last one.
+	// The program's name is in parentheses and may contain anything. The fields follow the last parenthesis.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	var sum time.Duration
 	for _, field := range fields[11:13] { // utime, stime
@@ -117,7 +119,7 @@ func CPU(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// Child finds the child of this process that runs the program of that name.
+// Child finds the child of this process that runs the named program.
 func Child(name string) (int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

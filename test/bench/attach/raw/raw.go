@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package raw measures what the API server can write at all: no implementation of anything is faster.
+// Package raw measures the write rate of the API server alone. No implementation can be faster.
 package raw
 
 import (
@@ -20,21 +20,22 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/stage"
 )
 
-// Rates are writes a second by stage.Writers writers.
+// Rates are writes per second by stage.Writers writers.
 type Rates struct {
 	Creates       float64 `json:"createsPerSecond"`
 	StatusPatches float64 `json:"statusPatchesPerSecond"`
 	Deletes       float64 `json:"deletesPerSecond"`
 }
 
-// VolumeAttachments are what the API server has built in.
+// VolumeAttachments are built into the API server.
 func VolumeAttachments(ctx context.Context, c client.Client, count int) (Rates, error) {
 	volume := "none"
 	return measure(ctx, c, count, []byte(`{"status":{"attached":true}}`), func(name string) client.Object {
 		return &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: "raw." + stage.DriverName, NodeName: "none", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+				Attacher: "raw." + stage.DriverName, NodeName: "none",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
 			},
 		}
 	})
@@ -53,7 +54,8 @@ func NodeVolumeStates(ctx context.Context, c client.Client, count int) (Rates, e
 	})
 }
 
-func measure(ctx context.Context, c client.Client, count int, status []byte, object func(name string) client.Object) (Rates, error) {
+func measure(ctx context.Context, c client.Client, count int, status []byte,
+	object func(name string) client.Object) (Rates, error) {
 	names := make([]string, count)
 	for i := range names {
 		names[i] = fmt.Sprintf("raw-%05d", i)
@@ -70,7 +72,8 @@ func measure(ctx context.Context, c client.Client, count int, status []byte, obj
 		{&rates.Deletes, func(ctx context.Context, o client.Object) error { return c.Delete(ctx, o) }},
 	} {
 		begin := time.Now()
-		if err := stage.Each(ctx, names, func(ctx context.Context, name string) error { return write.do(ctx, object(name)) }); err != nil {
+		if err := stage.Each(ctx, names,
+			func(ctx context.Context, name string) error { return write.do(ctx, object(name)) }); err != nil {
 			return rates, fmt.Errorf("measuring the write rate: %w", err)
 		}
 		*write.rate = float64(count) / time.Since(begin).Seconds()

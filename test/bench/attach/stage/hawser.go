@@ -19,10 +19,10 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// leaseSeconds are longer than any run: the stub agents need not renew their Leases.
+// leaseSeconds is longer than any run: the stub agents need not renew their Leases.
 const leaseSeconds = 7 * 24 * 3600
 
-// SetStates makes, where it is not there yet, what Hawser's side of each node has besides: its NodeVolumeState and its agent's Lease.
+// SetStates creates the missing objects of Hawser for each node: its NodeVolumeState and its agent's Lease.
 func (s *Stage) SetStates(ctx context.Context) error {
 	return Each(ctx, s.Nodes, func(ctx context.Context, node string) error {
 		state := &volumesv1alpha1.NodeVolumeState{
@@ -33,8 +33,10 @@ func (s *Stage) SetStates(ctx context.Context) error {
 		}
 		now := metav1.NowMicro()
 		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](leaseSeconds), AcquireTime: &now, RenewTime: &now},
+			ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
+				Name: volumesv1alpha1.AgentLeasePrefix + node},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](leaseSeconds),
+				AcquireTime: &now, RenewTime: &now},
 		}
 		if err := s.client.Create(ctx, lease); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the Lease of node %s: %w", node, err)
@@ -43,8 +45,9 @@ func (s *Stage) SetStates(ctx context.Context) error {
 	})
 }
 
-// Sweep removes what a contender left behind, so that the next begins with volumes that were never attached. It runs while no
-// contender does, as a user whom no admission policy holds back, and says how many attachments had been left.
+// Sweep removes what a contender left, so that the next one begins with volumes that were never attached. It
+// runs without a contender, as a user that no admission policy limits. It returns how many attachments were
+// left.
 func (s *Stage) Sweep(ctx context.Context, manager client.Client) (int, error) {
 	if err := s.sweepWishes(ctx); err != nil {
 		return 0, err
@@ -53,18 +56,21 @@ func (s *Stage) Sweep(ctx context.Context, manager client.Client) (int, error) {
 	if err != nil {
 		return left, err
 	}
-	locks := client.MatchingLabels{volumesv1alpha1.ExclusiveLocksLabel: "true"}
-	if err := manager.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(volumesv1alpha1.InstallNamespace), locks); err != nil {
+	claims := client.MatchingLabels{volumesv1alpha1.ExclusiveLocksLabel: "true"}
+	if err := manager.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(volumesv1alpha1.InstallNamespace),
+		claims); err != nil {
 		return left, fmt.Errorf("deleting the locks of exclusive volumes: %w", err)
 	}
 	return left, s.sweepNodes(ctx)
 }
 
 func (s *Stage) sweepWishes(ctx context.Context) error {
-	if err := s.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(Namespace), client.GracePeriodSeconds(0)); err != nil {
+	if err := s.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(Namespace),
+		client.GracePeriodSeconds(0)); err != nil {
 		return fmt.Errorf("deleting the pods: %w", err)
 	}
-	if err := s.client.DeleteAllOf(ctx, &volumesv1alpha1.VolumeAttachmentIntent{}, client.InNamespace(Namespace)); err != nil {
+	if err := s.client.DeleteAllOf(ctx, &volumesv1alpha1.VolumeAttachmentIntent{},
+		client.InNamespace(Namespace)); err != nil {
 		return fmt.Errorf("deleting the intents: %w", err)
 	}
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
@@ -76,7 +82,7 @@ func (s *Stage) sweepWishes(ctx context.Context) error {
 	})
 }
 
-// strip takes every finalizer off.
+// strip removes every finalizer.
 func (s *Stage) strip(ctx context.Context, o client.Object) error {
 	if len(o.GetFinalizers()) == 0 {
 		return nil

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package stage makes what the contenders work on: nodes with a driver, volumes with their claims, and the
-// pods or intents that want them. Nothing is provisioned and no pod ever runs.
+// Package stage creates the objects for the contenders: nodes with a driver, volumes with their claims, and the pods or
+// intents that want them. Nothing is provisioned and no pod ever runs.
 package stage
 
 import (
@@ -31,7 +31,7 @@ const (
 	DriverName = "stub.csi.hawser.io"
 	// Namespace of claims, pods and intents.
 	Namespace = "default"
-	// Writers make objects side by side.
+	// Writers is how many objects are created concurrently.
 	Writers = 32
 )
 
@@ -49,7 +49,7 @@ type Volume struct {
 	Claim            *corev1.PersistentVolumeClaim
 }
 
-// Stage holds everything that was made.
+// Stage has everything that was created.
 type Stage struct {
 	Nodes   []string
 	Volumes []*Volume
@@ -66,7 +66,7 @@ func New(c client.Client, nodes int) *Stage {
 	return s
 }
 
-// Plan so many more volumes, spread in turn over the first nodes, and return them.
+// Plan adds this number of volumes, distributed over the first nodes, and returns them.
 func (s *Stage) Plan(volumes, nodes int) []*Volume {
 	var planned []*Volume
 	for i := range volumes {
@@ -82,7 +82,7 @@ func (s *Stage) Plan(volumes, nodes int) []*Volume {
 	return planned
 }
 
-// Write the names and objects that were made to a file.
+// Write writes the names and the created objects to a file.
 func (s *Stage) Write(file string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Stage) Write(file string) error {
 	return nil
 }
 
-// Read what was written to a file, to look at only.
+// Read reads a stage file. The stage is only for reading.
 func Read(file string) (*Stage, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -109,7 +109,7 @@ func Read(file string) (*Stage, error) {
 
 func handle(name string) string { return "handle-" + name }
 
-// Set makes all objects.
+// Set creates all objects.
 func (s *Stage) Set(ctx context.Context) error {
 	driver := &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)},
@@ -123,7 +123,7 @@ func (s *Stage) Set(ctx context.Context) error {
 	return Each(ctx, s.Volumes, s.volume)
 }
 
-// Each does something for many, Writers at once.
+// Each calls do for all elements, Writers at once.
 func Each[T any](ctx context.Context, all []T, do func(context.Context, T) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(Writers)
@@ -133,7 +133,7 @@ func Each[T any](ctx context.Context, all []T, do func(context.Context, T) error
 	return group.Wait()
 }
 
-// node is Ready and leaves attaching to the cluster side.
+// node creates a Ready Node whose attaching is done by the cluster side.
 func (s *Stage) node(ctx context.Context, name string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        name,
@@ -154,7 +154,8 @@ func (s *Stage) node(ctx context.Context, name string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID,
 		}}},
-		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: DriverName, NodeID: name, TopologyKeys: []string{}}}},
+		Spec: storagev1.CSINodeSpec{
+			Drivers: []storagev1.CSINodeDriver{{Name: DriverName, NodeID: name, TopologyKeys: []string{}}}},
 	}
 	if err := s.client.Create(ctx, drivers); err != nil {
 		return fmt.Errorf("creating the drivers of node %s: %w", name, err)
@@ -162,7 +163,7 @@ func (s *Stage) node(ctx context.Context, name string) error {
 	return nil
 }
 
-// volume with its claim, bound to each other.
+// volume creates a volume and its claim, bound to each other.
 func (s *Stage) volume(ctx context.Context, v *Volume) error {
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -183,7 +184,8 @@ func (s *Stage) volume(ctx context.Context, v *Volume) error {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: DriverName, VolumeHandle: handle(v.Name), FSType: "ext4",
 			}},
-			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Namespace, Name: v.Name, UID: v.Claim.UID},
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: Namespace,
+				Name: v.Name, UID: v.Claim.UID},
 		},
 	}
 	if err := s.client.Create(ctx, v.PersistentVolume); err != nil {
@@ -201,15 +203,16 @@ func (v *Volume) Intent() *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v.Name},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
-			NodeName:     v.Node,
-			Volume:       volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.Name}},
+			NodeName: v.Node,
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: v.Name}},
 			DesiredState: volumesv1alpha1.DesiredAttached,
 			Publisher:    volumesv1alpha1.PublisherAgent,
 		},
 	}
 }
 
-// Pod on the node that names the claim.
+// Pod on the node that uses the claim.
 func (v *Volume) Pod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v.Name},

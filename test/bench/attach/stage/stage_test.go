@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAStageIsReadAsItWasWritten(t *testing.T) {
+func TestAStageFileIsReadAsItWasWritten(t *testing.T) {
 	s := New(nil, 2)
 	for _, v := range s.Plan(3, 2) {
 		v.PersistentVolume = &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.Name, UID: "pv"}}

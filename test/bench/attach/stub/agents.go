@@ -25,11 +25,11 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach/feed"
 )
 
-// Agents of all nodes: each reports an empty state once, and acknowledges that it looked when it was fenced. As with
-// the real one, a node has one write at a time, and what comes meanwhile goes out with the next.
+// Agents of all nodes. Each reports an empty state once, and acknowledges every fence. As with the real agent,
+// a node has one write at a time, and changes meanwhile join the next write.
 type Agents struct {
 	Client client.Client
-	// Failed is told of what must not happen.
+	// Failed is called for every violation.
 	Failed func(error)
 
 	mu    sync.Mutex
@@ -40,12 +40,12 @@ type agent struct {
 	// latest state that a watch showed.
 	latest *volumesv1alpha1.NodeVolumeState
 	busy   bool
-	// uid of the state that was reported on, and the fences that were acknowledged.
+	// uid of the state that the agent has reported on, and the fences that it has acknowledged.
 	uid    types.UID
 	fences int64
 }
 
-// Listen reports from now on, until ctx ends.
+// Listen reports until ctx ends.
 func (a *Agents) Listen(ctx context.Context, f *feed.Feed) error {
 	a.nodes = map[string]*agent{}
 	go wait.JitterUntilWithContext(ctx, a.renewAll, leaseInterval, 0.1, true)
@@ -71,7 +71,7 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 	}
 }
 
-// leaseInterval is the real agents'.
+// leaseInterval is the interval of the real agents.
 const leaseInterval = 10 * time.Second
 
 // renewAll renews the Leases of all nodes, as their agents would.
@@ -88,7 +88,8 @@ func (a *Agents) renewAll(ctx context.Context) {
 }
 
 func (a *Agents) renew(ctx context.Context, node string) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace,
+		Name: volumesv1alpha1.AgentLeasePrefix + node}}
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(lease), lease)
 	if client.IgnoreNotFound(err) != nil {
 		return err
@@ -104,7 +105,7 @@ func (a *Agents) renew(ctx context.Context, node string) error {
 	return nil
 }
 
-// due says whether there is something to say: who was fenced looks again.
+// due reports whether the agent has to report: for a new state, or for a fence.
 func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Fences > n.fences }
 
 // work writes until nothing is due.
@@ -131,14 +132,15 @@ func (a *Agents) work(ctx context.Context, n *agent) {
 	}
 }
 
-// report writes what an agent without mounts has to say at the generation of nvs, read again where somebody else was first.
+// report writes the status of an agent without mounts at the generation of nvs. After a conflict it reads nvs again.
 func (a *Agents) report(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
 	for {
 		s := &nvs.Status
 		s.ObservedUID, s.ObservedGeneration, s.BootID, s.AgentVersion = nvs.UID, nvs.Generation, "stub", "stub"
 		s.Reports++
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady, ObservedGeneration: nvs.Generation,
+			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
+			ObservedGeneration: nvs.Generation,
 		})
 		err := a.Client.Status().Update(ctx, nvs)
 		if !apierrors.IsConflict(err) {

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package stub plays what the contenders wait for: the driver's external-attacher and the nodes' agents. Both answer at
-// once, so that what is measured is the contender's.
+// Package stub simulates what the contenders wait for: the driver's external-attacher and the nodes' agents.
+// Both answer at once, so that only the contender is measured.
 package stub
 
 import (
@@ -27,23 +27,23 @@ import (
 // finalizer that the external-attacher sets.
 const finalizer = "external-attacher/" + stage.DriverName
 
-// concurrency of the attacher: enough that it is never the one that is waited for.
+// concurrency of the attacher. It is enough that no contender waits for the attacher.
 const concurrency = 32
 
-// Attacher says of every VolumeAttachment at once that it is attached.
+// Attacher reports every VolumeAttachment as attached at once.
 type Attacher struct {
 	Client client.Client
-	// Finalizer: before that it sets its finalizer, as the real one does, and takes it off when the attachment is deleted.
+	// Finalizer makes it set its finalizer first, as the real one does, and remove it from a deleted attachment.
 	Finalizer bool
-	// Failed is told of what must not happen.
+	// Failed is called for every violation.
 	Failed func(error)
 
 	slots chan struct{}
-	// answered are the steps that were done, by UID: a watch may show the same thing twice.
+	// answered are the finished steps, by UID: a watch may show a change twice.
 	answered sync.Map
 }
 
-// Listen answers from now on, until ctx ends.
+// Listen answers until ctx ends.
 func (a *Attacher) Listen(ctx context.Context, f *feed.Feed) error {
 	a.slots = make(chan struct{}, concurrency)
 	return feed.On(ctx, f, &storagev1.VolumeAttachment{},
@@ -103,10 +103,14 @@ func (a *Attacher) answer(ctx context.Context, va *storagev1.VolumeAttachment, s
 	object := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: va.Name}}
 	switch s {
 	case protect:
-		return a.Client.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"uid": va.UID, "finalizers": append(slices.Clone(va.Finalizers), finalizer)}}))
+		return a.Client.Patch(ctx, object,
+			merge(
+				map[string]any{"metadata": map[string]any{"uid": va.UID,
+					"finalizers": append(slices.Clone(va.Finalizers), finalizer)}}))
 	case release:
 		left := slices.DeleteFunc(slices.Clone(va.Finalizers), func(f string) bool { return f == finalizer })
-		return a.Client.Patch(ctx, object, merge(map[string]any{"metadata": map[string]any{"uid": va.UID, "finalizers": left}}))
+		return a.Client.Patch(ctx, object,
+			merge(map[string]any{"metadata": map[string]any{"uid": va.UID, "finalizers": left}}))
 	}
 	return a.Client.Status().Patch(ctx, object, merge(map[string]any{"status": map[string]any{"attached": true}}))
 }
@@ -114,7 +118,7 @@ func (a *Attacher) answer(ctx context.Context, va *storagev1.VolumeAttachment, s
 func merge(body map[string]any) client.Patch {
 	data, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // it is made of strings
+		panic(err) // strings can always be encoded
 	}
 	return client.RawPatch(types.MergePatchType, data)
 }

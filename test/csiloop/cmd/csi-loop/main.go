@@ -21,12 +21,13 @@ import (
 func main() {
 	var options driver.Options
 	mode := flag.String("mode", string(driver.ModeAll), "controller, node or all")
-	flag.StringVar(&options.BackingDir, "backing-dir", "", "directory of volumes, ledger and faults, shared by all processes")
+	flag.StringVar(&options.BackingDir, "backing-dir", "",
+		"directory of volumes, ledger and faults, shared by all processes")
 	flag.StringVar(&options.KubeletDir, "kubelet-dir", "", "the node's kubelet directory, for the sockets")
 	flag.StringVar(&options.NodeID, "node-id", "", "name of the pseudo node")
-	flag.StringVar(&options.Endpoint, "endpoint", "", "CSI socket, if not at its usual place for the mode")
-	flag.Int64Var(&options.MaxVolumes, "max-volumes", 0, "most volumes that may be published to the node, 0 for no limit")
-	flag.Int64Var(&options.Capacity, "capacity", 0, "bytes that all volumes together may have, 0 for what the disk has")
+	flag.StringVar(&options.Endpoint, "endpoint", "", "CSI socket, if not at the default path of the mode")
+	flag.Int64Var(&options.MaxVolumes, "max-volumes", 0, "maximum number of volumes on the node, 0 for no limit")
+	flag.Int64Var(&options.Capacity, "capacity", 0, "total bytes of all volumes, 0 for the size of the disk")
 	flag.Parse()
 	options.Mode = driver.Mode(*mode)
 
@@ -39,7 +40,7 @@ func main() {
 func serve(options driver.Options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// Whoever started the driver waits for this line.
+	// The program that started the driver waits for this line.
 	ready := func() { fmt.Println("ready") }
 	return driver.Run(ctx, options, ready)
 }

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package harnesstest ties the harness to a test: what it starts ends with the test, and what is left behind fails it.
+// Package harnesstest binds the harness to a test: processes end with the test, and leftovers fail it.
 package harnesstest
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/harness"
 )
 
-// startTimeout bounds a build and a start.
+// startTimeout limits a build and a start.
 const startTimeout = 5 * time.Minute
 
-// NeedRoot leaves the test out, loudly, where it cannot work.
+// NeedRoot skips the test without root, and names it in the output.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -33,7 +33,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// NeedProgram leaves the test out, loudly, where a program is missing.
+// NeedProgram skips the test without the program, and names it in the output.
 func NeedProgram(t testing.TB, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -41,8 +41,8 @@ func NeedProgram(t testing.TB, name string) {
 	}
 }
 
-// Dir makes a directory whose path is short enough for sockets below it. When the test ends, no loop device and no
-// mount may be left there; if one is, the test fails and it is taken away.
+// Dir creates a directory whose path is short enough for sockets below it. The test fails if a loop device or a
+// mount is left there at its end. Dir then removes it.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "loop")
@@ -56,29 +56,29 @@ func Dir(t testing.TB) string {
 func clean(t testing.TB, dir string) {
 	devices, mounts, err := harness.Leftovers(dir)
 	if err != nil {
-		t.Errorf("looking for leftovers: %v", err)
+		t.Errorf("finding leftovers: %v", err)
 		return
 	}
 	for _, path := range slices.Backward(mounts) {
-		t.Errorf("left mounted: %s", path)
+		t.Errorf("still mounted: %s", path)
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", path, err)
 		}
 	}
 	for _, device := range devices {
-		t.Errorf("left set up: %s on %s", device.Path, device.Backing)
+		t.Errorf("still attached: %s on %s", device.Path, device.Backing)
 		if err := device.Detach(); err != nil {
 			t.Error(err)
 		}
 	}
-	// Mount points were here, so nothing but this one filesystem may be deleted.
+	// Mount points were here, so only this one filesystem may be deleted.
 	out, err := exec.CommandContext(context.Background(), "rm", "-rf", "--one-file-system", dir).CombinedOutput()
 	if err != nil {
 		t.Errorf("removing %s: %v: %s", dir, err, out)
 	}
 }
 
-// Start runs a process that ends with the test. Empty directories are made below dir: <dir>/backing, <dir>/<node>.
+// Start runs a process that ends with the test. It creates empty directories below dir: <dir>/backing, <dir>/<node>.
 func Start(t testing.TB, dir string, options harness.Options) *harness.Process {
 	t.Helper()
 	if options.BackingDir == "" {
@@ -102,7 +102,7 @@ func Start(t testing.TB, dir string, options harness.Options) *harness.Process {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("%s %s said:\n%s", options.Mode, options.NodeID, said.String())
+			t.Logf("output of %s %s:\n%s", options.Mode, options.NodeID, said.String())
 		}
 	})
 	return process

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command program is what the containers of the end-to-end tests run: the only program on their disk.
+// Command program runs in the containers of the end-to-end tests. It is the only program on their disk.
 package main
 
 import (
@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-const usage = `program pause               wait to be ended
-program write  PATH TEXT    put the text at the beginning of a file or of a device, to the disk
-program append PATH TEXT    put the text behind what a file holds, to the disk
-program insist PATH TEXT    write again and again until it is ended, whatever becomes of it
-program read   PATH TEXT    fail unless a file holds that text alone, or a device begins with it`
+const usage = `program pause               wait until it is ended
+program write  PATH TEXT    write the text to the beginning of a file or device, synchronously
+program append PATH TEXT    append the text to a file, synchronously
+program insist PATH TEXT    write again and again until it is ended, whatever the result
+program read   PATH TEXT    fail unless a file contains only that text, or a device begins with it`
 
 // pause between two attempts of insist.
 const pause = 20 * time.Millisecond
@@ -51,7 +51,7 @@ func run(args []string) error {
 	return errors.New("usage:\n" + usage)
 }
 
-// ended yields once the container is to end.
+// ended receives a signal when the container is ended.
 func ended() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -110,7 +110,7 @@ func read(path, text string) error {
 		return fmt.Errorf("reading: %w", err)
 	}
 	if !bytes.Equal(got, []byte(text)) {
-		return fmt.Errorf("%s holds %q, not %q", path, got, text)
+		return fmt.Errorf("%s contains %q, not %q", path, got, text)
 	}
 	return nil
 }

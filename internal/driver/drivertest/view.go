@@ -19,8 +19,8 @@ import (
 
 func makeDir(path string) error { return os.MkdirAll(path, 0o750) }
 
-// lookAtTheMountTable tells what a driver with real mounts published.
-func lookAtTheMountTable(t *testing.T, _ driver.Volume, path string) View {
+// mountTableView is what a driver with real mounts published.
+func mountTableView(t *testing.T, _ driver.Volume, path string) View {
 	t.Helper()
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

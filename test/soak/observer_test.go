@@ -23,11 +23,11 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// inCoexist is a judge with a witness, on two nodes.
-func inCoexist(t *testing.T) (*judge, *witness) {
+// inCoexist is a judge with an observer, on two nodes.
+func inCoexist(t *testing.T) (*judge, *observer) {
 	t.Helper()
 	sys := &system.System{Options: system.Options{Dir: t.TempDir(), Nodes: []string{"a", "b"}}}
-	w := newWitness(sys)
+	w := newObserver(sys)
 	j := newJudge(sys, w)
 	if err := os.MkdirAll(sys.BackingDir(), 0o755); err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func inCoexist(t *testing.T) (*judge, *witness) {
 	return j, w
 }
 
-// deletes writes into the audit log that somebody deleted the attachment to node a.
-func (w *witness) deletes(t *testing.T, by string, at time.Time, code int) {
+// deletes writes into the audit log that a user deleted the attachment to node a.
+func (w *observer) deletes(t *testing.T, by string, at time.Time, code int) {
 	t.Helper()
 	r := system.Request{Verb: "delete", Received: at, Answered: at.Add(time.Millisecond)}
 	r.User.Username, r.ResponseStatus.Code = by, code
@@ -82,7 +82,7 @@ func nodeA(inUse, out bool) *corev1.Node {
 	return node
 }
 
-func TestTheWitnessTellsHowADetachStandsToWhatIsCountedOn(t *testing.T) {
+func TestTheObserverRelatesADetachToTheUseOfTheVolume(t *testing.T) {
 	now := time.Now()
 	type seen struct {
 		before time.Duration
@@ -94,18 +94,20 @@ func TestTheWitnessTellsHowADetachStandsToWhatIsCountedOn(t *testing.T) {
 		seen []seen
 		want how
 	}{
-		{"nobody counted on it", system.ManagerUser, nil, free},
+		{"nothing used it", system.ManagerUser, nil, free},
 		{"a pod did, for a minute", system.ManagerUser, []seen{{time.Minute, podOnA(false)}}, blind},
 		{"the kubelet did, for a minute", system.ManagerUser, []seen{{time.Minute, nodeA(true, false)}}, blind},
-		{"first a pod and then the kubelet", system.ManagerUser, []seen{{time.Minute, podOnA(false)}, {2 * time.Second, nodeA(true, false)}, {time.Second, podOnA(true)}}, blind},
-		{"a pod came after the look", system.ManagerUser, []seen{{time.Second, podOnA(false)}}, inGap},
+		{"first a pod and then the kubelet", system.ManagerUser,
+			[]seen{{time.Minute, podOnA(false)}, {2 * time.Second, nodeA(true, false)}, {time.Second, podOnA(true)}}, blind},
+		{"a pod came after the check", system.ManagerUser, []seen{{time.Second, podOnA(false)}}, inGap},
 		{"a pod came with the delete", system.ManagerUser, []seen{{0, podOnA(false)}}, inGap},
 		{"a pod came long after", system.ManagerUser, []seen{{-time.Minute, podOnA(false)}}, free},
 		{"a pod is being deleted", system.ManagerUser, []seen{{time.Minute, podOnA(true)}}, free},
 		{"a pod is gone", system.ManagerUser, []seen{{time.Minute, podOnA(false)}, {time.Second / 10, podOnA(true)}}, free},
-		{"upstream, beside a pod", system.UpstreamUser, []seen{{time.Minute, podOnA(false)}}, free},
+		{"upstream, next to a pod", system.UpstreamUser, []seen{{time.Minute, podOnA(false)}}, free},
 		{"upstream, on a node out of service", system.UpstreamUser, []seen{{time.Minute, nodeA(true, true)}}, outOfService},
-		{"upstream, on one that is back for long", system.UpstreamUser, []seen{{time.Hour, nodeA(true, true)}, {time.Minute, nodeA(true, false)}}, free},
+		{"upstream, on one that is back for long", system.UpstreamUser,
+			[]seen{{time.Hour, nodeA(true, true)}, {time.Minute, nodeA(true, false)}}, free},
 		{"Hawser, on a node out of service", system.ManagerUser, []seen{{time.Minute, nodeA(true, true)}}, blind},
 		{"a stranger", "somebody", []seen{{time.Minute, nodeA(true, true)}}, free},
 	} {
@@ -129,52 +131,56 @@ func TestTheWitnessTellsHowADetachStandsToWhatIsCountedOn(t *testing.T) {
 
 func TestTheJudgeOfCoexist(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
-	comes := func(w *witness, before time.Duration) {
+	comes := func(w *observer, before time.Duration) {
 		w.see(watch.Event{Type: watch.Added, Object: podOnA(false)}, ago(before))
 	}
 	taken := [][2]string{{publish, "a"}, {stage, "a"}, {unpublish, "a"}}
 	for _, c := range []struct {
 		name  string
-		done  func(*testing.T, *judge, *witness)
+		done  func(*testing.T, *judge, *observer)
 		wrong string
 		risks int
 	}{
-		{"a volume in use that nobody deleted was detached", func(t *testing.T, j *judge, _ *witness) { calls(t, j, taken...) }, "is staged there", 0},
-		{"a volume in use was detached in the gap", func(t *testing.T, j *judge, w *witness) {
+		{"a volume in use was detached without a DELETE", func(t *testing.T, j *judge, _ *observer) { calls(t, j, taken...) },
+			"is staged there", 0},
+		{"a volume in use was detached in the gap", func(t *testing.T, j *judge, w *observer) {
 			comes(w, time.Second/2)
 			w.deletes(t, system.ManagerUser, ago(0), 200)
 			calls(t, j, taken...)
 		}, "", 1},
-		{"and is staged elsewhere", func(t *testing.T, j *judge, w *witness) {
+		{"and is staged elsewhere", func(t *testing.T, j *judge, w *observer) {
 			comes(w, time.Second/2)
 			w.deletes(t, system.ManagerUser, ago(0), 200)
 			calls(t, j, append(taken, [2]string{publish, "b"}, [2]string{stage, "b"})...)
 		}, "", 2},
-		{"but nothing is excused after its unstage", func(t *testing.T, j *judge, w *witness) {
+		{"but nothing is excused after its unstage", func(t *testing.T, j *judge, w *observer) {
 			comes(w, time.Second/2)
 			w.deletes(t, system.ManagerUser, ago(0), 200)
-			calls(t, j, append(taken, [2]string{unstage, "a"}, [2]string{publish, "b"}, [2]string{stage, "b"}, [2]string{publish, "a"}, [2]string{stage, "a"})...)
+			calls(t, j, append(taken, [2]string{unstage, "a"}, [2]string{publish, "b"}, [2]string{stage, "b"},
+				[2]string{publish, "a"}, [2]string{stage, "a"})...)
 		}, "is published to node b", 1},
-		{"a volume in use was detached after a look at nobody", func(t *testing.T, j *judge, w *witness) {
+		{"a volume in use was detached after a blind DELETE", func(t *testing.T, j *judge, w *observer) {
 			w.deletes(t, system.ManagerUser, ago(0), 200)
 			calls(t, j, taken...)
 		}, "is staged there", 0},
-		{"a volume was to be detached beside a pod", func(t *testing.T, _ *judge, w *witness) {
+		{"Hawser asked to detach a volume that a pod uses", func(t *testing.T, _ *judge, w *observer) {
 			comes(w, time.Minute)
 			w.deletes(t, system.ManagerUser, ago(time.Second), 200)
 		}, string(blind), 0},
-		{"it was forced away from there", func(t *testing.T, j *judge, w *witness) {
+		{"it was forced away from there", func(t *testing.T, j *judge, w *observer) {
 			comes(w, time.Minute)
-			taint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: metav1.NewTime(ago(2 * time.Second))}
-			j.see(watch.Event{Type: watch.Modified, Object: nodeState("a", "1", volumesv1alpha1.AttachmentDetaching, true, taint)}, func(error) {})
+			taint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint,
+				Time: metav1.NewTime(ago(2 * time.Second))}
+			j.see(watch.Event{Type: watch.Modified,
+				Object: nodeState("a", "1", volumesv1alpha1.AttachmentDetaching, true, taint)}, func(error) {})
 			w.deletes(t, system.ManagerUser, ago(time.Second), 200)
 			calls(t, j, taken...)
 		}, "", 0},
-		{"upstream took it from its own kubelet", func(t *testing.T, j *judge, w *witness) {
+		{"upstream took it from its own kubelet", func(t *testing.T, j *judge, w *observer) {
 			w.deletes(t, system.UpstreamUser, ago(0), 200)
 			calls(t, j, taken...)
 		}, "is staged there", 0},
-		{"upstream took it from a node out of service", func(t *testing.T, j *judge, w *witness) {
+		{"upstream took it from a node out of service", func(t *testing.T, j *judge, w *observer) {
 			w.see(watch.Event{Type: watch.Modified, Object: nodeA(true, true)}, ago(time.Minute))
 			w.deletes(t, system.UpstreamUser, ago(0), 200)
 			calls(t, j, taken...)
@@ -185,12 +191,12 @@ func TestTheJudgeOfCoexist(t *testing.T) {
 			w.deletes(t, "somebody", ago(time.Hour), 200)
 			c.done(t, j, w)
 			var wrong []string
-			j.look(func(err error) { wrong = append(wrong, err.Error()) })
+			j.check(func(err error) { wrong = append(wrong, err.Error()) })
 			if c.wrong == "" && len(wrong) > 0 || c.wrong != "" && !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
 				t.Errorf("wrong: %q, want %q", wrong, c.wrong)
 			}
 			risks := 0
-			j.tellRisks(func(string, ...any) { risks++ })
+			j.reportRisks(func(string, ...any) { risks++ })
 			if risks != c.risks {
 				t.Errorf("%d risks, want %d", risks, c.risks)
 			}
@@ -198,15 +204,16 @@ func TestTheJudgeOfCoexist(t *testing.T) {
 	}
 }
 
-func TestWhatTheDriverItselfRefusedIsCounted(t *testing.T) {
+func TestTheDriversOwnRefusalsAreCounted(t *testing.T) {
 	j, _ := inCoexist(t)
 	for _, code := range []string{"OK", "FailedPrecondition"} {
-		if _, err := ledger.Append(j.sys.BackingDir(), ledger.Entry{Phase: ledger.Effect, Method: publish, Volume: "v", Node: "a", Code: code}); err != nil {
+		if _, err := ledger.Append(j.sys.BackingDir(),
+			ledger.Entry{Phase: ledger.Effect, Method: publish, Volume: "v", Node: "a", Code: code}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	j.witness.deletes(t, "somebody", time.Now(), 200)
-	j.look(func(err error) { t.Error(err) })
+	j.observer.deletes(t, "somebody", time.Now(), 200)
+	j.check(func(err error) { t.Error(err) })
 	if !strings.Contains(j.summary(), "the last guard 1 times") {
 		t.Error(j.summary())
 	}

@@ -23,30 +23,32 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// witness sees, in Coexist, what upstream and the kubelets count on, and reads in the audit log who deleted which attachment. So
-// it tells what the protocol of Coexist does not cover from what must not happen.
-type witness struct {
+// observer records, in Coexist, which volumes upstream and the kubelets use. It reads from the audit log which
+// user deleted which attachment. It separates what the protocol of Coexist does not cover from violations.
+type observer struct {
 	sys *system.System
 
 	mu     sync.Mutex
 	claims map[string]*claim // by name
 	names  map[string]place  // of attachments
-	// wanted are the volumes of each pod that is not being deleted, listed those that a Node lists as attached or in use.
+	// wanted are the volumes of each pod that is not being deleted. listed are those that a Node lists as attached or in
+	// use.
 	wanted map[types.UID][]place
 	listed map[string][]place
-	// used is for how long, without a break, one or the other counted on a volume; away for how long a node was out of service.
-	used map[place][]spell
-	away map[string][]spell
+	// used is how long, without a break, upstream or a kubelet used a volume. away is how long a node was out of service.
+	used map[place][]interval
+	away map[string][]interval
 }
 
-func newWitness(sys *system.System) *witness {
-	return &witness{
-		sys: sys, claims: map[string]*claim{}, names: map[string]place{}, wanted: map[types.UID][]place{}, listed: map[string][]place{},
-		used: map[place][]spell{}, away: map[string][]spell{},
+func newObserver(sys *system.System) *observer {
+	return &observer{
+		sys: sys, claims: map[string]*claim{}, names: map[string]place{}, wanted: map[types.UID][]place{},
+		listed: map[string][]place{},
+		used:   map[place][]interval{}, away: map[string][]interval{},
 	}
 }
 
-func (w *witness) know(claims []*claim) {
+func (w *observer) know(claims []*claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range claims {
@@ -57,7 +59,7 @@ func (w *witness) know(claims []*claim) {
 	}
 }
 
-func (w *witness) start(ctx context.Context) error {
+func (w *observer) start(ctx context.Context) error {
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.NodeList{}} {
 		if err := follow(ctx, w.sys.Client, list, func(e watch.Event) { w.see(e, time.Now()) }); err != nil {
 			return err
@@ -66,7 +68,7 @@ func (w *witness) start(ctx context.Context) error {
 	return nil
 }
 
-func (w *witness) see(e watch.Event, now time.Time) {
+func (w *observer) see(e watch.Event, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone := e.Type == watch.Deleted
@@ -85,7 +87,8 @@ func (w *witness) see(e watch.Event, now time.Time) {
 		w.away[o.Name] = turn(w.away[o.Name], out, now)
 	}
 	uses := map[place]bool{}
-	for _, p := range slices.Concat(slices.Concat(slices.Collect(maps.Values(w.wanted))...), slices.Concat(slices.Collect(maps.Values(w.listed))...)) {
+	for _, p := range slices.Concat(slices.Concat(slices.Collect(maps.Values(w.wanted))...),
+		slices.Concat(slices.Collect(maps.Values(w.listed))...)) {
 		uses[p] = true
 	}
 	for _, p := range w.names {
@@ -93,7 +96,7 @@ func (w *witness) see(e watch.Event, now time.Time) {
 	}
 }
 
-func (w *witness) placesOfPod(pod *corev1.Pod) []place {
+func (w *observer) placesOfPod(pod *corev1.Pod) []place {
 	var places []place
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil && w.claims[v.PersistentVolumeClaim.ClaimName] != nil {
@@ -103,7 +106,7 @@ func (w *witness) placesOfPod(pod *corev1.Pod) []place {
 	return places
 }
 
-func (w *witness) placesOfNode(node *corev1.Node) []place {
+func (w *observer) placesOfNode(node *corev1.Node) []place {
 	var places []place
 	add := func(name corev1.UniqueVolumeName) {
 		_, handle := volume.Split(string(name))
@@ -118,19 +121,19 @@ func (w *witness) placesOfNode(node *corev1.Node) []place {
 	return places
 }
 
-// turn begins a spell or ends it.
-func turn(spells []spell, on bool, now time.Time) []spell {
-	last := len(spells) - 1
-	switch open := last >= 0 && spells[last].to.IsZero(); {
+// turn begins an interval or ends it.
+func turn(intervals []interval, on bool, now time.Time) []interval {
+	last := len(intervals) - 1
+	switch open := last >= 0 && intervals[last].to.IsZero(); {
 	case on && !open:
-		return append(spells, spell{from: now})
+		return append(intervals, interval{from: now})
 	case !on && open:
-		spells[last].to = now
+		intervals[last].to = now
 	}
-	return spells
+	return intervals
 }
 
-// detach is a DELETE of an attachment that was not refused.
+// detach is an accepted DELETE of an attachment.
 type detach struct {
 	place
 	received, answered time.Time
@@ -138,11 +141,12 @@ type detach struct {
 }
 
 func (d detach) String() string {
-	return fmt.Sprintf("%s deleted the attachment of volume %s to %s at %s", d.by, d.volume, d.node, d.received.Local().Format("15:04:05.000"))
+	return fmt.Sprintf("%s deleted the attachment of volume %s to %s at %s", d.by, d.volume, d.node,
+		d.received.Local().Format("15:04:05.000"))
 }
 
-// detaches in the order in which they were asked for.
-func (w *witness) detaches() ([]detach, error) {
+// detaches, ordered by the time of the request.
+func (w *observer) detaches() ([]detach, error) {
 	requests, err := w.sys.RequestsOn("volumeattachments")
 	if err != nil {
 		return nil, err
@@ -160,40 +164,41 @@ func (w *witness) detaches() ([]detach, error) {
 	return detaches, nil
 }
 
-// how a detach stands to what upstream and its kubelet count on.
+// how relates a detach to the use of the volume by upstream and its kubelet.
 type how string
 
 const (
-	// free: nobody counted on the volume.
+	// free means that upstream and the kubelet did not use the volume.
 	free how = ""
-	// inGap: Hawser's DELETE, of what came to be counted on between its last look and that DELETE. docs/internals/handshake.md names it.
+	// inGap means that Hawser's DELETE met a use that began after Hawser's last check. docs/internals/handshake.md describes it.
 	inGap how = "in the gap between Hawser's check and its DELETE"
-	// outOfService: upstream's DELETE, which asks nobody on a node that is out of service.
+	// outOfService means upstream's DELETE on a node that is out of service, which waits for no kubelet.
 	outOfService how = "by upstream on a node out of service"
-	// blind: Hawser's DELETE, of what had been counted on for longer than Hawser's look may be old.
-	blind how = "by Hawser although a pod or the kubelet had counted on it"
+	// blind means that Hawser's DELETE met a use that was older than Hawser's check can be.
+	blind how = "by Hawser although a pod or the kubelet had used it"
 )
 
 const (
-	// looked is how old what a DELETE of Hawser's rests on may be when it is sent; what the witness sees comes to it late, too.
-	looked = time.Second + slack
-	slack  = 500 * time.Millisecond
+	// checkAge is how old Hawser's check may be when it sends a DELETE. The observer sees changes late, too.
+	checkAge = time.Second + slack
+	slack    = 500 * time.Millisecond
 )
 
-func (w *witness) judge(d detach) how {
+func (w *observer) judge(d detach) how {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch d.by {
 	case system.UpstreamUser:
-		// Its cache may be late.
-		if slices.ContainsFunc(w.away[d.node], func(s spell) bool { return s.covers(d.received) || s.covers(d.received.Add(-10*slack)) }) {
+		// Upstream's cache may be late.
+		if slices.ContainsFunc(w.away[d.node],
+			func(s interval) bool { return s.covers(d.received) || s.covers(d.received.Add(-10*slack)) }) {
 			return outOfService
 		}
 	case system.ManagerUser:
 		for _, s := range w.used[d.place] {
 			switch {
 			case !s.covers(d.answered.Add(slack)):
-			case s.covers(d.received.Add(-looked)):
+			case s.covers(d.received.Add(-checkAge)):
 				return blind
 			default:
 				return inGap
@@ -203,33 +208,33 @@ func (w *witness) judge(d detach) how {
 	return free
 }
 
-// inquiry is what the witness has found out, at one time. The nil one knows of nothing.
+// inquiry is a snapshot of the observer's findings. The nil one is empty.
 type inquiry struct {
 	entries  []ledger.Entry
 	detaches []detach
 	hows     []how
-	// since a volume in use was taken from a node, until it was unstaged there or the node rebooted.
-	taken map[place][]takenSpell
+	// taken is how long a used volume was detached from a node, until it was unstaged there or the node rebooted.
+	taken map[place][]takenInterval
 }
 
-type takenSpell struct {
-	spell
+type takenInterval struct {
+	interval
 	how how
 }
 
-func (w *witness) inquire(entries []ledger.Entry) (*inquiry, error) {
+func (w *observer) inquire(entries []ledger.Entry) (*inquiry, error) {
 	detaches, err := w.detaches()
 	if err != nil {
 		return nil, err
 	}
-	i := &inquiry{entries: entries, detaches: detaches, taken: map[place][]takenSpell{}}
+	i := &inquiry{entries: entries, detaches: detaches, taken: map[place][]takenInterval{}}
 	for _, d := range detaches {
 		i.hows = append(i.hows, w.judge(d))
 	}
 	return i, nil
 }
 
-// blind are the detaches that must not have been.
+// blind are the forbidden detaches.
 func (i *inquiry) blind() []detach {
 	var found []detach
 	for n := range i.len() {
@@ -247,18 +252,19 @@ func (i *inquiry) len() int {
 	return len(i.detaches)
 }
 
-// soon is how long after a DELETE in the gap a kubelet that had looked before it may come to its call.
+// soon is how long after a DELETE in the gap a kubelet may make its call, if it checked the Node before.
 const soon = 10 * time.Second
 
-// excuses says which risk a violation comes from: of the last DELETE before it, or of an earlier one from which a mount is left.
+// excuses returns the risk that explains a violation: of the last DELETE before it, or of an earlier one that left a
+// mount.
 func (i *inquiry) excuses(v ledger.Violation) how {
 	if i.len() == 0 || v.Method == "ControllerPublishVolume" {
 		return free // no DELETE makes a driver publish twice
 	}
-	for p, spells := range i.taken {
-		at := slices.IndexFunc(spells, func(s takenSpell) bool { return p.volume == v.Volume && s.covers(v.Time) })
+	for p, intervals := range i.taken {
+		at := slices.IndexFunc(intervals, func(s takenInterval) bool { return p.volume == v.Volume && s.covers(v.Time) })
 		if at >= 0 {
-			return spells[at].how
+			return intervals[at].how
 		}
 	}
 	last := -1
@@ -274,13 +280,13 @@ func (i *inquiry) excuses(v ledger.Violation) how {
 	case v.Phase != ledger.Start || !detached && v.Time.Sub(i.detaches[last].received) > soon:
 		return free
 	}
-	i.taken[i.detaches[last].place] = append(i.taken[i.detaches[last].place], takenSpell{i.until(v), i.hows[last]})
+	i.taken[i.detaches[last].place] = append(i.taken[i.detaches[last].place], takenInterval{i.until(v), i.hows[last]})
 	return i.hows[last]
 }
 
-// until is the spell from a violation until the volume is unstaged on that node, or the node rebooted.
-func (i *inquiry) until(v ledger.Violation) spell {
-	s := spell{from: v.Time}
+// until is the interval from a violation until the volume is unstaged on that node, or the node rebooted.
+func (i *inquiry) until(v ledger.Violation) interval {
+	s := interval{from: v.Time}
 	for _, e := range i.entries {
 		unstaged := e.Phase == ledger.Effect && e.Method == "NodeUnstageVolume" && e.Code == "OK" && e.Volume == v.Volume
 		rebooted := e.Phase == ledger.Note && e.Method == ledger.Reboot

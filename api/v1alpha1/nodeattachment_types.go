@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// AttachmentState is the controller's decision on one attachment.
+// +kubebuilder:validation:Enum=Attached;Detaching
+type AttachmentState string
+
+const (
+	// AttachmentAttached means that the volume is attached and the node may use it.
+	AttachmentAttached AttachmentState = "Attached"
+	// AttachmentDetaching means that the volume is detached, or soon will be. It is final for its attachmentUID.
+	AttachmentDetaching AttachmentState = "Detaching"
+)
+
+// EvidenceType is why a detach was safe, or which policy or administrator accepted the risk.
+// +kubebuilder:validation:Enum=AgentReleased;OutOfServiceTaint;NodeGone;ForcedAfterTimeout;DeclaredByAdministrator;AttachmentLost
+type EvidenceType string
+
+const (
+	// EvidenceAgentReleased means that the node's agent reported that the volume is not in use.
+	EvidenceAgentReleased EvidenceType = "AgentReleased"
+	// EvidenceOutOfServiceTaint means that the Node carries node.kubernetes.io/out-of-service.
+	EvidenceOutOfServiceTaint EvidenceType = "OutOfServiceTaint"
+	// EvidenceNodeGone means that the Node is absent and its agent's Lease expired long ago.
+	EvidenceNodeGone EvidenceType = "NodeGone"
+	// EvidenceForcedAfterTimeout means that a policy allowed force and the node was not Ready for that long.
+	EvidenceForcedAfterTimeout EvidenceType = "ForcedAfterTimeout"
+	// EvidenceDeclaredByAdministrator means that a cluster administrator declared this attachment unused.
+	EvidenceDeclaredByAdministrator EvidenceType = "DeclaredByAdministrator"
+	// EvidenceAttachmentLost means that something other than Hawser had deleted the VolumeAttachment.
+	EvidenceAttachmentLost EvidenceType = "AttachmentLost"
+)
+
+// DetachEvidence records why a volume was detached.
+type DetachEvidence struct {
+	// type of the evidence.
+	Type EvidenceType `json:"type"`
+	// time of the decision.
+	Time metav1.Time `json:"time"`
+	// bootID of the node at that time, where known.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// unprotected is true when the driver is not known to cut the node's access when it unpublishes.
+	// A mount that is left on the node may then still write to the volume.
+	// +optional
+	Unprotected bool `json:"unprotected,omitempty"`
+	// mountTableOnly is true when the agent's report is based on the mount table alone.
+	// The volume has no block device that the agent could open exclusively.
+	// +optional
+	MountTableOnly bool `json:"mountTableOnly,omitempty"`
+	// message describes what the decision was based on.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// NodeAttachment is one volume that is attached to the node: everything the node needs to mount it.
+type NodeAttachment struct {
+	// volumeName is the unique name that the kubelet would use: kubernetes.io/csi/<driver>^<handle>.
+	// +kubebuilder:validation:MinLength=1
+	VolumeName string `json:"volumeName"`
+
+	// attachmentUID is the UID of the VolumeAttachment. Every flag of the entry is about this one attachment.
+	// For a driver without attach the controller generates an identifier.
+	// +optional
+	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
+
+	// attachmentName is the VolumeAttachment's name. Empty for a driver without attach.
+	// +optional
+	AttachmentName string `json:"attachmentName,omitempty"`
+
+	// state is Attached or Detaching. Detaching is final for the attachmentUID.
+	State AttachmentState `json:"state"`
+
+	// evidence for the detach. Set together with Detaching.
+	// +optional
+	Evidence *DetachEvidence `json:"evidence,omitempty"`
+
+	// detachedTime is when the controller saw that the attachment is gone. After a forced detach the entry stays
+	// until the node's agent confirms that no mount of the attachment is left.
+	// +optional
+	DetachedTime *metav1.Time `json:"detachedTime,omitempty"`
+
+	// detachError is the last error of the driver's attacher, which keeps retrying. Only with Detaching.
+	// +optional
+	DetachError string `json:"detachError,omitempty"`
+
+	// unlistedGeneration is the generation of this object since which the Node's volumesAttached omits the volume.
+	// The manager deletes the attachment once the agent has reconciled that generation (status.observedGeneration)
+	// and did not find the volume. Only in attach mode Replace.
+	// +optional
+	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
+
+	// unlistedBootID is the boot ID of the Node when a forced detach removed the volume from its volumesAttached.
+	// Only in attach mode Replace.
+	// +optional
+	UnlistedBootID string `json:"unlistedBootID,omitempty"`
+
+	// rebootGeneration is the generation at which the manager asks the agent of a rebooted node to check its mounts
+	// again. The attachment is gone and the node has booted since unlistedBootID. If the agent finds no mount, the
+	// manager frees the attachment's name. It does so even if the kubelet lists the volume in use for a waiting pod.
+	// Only in attach mode Replace.
+	// +optional
+	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
+
+	// driver is the CSI driver's name.
+	// +optional
+	Driver string `json:"driver,omitempty"`
+	// volumeHandle is the driver's identifier of the volume.
+	// +optional
+	VolumeHandle string `json:"volumeHandle,omitempty"`
+	// persistentVolumeName names the PersistentVolume.
+	// +optional
+	PersistentVolumeName string `json:"persistentVolumeName,omitempty"`
+	// volumeMode is Filesystem or Block.
+	// +optional
+	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+	// accessModes of the PersistentVolume.
+	// +listType=atomic
+	// +optional
+	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
+	// fsType of the PersistentVolume.
+	// +optional
+	FSType string `json:"fsType,omitempty"`
+	// mountOptions of the PersistentVolume.
+	// +listType=atomic
+	// +optional
+	MountOptions []string `json:"mountOptions,omitempty"`
+	// volumeAttributes of the PersistentVolume.
+	// +optional
+	VolumeAttributes map[string]string `json:"volumeAttributes,omitempty"`
+	// capacity of the PersistentVolume. If it is larger than the node has seen, the agent expands the volume.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// expandFrom is the capacity in the claim's status while that is less than capacity. The volume has grown and no
+	// node has expanded it yet. Absent when no expansion is due.
+	// +optional
+	ExpandFrom *resource.Quantity `json:"expandFrom,omitempty"`
+	// publishContext is what the driver's ControllerPublishVolume returned.
+	// +optional
+	PublishContext map[string]string `json:"publishContext,omitempty"`
+	// fsGroupPolicy of the CSIDriver: ReadWriteOnceWithFSType, File or None.
+	// +optional
+	FSGroupPolicy storagev1.FSGroupPolicy `json:"fsGroupPolicy,omitempty"`
+	// nodeStageSecretRef names the Secret for NodeStageVolume.
+	// +optional
+	NodeStageSecretRef *corev1.SecretReference `json:"nodeStageSecretRef,omitempty"`
+	// nodePublishSecretRef names the Secret for NodePublishVolume.
+	// +optional
+	NodePublishSecretRef *corev1.SecretReference `json:"nodePublishSecretRef,omitempty"`
+	// nodeExpandSecretRef names the Secret for NodeExpandVolume.
+	// +optional
+	NodeExpandSecretRef *corev1.SecretReference `json:"nodeExpandSecretRef,omitempty"`
+}

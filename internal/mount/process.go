@@ -1,0 +1,201 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// processes lists the node's processes except this one, ordered by number.
+func processes() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// process is a process of the node, with its directory in /proc.
+type process struct {
+	pid int
+	dir string
+}
+
+// uses lists how the process uses the device. Processes of one mount namespace report its mounts only once, for the
+// first of them.
+func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
+	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "mnt"))
+	if err != nil {
+		namespace = p.dir
+	}
+	var holders []Holder
+	table, seen := tables[namespace]
+	if !seen {
+		if table, err = ReadTable(filepath.Join(p.dir, "mountinfo")); errors.Is(err, unix.EINVAL) {
+			return nil, fs.ErrNotExist // a process that is ending has no mounts
+		} else if err != nil {
+			return nil, err
+		}
+		tables[namespace] = table
+		for _, e := range table.Entries() {
+			if e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path {
+				holders = append(holders, p.holder("has it mounted at "+e.Path, false))
+				break
+			}
+		}
+	}
+	opened, err := p.opened(d, table)
+	return append(holders, opened...), err
+}
+
+// opened returns the process if it has the device, or a file of its filesystem, open.
+func (p process) opened(d Device, table *Table) ([]Holder, error) {
+	entries, err := os.ReadDir(filepath.Join(p.dir, "fd"))
+	if err != nil {
+		return nil, err
+	}
+	var found []Holder
+	for _, e := range entries {
+		path, err := os.Readlink(filepath.Join(p.dir, "fd", e.Name()))
+		if err != nil || !strings.HasPrefix(path, "/") {
+			continue // closed, or not a file
+		}
+		info, err := p.describe(e.Name())
+		if err != nil || remote(table, info.mount) {
+			continue
+		}
+		var stat unix.Statx_t
+		link := filepath.Join(p.dir, "fd", e.Name())
+		if err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat); err != nil {
+			continue
+		}
+		device := stat.Mode&unix.S_IFMT == unix.S_IFBLK && stat.Rdev_major == d.Major && stat.Rdev_minor == d.Minor
+		if device && info.writes {
+			return []Holder{p.holder("has it open for writing as "+path, true)}, nil
+		}
+		if found == nil && (device || stat.Dev_major == d.Major && stat.Dev_minor == d.Minor) {
+			found = []Holder{p.holder("has "+path+" open", false)}
+		}
+	}
+	return found, nil
+}
+
+// descriptor is what fdinfo contains about a file descriptor.
+type descriptor struct {
+	mount  int
+	writes bool
+}
+
+func (p process) describe(fd string) (descriptor, error) {
+	data, err := os.ReadFile(filepath.Join(p.dir, "fdinfo", fd))
+	if err != nil {
+		return descriptor{}, err
+	}
+	var d descriptor
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); key {
+		case "flags":
+			flags, err := strconv.ParseUint(value, 8, 64)
+			if err != nil {
+				return descriptor{}, err
+			}
+			d.writes = flags&unix.O_ACCMODE != unix.O_RDONLY
+		case "mnt_id":
+			if d.mount, err = strconv.Atoi(value); err != nil {
+				return descriptor{}, err
+			}
+		}
+	}
+	return d, nil
+}
+
+// local are filesystems without a device that answer from memory and may contain device nodes.
+var local = []string{"devtmpfs", "tmpfs", "ramfs", "overlay", "btrfs", "zfs"}
+
+// remote reports whether a stat of a file of that mount may hang, on a server or process that does not answer. A device
+// node is never open there.
+func remote(table *Table, id int) bool {
+	i, ok := table.byID[id]
+	return ok && table.entries[i].Major == 0 && !slices.Contains(local, table.entries[i].FSType)
+}
+
+func (p process) holder(use string, writes bool) Holder {
+	h := Holder{PID: p.pid, Use: use, Writes: writes}
+	// Both are only information for the message.
+	if name, err := os.ReadFile(filepath.Join(p.dir, "comm")); err == nil {
+		h.Command = strings.TrimSpace(string(name))
+	}
+	if groups, err := os.ReadFile(filepath.Join(p.dir, "cgroup")); err == nil {
+		h.PodUID = podOf(string(groups))
+	}
+	return h
+}
+
+var podGroup = regexp.MustCompile(
+	`/(?:[^/\n]*-)?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|\n|$)`)
+
+// podOf finds the pod's UID in the content of a cgroup file: .../pod<uid>/... or, with systemd, ...-pod<uid_>.slice/...
+func podOf(groups string) string {
+	match := podGroup.FindStringSubmatch(groups)
+	if match == nil {
+		return ""
+	}
+	return strings.ReplaceAll(match[1], "_", "-")
+}
+
+// AwaitExit returns when the process or ctx has ended.
+func AwaitExit(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening process %d: %w", pid, err)
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	stop := context.AfterFunc(ctx, func() { _ = file.Close() }) // ends the wait
+	defer func() {
+		if stop() {
+			_ = file.Close() // nothing was written to it
+		}
+	}()
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Read(func(fd uintptr) bool {
+		polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(polled, 0)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			failed = err
+		}
+		return n > 0 || failed != nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(err, failed)
+}
