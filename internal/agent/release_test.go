@@ -704,6 +704,22 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			})
 		}
 	})
+	t.Run("also while the kubelet has its device mounted, whose own use asks for that", func(t *testing.T) {
+		for name, use := range map[string]kubeletUse{
+			"":                                 {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 1}}},
+			"but not once it has unmounted it": {Devices: []mount.Device{{Minor: 1}}},
+			"but not of another one":           {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 2}}},
+		} {
+			b := newBench(t, filesystem)
+			undone(b)
+			b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Minor: 1}, BootID: b.agent.bootID, Held: true}}
+			b.failures["CheckFree"] = &mount.HeldError{}
+			b.agent.observer.known(map[string]kubeletUse{b.of.name(): use})
+			if err := b.act(doClear); (err == nil) != (name == "") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
 	t.Run("from the moment on at which it is tried", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		undone(b)
