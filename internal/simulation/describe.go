@@ -36,6 +36,9 @@ func describeIntent(i *volumesv1alpha1.VolumeAttachmentIntent, gone bool) string
 			line += " not ready: " + c.Reason + ": " + c.Message
 		}
 	}
+	if e := i.Status.LastError; e != nil {
+		line += fmt.Sprintf(" (%s failed: %s: %s)", e.Operation, e.Code, e.Message)
+	}
 	return line
 }
 

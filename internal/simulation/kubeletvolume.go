@@ -331,12 +331,15 @@ func (m *machine) removeRecord(dir, beside string) error {
 		return err
 	}
 	m.touched(dir)
-	for below := filepath.Join(m.kubeletDir(), "pods"); strings.HasPrefix(dir, below+"/"); dir = filepath.Dir(dir) {
-		if m.removeDir(dir) != nil {
-			return nil // another volume of the pod is there
+	if !strings.HasPrefix(dir, m.podsDir()+"/") {
+		return m.removeDir(dir)
+	}
+	for ; dir != m.podsDir(); dir = filepath.Dir(dir) {
+		if err := m.removeDir(dir); err != nil {
+			return err
 		}
 	}
-	return m.removeDir(dir)
+	return nil
 }
 
 // reconstruct what pods have from their records, as a kubelet does that starts. What is only staged it does not find; people clean that

@@ -7,6 +7,7 @@ package simulation
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -222,6 +223,9 @@ func (m *machine) restart() {
 func (m *machine) unmountStage(handle string) {
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()
+	if _, err := os.Stat(filepath.Join(m.stageDir(handle), recordFile)); err == nil {
+		return // a kubelet does not notice, and publishes a directory of the node's disk
+	}
 	for _, e := range m.of(handle) {
 		if filepath.Base(e.Path) == "globalmount" {
 			m.world.chance.reach(unmounted)
