@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// wallClock is a process' clock. It differs from the world's by what the machine was set wrong when the process began.
+// wallClock is the clock of one process. It is off from virtual time by as much as its machine's clock was when the
+// process began.
 type wallClock struct {
 	clock.RealClock
 	off time.Duration
@@ -21,7 +22,8 @@ func (c wallClock) Now() time.Time { return time.Now().Add(c.off) }
 
 func (c wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// clockOf is the clock of a process that begins now. Now and then the clock of its machine has been set since the last one began.
+// clockOf is the clock of a process that begins now. The machine's clock may have jumped since the process before it
+// began.
 func (w *World) clockOf(machine string) wallClock {
 	jumps := w.chance.happens(machine, clockJumps)
 	off := w.chance.between(machine, -time.Hour, time.Hour)

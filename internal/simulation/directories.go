@@ -24,7 +24,7 @@ func (h host) Watch() (agent.Watcher, error) {
 	return d, nil
 }
 
-// directories is a watcher of them. The world's lock guards it.
+// directories is a watcher of directories. The world's lock guards it.
 type directories struct {
 	h       host
 	list    []string
@@ -33,7 +33,7 @@ type directories struct {
 
 var _ agent.Watcher = (*directories)(nil)
 
-// Add takes a time, so that records change while an agent reads them.
+// Add takes a time that the seed chooses, so that records change while an agent reads them.
 func (d *directories) Add(dir string) error {
 	if err := d.h.p.pass(context.Background(), "watching a directory"); err != nil {
 		return err

@@ -148,6 +148,11 @@ func (c *chance) seen() map[fault]int {
 	return maps.Clone(c.reached)
 }
 
+// ofKubelets is what happens only where there are kubelets.
+func ofKubelets() []fault {
+	return []fault{running, reconstructed, kubeletKilled, podForced, shared, forgotten}
+}
+
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))

@@ -159,7 +159,7 @@ func (w *World) wrote(before, after client.Object) {
 	w.check()
 }
 
-// checkUnlisted: nobody takes a volume off the Node's list while the kubelet says there that it uses it, but on evidence.
+// checkUnlisted: a volume that the kubelet reports in use leaves the Node's list of attached volumes only on evidence.
 func (w *World) checkUnlisted(before client.Object, node *corev1.Node) {
 	old, ok := before.(*corev1.Node)
 	if !ok {
@@ -168,7 +168,8 @@ func (w *World) checkUnlisted(before client.Object, node *corev1.Node) {
 	for _, v := range old.Status.VolumesAttached {
 		e := handshake.AttachmentOf(w.state(node.Name), string(v.Name))
 		inUse := slices.Contains(old.Status.VolumesInUse, v.Name)
-		if inUse && !slices.Contains(node.Status.VolumesAttached, v) && (e == nil || !w.forced[e.AttachmentUID]) {
+		forced := e != nil && w.forced[e.AttachmentUID]
+		if inUse && !forced && !slices.Contains(node.Status.VolumesAttached, v) {
 			w.breaks("unlisted while the kubelet uses it: on %s %s", node.Name, v.Name)
 		}
 	}

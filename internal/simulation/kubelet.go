@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubelet plays the volume manager of a machine's kubelet. It reports which volumes it uses, mounts what the Node lists as attached,
-// keeps records beside its mounts, and undoes it all once no container of a pod runs any more. A kubelet that is restarted knows what
-// the records of pods tell it, and nothing else.
+// kubelet plays the volume manager of a machine's kubelet. It reports which volumes it uses, and mounts what the Node
+// lists as attached. It keeps records beside its mounts, and undoes everything once no container of a pod runs any
+// more. A restarted kubelet knows only what it reads in the records of its pods.
 type kubelet struct {
 	m      *machine
 	p      *process
@@ -43,9 +43,9 @@ type kubelet struct {
 type podVolume struct {
 	// name of the claim and of the PersistentVolume.
 	name string
-	// attached: the kubelet has found the volume attached once, and asks for that no more.
+	// attached: the kubelet has found the volume attached once, and does not ask again.
 	attached bool
-	// reported: the Node has been seen to list the volume as in use since the volume is wanted.
+	// reported: a pod wants the volume, and the Node has listed it as in use since then.
 	reported bool
 	// staged, and perhaps staged: a call may have had its effect.
 	staged, mayBeStaged bool
@@ -56,7 +56,7 @@ type podVolume struct {
 
 func (v *podVolume) handle() string { return "vol-" + v.name }
 
-// startKubeletAfter has a kubelet started, unless another one is to come after it.
+// startKubeletAfter starts a kubelet after that time, unless a later start replaces this one.
 func (m *machine) startKubeletAfter(d time.Duration) {
 	if !m.world.replace {
 		return
@@ -188,7 +188,7 @@ func (v *podVolume) rouse() {
 	}
 }
 
-// report the Node's status now and then, where it is not as it should be.
+// report the Node's status every few seconds, where it differs from what the kubelet knows.
 func (k *kubelet) report() {
 	for k.pause(2*time.Second, 10*time.Second) {
 		inUse := k.inUse()
@@ -223,7 +223,7 @@ func (k *kubelet) inUse() []corev1.UniqueVolumeName {
 	return names
 }
 
-// reported notes that the Node lists these volumes.
+// reported notes that the Node lists these volumes as in use.
 func (k *kubelet) reported(names []corev1.UniqueVolumeName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,7 +235,7 @@ func (k *kubelet) reported(names []corev1.UniqueVolumeName) {
 	}
 }
 
-// users are the pods that are to have the volume: pods that are not being deleted, and those of which a container runs.
+// users are the pods that keep the volume: those that are not being deleted, and those of which a container runs.
 func (k *kubelet) users(volume string) map[types.UID]*corev1.Pod {
 	k.m.world.mu.Lock()
 	running := maps.Clone(k.m.containers)

@@ -19,7 +19,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// actOnPods is one wish for pods, or one blow to their kubelet; false where it is neither.
+// actOnPods is one wish for pods, or a restart of their kubelet; false where it is neither.
 func (w *World) actOnPods(node, volume string) bool {
 	r := w.chance.draw("wish", "pod")
 	name := fmt.Sprintf("pod-of-%s-%s-%d", volume, node, r.IntN(2))
@@ -74,7 +74,7 @@ func (w *World) wantPod(name, node, volume string) {
 	})
 }
 
-// deletePod asks the kubelet to end it or, with force, only forgets it.
+// deletePod asks the kubelet to end the pod. With force the pod is gone at once, whatever its kubelet does.
 func (w *World) deletePod(name string, force bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,14 +135,16 @@ func (w *World) withdrawPods(which func(*corev1.Pod) bool) {
 	}
 }
 
-// podFits says whether the pod can have its volume beside all intents of people, and the pods before it in order of name.
+// podFits reports whether the pod can have its volume beside all intents of people, and the pods before it in order of
+// name.
 func (w *World) podFits(pod *corev1.Pod) bool {
 	volume := claimOf(pod)
 	if volume == "rwx" {
 		return true
 	}
 	for _, i := range w.intents() {
-		if i.Spec.Volume.PersistentVolumeClaim.ClaimName == volume && i.DeletionTimestamp == nil && (volume == "pod" || i.Spec.NodeName != pod.Spec.NodeName) {
+		same := i.Spec.Volume.PersistentVolumeClaim.ClaimName == volume && i.DeletionTimestamp == nil
+		if same && (volume == "pod" || i.Spec.NodeName != pod.Spec.NodeName) {
 			return false
 		}
 	}
@@ -181,7 +183,8 @@ func (w *World) missingPods() []string {
 	return missing
 }
 
-// relieve deletes the pods that wait without end, as people are told to: what their kubelet may have used in this boot was forced away.
+// relieve deletes the pods that wait without end, as docs/operations.md asks administrators to do: what their kubelet
+// may have used in this boot was forced away.
 func (w *World) relieve() {
 	w.withdrawPods(func(pod *corev1.Pod) bool {
 		m, handle := w.nodes[pod.Spec.NodeName], "vol-"+claimOf(pod)
@@ -202,7 +205,7 @@ func describePod(pod *corev1.Pod, gone bool) string {
 	return line
 }
 
-// noteShared notes that the agent uses the volume too that the kubelet has published.
+// noteShared counts a volume that the kubelet has published beside the agent.
 func (m *machine) noteShared(handle string) {
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,9 @@ func storyOf(seed uint64) story {
 
 // mended are seeds that failed once, and why. Every run begins with them.
 var mended = map[story]string{
+	{27, true}:   "an agent did not release a volume for a single user while a pod waited for that release",
+	{58, true}:   "an agent did not release a volume whose device the kubelet had mounted again",
+	{67, true}:   "a pod found a volume for a single user still listed as attached, beside an intent of the agent",
 	{seed: 360}:  "a volume stayed in use for an intent that was gone before it was staged for it",
 	{seed: 1307}: "a volume stayed in use for an intent that was gone before anything was published for it",
 	{seed: 1411}: "what a manager attached after it was asleep stayed attached, because the node's agent was heard of only then",
@@ -135,7 +139,8 @@ func TestSimulation(t *testing.T) {
 		float64(*seeds)/took.Seconds())
 	for _, what := range append(total.occasions(), faults()...) {
 		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
-		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() {
+		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what)
+		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
 			t.Errorf("not reached: %s", what)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	troubled = 8 * time.Minute
 	// patience is how long it may take, once all trouble has ceased, until everything is as it is wanted.
 	patience = 30 * time.Minute
-	// meanwhile is how long people have patience with a pod that waits.
+	// meanwhile is how long administrators leave a pod that waits without end.
 	meanwhile = 5 * time.Minute
 )
 
@@ -224,7 +224,7 @@ func (m *machine) unmountStage(handle string) {
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()
 	if _, err := os.Stat(filepath.Join(m.stageDir(handle), recordFile)); err == nil {
-		return // a kubelet does not notice, and publishes a directory of the node's disk
+		return // the kubelet would not notice, and would publish a directory of the node's disk
 	}
 	for _, e := range m.of(handle) {
 		if filepath.Base(e.Path) == "globalmount" {

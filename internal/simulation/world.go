@@ -93,7 +93,8 @@ func (w *World) populate(nodes, volumes []string) {
 	w.mu.Lock()
 	for _, n := range nodes {
 		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: n, Labels: map[string]string{corev1.LabelHostname: n}, Annotations: map[string]string{cached.ManagedNodeAnnotation: fmt.Sprint(w.replace)},
+			Name: n, Labels: map[string]string{corev1.LabelHostname: n},
+			Annotations: map[string]string{cached.ManagedNodeAnnotation: fmt.Sprint(w.replace)},
 		},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}}})
 		w.create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n},
