@@ -51,10 +51,14 @@ func (a *Agent) ownDevice(ctx context.Context, table *mount.Table, e mount.Entry
 // checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount that no unmount
 // reaches, or a process that has the raw device open.
 func (a *Agent) checkFree(ctx context.Context, v *volume) error {
-	r := v.record
+	r, kubelets := v.record, a.observer.use(v.name)
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		if d.BootID != a.bootID {
+			continue
+		}
+		if kubelets.asks(d.Device) {
+			d.Held = false
 			continue
 		}
 		err := a.Mounts.CheckFree(ctx, d.Device, r.block())
@@ -67,6 +71,11 @@ func (a *Agent) checkFree(ctx context.Context, v *volume) error {
 		}
 	}
 	return nil
+}
+
+// asks reports whether the kubelet has the device mounted, so that its own use asks whether the device is free once that ends.
+func (u *kubeletUse) asks(d mount.Device) bool {
+	return u != nil && len(u.mounts) > 0 && slices.Contains(u.Devices, d)
 }
 
 func heldProblem(err error) *problem {

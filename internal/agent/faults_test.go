@@ -181,6 +181,7 @@ func testKubeletUses(t *testing.T, c *cluster) {
 	kube := &corev1.Node{}
 	n.must(n.client.Get(t.Context(), clientKey(n.name), kube))
 	kube.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(v.name())}
+	kube.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(v.name())}}
 	n.must(n.client.Status().Update(t.Context(), kube))
 	n.release(i)
 	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)

@@ -281,10 +281,17 @@ func (a *Agent) othersUse(ctx context.Context, v *volume, f facts) error {
 	if err != nil {
 		return &problem{reason: volumesv1alpha1.ReasonUnstageFailed, message: "the Node cannot be read, so the kubelet's use is not known", err: err}
 	}
-	if slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(v.name)) {
+	if kubeletMayUse(&node, corev1.UniqueVolumeName(v.name)) {
 		return shared("the kubelet uses the volume: node %s lists it in volumesInUse", a.NodeName)
 	}
 	return nil
+}
+
+// kubeletMayUse reports whether the Node lists the volume as in use and as attached. A kubelet lists in use what its pods merely wait
+// for, and begins only once it finds the volume listed as attached. A pod may wait for the very intent that the agent releases.
+func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName) bool {
+	return slices.Contains(node.Status.VolumesInUse, name) &&
+		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
 }
 
 // useSeen refuses while the node itself shows another use of the stage.

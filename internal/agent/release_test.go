@@ -330,6 +330,13 @@ func TestAStageIsUndone(t *testing.T) {
 			t.Errorf("the kubelet's directories are left: %v", err)
 		}
 	})
+	t.Run("also while a pod waits for it that the kubelet cannot begin with", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		b.unused()
+		b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
+		b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "another"}}
+		b.done(doUnstage)
+	})
 	t.Run("not while anybody else uses it", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			volume testVolume
@@ -348,6 +355,7 @@ func TestAStageIsUndone(t *testing.T) {
 			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
 			"the kubelet lists it": {filesystem, func(b *bench) {
 				b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
+				b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(b.of.name())}}
 			}, volumesv1alpha1.ReasonSharedByKubelet, "volumesInUse", false},
 			"the Node cannot be read": {filesystem, func(b *bench) { b.failures["get node"] = errInjected },
 				volumesv1alpha1.ReasonUnstageFailed, "Node cannot be read", false},
@@ -694,6 +702,22 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 					t.Errorf("reported: %+v", line)
 				}
 			})
+		}
+	})
+	t.Run("also while the kubelet has its device mounted, whose own use asks for that", func(t *testing.T) {
+		for name, use := range map[string]kubeletUse{
+			"":                                 {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 1}}},
+			"but not once it has unmounted it": {Devices: []mount.Device{{Minor: 1}}},
+			"but not of another one":           {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 2}}},
+		} {
+			b := newBench(t, filesystem)
+			undone(b)
+			b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Minor: 1}, BootID: b.agent.bootID, Held: true}}
+			b.failures["CheckFree"] = &mount.HeldError{}
+			b.agent.observer.known(map[string]kubeletUse{b.of.name(): use})
+			if err := b.act(doClear); (err == nil) != (name == "") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	})
 	t.Run("from the moment on at which it is tried", func(t *testing.T) {

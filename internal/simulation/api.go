@@ -15,6 +15,7 @@ import (
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,7 +150,7 @@ func (a *api) update(o client.Object, status bool) (client.Object, error) {
 	if !equality.Semantic.DeepEqual(part(before, "Spec"), part(after, "Spec")) {
 		after.SetGeneration(before.GetGeneration() + 1)
 	}
-	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
+	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 && !graceful(after) {
 		a.remove(before, after)
 		return after, nil
 	}
@@ -171,6 +172,9 @@ func merged(before, wanted client.Object, status bool) client.Object {
 			after, from = before.DeepCopyObject().(client.Object), wanted
 		}
 		reflect.ValueOf(after).Elem().FieldByName("Status").Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
+		if _, ok := after.(*corev1.Node); ok && status {
+			after.SetAnnotations(wanted.GetAnnotations())
+		}
 	}
 	after.SetUID(before.GetUID())
 	after.SetResourceVersion(before.GetResourceVersion())
@@ -217,7 +221,22 @@ func (a *api) patch(o client.Object, data []byte, status bool) (client.Object, e
 	return a.update(after, status)
 }
 
+// graceful: the object stays until its node has done with it.
+func graceful(o client.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && pod.Spec.NodeName != ""
+}
+
 func (a *api) delete(o client.Object, pre *metav1.Preconditions) error {
+	return a.deleteAfter(o, pre, graceful(o))
+}
+
+// deleteNow is delete without a time of grace.
+func (a *api) deleteNow(o client.Object, pre *metav1.Preconditions) error {
+	return a.deleteAfter(o, pre, false)
+}
+
+func (a *api) deleteAfter(o client.Object, pre *metav1.Preconditions, grace bool) error {
 	before, err := a.get(o, client.ObjectKeyFromObject(o))
 	if err != nil {
 		return err
@@ -227,7 +246,7 @@ func (a *api) delete(o client.Object, pre *metav1.Preconditions) error {
 		return apierrors.NewConflict(resource(o), o.GetName(), fmt.Errorf("the precondition failed"))
 	}
 	after := before.DeepCopyObject().(client.Object)
-	if len(before.GetFinalizers()) == 0 {
+	if len(before.GetFinalizers()) == 0 && !grace {
 		a.remove(before, after)
 		return nil
 	}

@@ -30,12 +30,12 @@ import (
 func TestTheAPIServerInMemoryAnswersAsARealOne(t *testing.T) {
 	t.Run("real", func(t *testing.T) {
 		_, c := apiserver.Start(t)
-		for name, ask := range questions {
+		for name, ask := range allQuestions() {
 			t.Run(name, func(t *testing.T) { ask(&asker{t, t.Context(), c}) })
 		}
 	})
 	t.Run("in memory", func(t *testing.T) {
-		for name, ask := range questions {
+		for name, ask := range allQuestions() {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(1, t.TempDir())

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,9 @@ func newOf(list client.ObjectList) client.Object {
 func (c live) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if err := c.request(ctx, "get "+abbreviated(o)+" "+key.Name); err != nil {
 		return err
+	}
+	if _, ok := o.(*corev1.Node); ok && c.happens(nodeUnread) {
+		return timeout("get Node " + key.Name)
 	}
 	c.world.mu.Lock()
 	found, err := c.world.api.get(o, key)
@@ -122,7 +126,7 @@ func (c live) write(ctx context.Context, verb string, o client.Object, do func(*
 		defer func() { c.world.writer = nil }()
 		return do(c.world.api)
 	}
-	if c.happens(lateWrite) {
+	if !c.prompt && c.happens(lateWrite) {
 		delay := c.between(0, 2*time.Minute)
 		c.world.log("%s: %s is on its way for %s", c.name, name, delay)
 		c.world.later(delay, func() { _, _ = carryOut() }) // nobody is there to hear of it
@@ -188,7 +192,13 @@ func (c live) Delete(ctx context.Context, o client.Object, opts ...client.Delete
 	do := client.DeleteOptions{}
 	do.ApplyOptions(opts)
 	sent := o.DeepCopyObject().(client.Object)
-	return c.write(ctx, "delete", o, func(a *api) (client.Object, error) { return nil, a.delete(sent, do.Preconditions) })
+	at := do.GracePeriodSeconds != nil && *do.GracePeriodSeconds == 0
+	return c.write(ctx, "delete", o, func(a *api) (client.Object, error) {
+		if at {
+			return nil, a.deleteNow(sent, do.Preconditions)
+		}
+		return nil, a.delete(sent, do.Preconditions)
+	})
 }
 
 func (c live) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +36,31 @@ func describeIntent(i *volumesv1alpha1.VolumeAttachmentIntent, gone bool) string
 			line += " not ready: " + c.Reason + ": " + c.Message
 		}
 	}
+	if e := i.Status.LastError; e != nil {
+		line += fmt.Sprintf(" (%s failed: %s: %s)", e.Operation, e.Code, e.Message)
+	}
 	return line
+}
+
+// describeNode tells what is new about its lists of volumes; empty where nothing is.
+func describeNode(before client.Object, after *corev1.Node) string {
+	b, ok := before.(*corev1.Node)
+	if !ok || nodeLine(b) == nodeLine(after) {
+		return ""
+	}
+	return "Node " + after.Name + nodeLine(after)
+}
+
+func nodeLine(n *corev1.Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, " %s:", n.Status.NodeInfo.BootID)
+	for _, v := range n.Status.VolumesAttached {
+		fmt.Fprintf(&b, " [%s]", suffix(string(v.Name)))
+	}
+	for _, v := range n.Status.VolumesInUse {
+		fmt.Fprintf(&b, " <%s in use>", suffix(string(v)))
+	}
+	return b.String()
 }
 
 func describeAttachment(va *storagev1.VolumeAttachment, gone bool) string {

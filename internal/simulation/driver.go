@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -209,6 +208,7 @@ func (m *machine) publish(staging, target string, readOnly bool) error {
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return failed(driver.Transient, "Internal", err.Error())
 	}
+	m.touched(filepath.Dir(target))
 	m.world.chance.reach(published)
 	m.mount(e)
 	if readOnly {
@@ -228,9 +228,10 @@ func (m *machine) unpublish(target string) error {
 	if _, still := m.at(target); still {
 		return nil
 	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := m.removeDir(target); err != nil {
 		return failed(driver.Transient, "Internal", err.Error())
 	}
+	m.touched(filepath.Dir(target))
 	return nil
 }
 
@@ -245,6 +246,10 @@ func (e mounted) describe() string {
 // short leaves out what is the same in all paths.
 func short(path string) string {
 	switch {
+	case strings.Contains(path, "/kubernetes.io~csi/"):
+		_, rest, _ := strings.Cut(path, "/pods/")
+		uid, _, _ := strings.Cut(rest, "/")
+		return "of " + uid
 	case strings.Contains(path, "/published/"):
 		return "published/" + filepath.Base(path)
 	case strings.HasSuffix(path, "/globalmount"):

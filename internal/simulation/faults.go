@@ -24,6 +24,12 @@ const (
 	slowRequest   fault = "a request takes long"
 	watchStale    fault = "a watch falls behind"
 	watchLost     fault = "a watch ends"
+	kubeletKilled fault = "a kubelet is restarted"
+	podForced     fault = "a pod is deleted with force"
+	shared        fault = "a kubelet and an agent use one volume on one node"
+	forgotten     fault = "a kubelet that was restarted does not know of a stage"
+	nodeUnread    fault = "a Node cannot be read"
+	clockJumps    fault = "a wall clock jumps"
 	agentKilled   fault = "an agent is killed"
 	agentStopped  fault = "an agent is restarted"
 	managerKilled fault = "a manager is killed"
@@ -46,20 +52,22 @@ const (
 
 // What else is counted, to see that worlds are not idle.
 const (
-	attached  fault = "a volume is attached"
-	staged    fault = "a volume is staged"
-	published fault = "a volume is published"
-	detached  fault = "a volume is detached"
-	taken     fault = "an attachment is forced away"
-	shut      fault = "a filesystem is shut down"
-	checked   fault = "the invariants are checked"
+	running       fault = "a pod runs"
+	reconstructed fault = "a kubelet finds again what it had published"
+	attached      fault = "a volume is attached"
+	staged        fault = "a volume is staged"
+	published     fault = "a volume is published"
+	detached      fault = "a volume is detached"
+	taken         fault = "an attachment is forced away"
+	shut          fault = "a filesystem is shut down"
+	checked       fault = "the invariants are checked"
 )
 
 // odds are how often each kind comes about: once in so many occasions. Those that are not here are scheduled, see
 // wishes.
 var odds = map[fault]uint64{
 	lateWrite: 150, lostAnswer: 100, refused: 100, slowRequest: 80, watchStale: 60, watchLost: 200,
-	agentKilled: 700, managerKilled: 900, managerAsleep: 300,
+	agentKilled: 700, kubeletKilled: 120, nodeUnread: 30, clockJumps: 6, managerKilled: 900, managerAsleep: 300,
 	callFinal: 12, callUncertain: 10, callLate: 10, callHangs: 16,
 	diskFails: 30, tableFails: 120, deviceHeld: 10, attachFails: 8,
 }
@@ -140,8 +148,13 @@ func (c *chance) seen() map[fault]int {
 	return maps.Clone(c.reached)
 }
 
+// ofKubelets is what happens only where there are kubelets.
+func ofKubelets() []fault {
+	return []fault{running, reconstructed, kubeletKilled, podForced, shared, forgotten}
+}
+
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared)
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared, podForced, shared, forgotten)
 }

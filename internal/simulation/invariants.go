@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,13 +75,11 @@ func (w *World) check() {
 func (w *World) checkPublications(m *machine) {
 	users := map[string]string{}
 	for _, e := range m.mounts {
-		if !strings.HasPrefix(e.Path, filepath.Join(m.root(), "published")) || e.handle == "" {
+		byAgent := strings.HasPrefix(e.Path, filepath.Join(m.root(), "published"))
+		if !byAgent && !strings.HasPrefix(e.Path, m.podsDir()) || e.handle == "" || w.forced[e.uid] {
 			continue
 		}
-		if w.forced[e.uid] {
-			continue
-		}
-		if w.intent(filepath.Base(e.Path)) == nil {
+		if byAgent && w.intent(filepath.Base(e.Path)) == nil {
 			w.breaks("I6 no publication without its intent: on %s %s", m.name, e.describe())
 		}
 		if other := users[e.handle]; other != "" && e.handle == "vol-pod" {
@@ -147,10 +146,33 @@ func (w *World) wrote(before, after client.Object) {
 		}
 	case *storagev1.VolumeAttachment:
 		w.logLocked("%s: %s", w.by, describeAttachment(o, after == nil))
+	case *corev1.Node:
+		if line := describeNode(before, o); line != "" {
+			w.logLocked("%s: %s", w.by, line)
+		}
+		w.checkUnlisted(before, o)
+	case *corev1.Pod:
+		w.logLocked("%s: %s", w.by, describePod(o, after == nil))
 	default:
 		return
 	}
 	w.check()
+}
+
+// checkUnlisted: a volume that the kubelet reports in use leaves the Node's list of attached volumes only on evidence.
+func (w *World) checkUnlisted(before client.Object, node *corev1.Node) {
+	old, ok := before.(*corev1.Node)
+	if !ok {
+		return
+	}
+	for _, v := range old.Status.VolumesAttached {
+		e := handshake.AttachmentOf(w.state(node.Name), string(v.Name))
+		inUse := slices.Contains(old.Status.VolumesInUse, v.Name)
+		forced := e != nil && w.forced[e.AttachmentUID]
+		if inUse && !forced && !slices.Contains(node.Status.VolumesAttached, v) {
+			w.breaks("unlisted while the kubelet uses it: on %s %s", node.Name, v.Name)
+		}
+	}
 }
 
 // noteForced remembers what was taken away without the agent's word.
@@ -186,7 +208,7 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 // onDisk is what agents leave on a machine's disk while they have volumes.
 var onDisk = []string{
 	"root/volumes/*.json", "root/published/default/*", "root/staged/*",
-	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount",
+	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount", "kubelet/plugins/kubernetes.io/csi/*/*/vol_data.json", "kubelet/pods/*",
 }
 
 // leftovers are what should not be there once nobody wants anything.
@@ -208,6 +230,9 @@ func (w *World) leftovers() []string {
 		for _, v := range state.Status.Volumes {
 			left = append(left, fmt.Sprintf("the line of %s on %s (%s)", v.VolumeName, name, v.AttachmentUID))
 		}
+		if node := w.nodeLocked(name); len(node.Status.VolumesAttached)+len(node.Status.VolumesInUse) > 0 {
+			left = append(left, fmt.Sprintf("what Node %s lists:%s", name, nodeLine(node)))
+		}
 		for _, pattern := range onDisk {
 			found, err := filepath.Glob(filepath.Join(m.dir, pattern))
 			w.must(err)
@@ -219,6 +244,9 @@ func (w *World) leftovers() []string {
 	for _, o := range w.api.list(&storagev1.VolumeAttachment{}) {
 		left = append(left, describeAttachment(o.(*storagev1.VolumeAttachment), false))
 	}
+	for _, pod := range w.pods() {
+		left = append(left, describePod(pod, false))
+	}
 	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
 		left = append(left, describeIntent(o.(*volumesv1alpha1.VolumeAttachmentIntent), false))
 	}
@@ -227,9 +255,8 @@ func (w *World) leftovers() []string {
 
 // missing is what is wanted and not there.
 func (w *World) missing() []string {
-	var missing []string
-	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
-		i := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+	missing := w.missingPods()
+	for _, i := range w.intents() {
 		m := w.nodes[i.Spec.NodeName]
 		e, ok := m.at(filepath.Join(m.root(), "published", i.Namespace, i.Name))
 		ready := meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hawser-io/hawser/internal/agent"
@@ -42,7 +41,19 @@ type machine struct {
 	agent   *process
 	stop    context.CancelFunc
 	changes chan struct{}
-	life    int
+	// watchers of directories, of every agent that has not closed its own.
+	watchers []*directories
+
+	// kubelet is nil where none runs.
+	kubelet     *kubelet
+	kubeletLife int
+	// containers run for these pods, with the volume of each. They outlive a kubelet.
+	containers map[types.UID]string
+	// recorded is the boot in which the kubelet last recorded a stage of the volume.
+	recorded map[string]int
+	// writes of records by kubelets.
+	writes int
+	life   int
 	// silent: no agent comes for a while.
 	silent bool
 }
@@ -68,26 +79,35 @@ type mounted struct {
 var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
 func (w *World) machine(name string) *machine {
-	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}}
+	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}, recorded: map[string]int{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
 	m.start()
 	return m
 }
 
-func (m *machine) root() string    { return filepath.Join(m.dir, "root") }
-func (m *machine) kubelet() string { return filepath.Join(m.dir, "kubelet") }
+func (m *machine) root() string       { return filepath.Join(m.dir, "root") }
+func (m *machine) kubeletDir() string { return filepath.Join(m.dir, "kubelet") }
 
 // start boots the machine.
 func (m *machine) start() {
 	m.boot++
 	m.since, m.mounts = time.Now(), []mounted{{Entry: ownDisk}}
 	m.busy, m.held = map[string]*call{}, map[uint64]time.Time{}
-	m.world.must(os.WriteFile(filepath.Join(m.dir, "boot_id"), fmt.Appendf(nil, "boot-%d\n", m.boot), 0o600))
+	m.containers = map[types.UID]string{}
+	m.world.must(os.WriteFile(filepath.Join(m.dir, "boot_id"), fmt.Appendln(nil, m.bootIDLocked()), 0o600))
 	before := m.devices
 	m.devices = map[string]device{}
 	for handle, d := range before {
 		m.devices[handle] = m.newDevice(d.uid)
 	}
+}
+
+func (m *machine) bootIDLocked() string { return fmt.Sprintf("boot-%d", m.boot) }
+
+func (m *machine) bootID() string {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	return m.bootIDLocked()
 }
 
 // newDevice has a number that is free and a sequence number that never comes again.
@@ -126,10 +146,12 @@ func (m *machine) reboot() {
 	m.world.log("%s reboots", m.name)
 	m.world.mu.Lock()
 	m.agent.kill()
+	m.kubelet.kill()
 	m.start()
 	m.world.check()
 	m.world.mu.Unlock()
 	m.launchAfter(m.world.chance.between(m.name, time.Second, time.Minute))
+	m.startKubeletAfter(m.world.chance.between(m.name, time.Second, time.Minute))
 }
 
 // launchAfter has an agent launched, unless another one is to come after it.
@@ -158,13 +180,14 @@ func (m *machine) launch(life int) {
 	m.agent, m.stop, m.changes = p, cancel, changes
 	since := m.since
 	w.mu.Unlock()
+	wall := w.clockOf(m.name)
 	held, err := live{p}.newCache(nowhere, agent.CacheOptions(m.name))
 	w.must(err)
 	a, err := agent.New(agent.Options{
-		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubelet(), Version: "simulated",
+		NodeName: m.name, RootDir: m.root(), KubeletDir: m.kubeletDir(), Version: "simulated",
 		BootIDFile: filepath.Join(m.dir, "boot_id"), DriverTimeout: driverTimeout, Cache: held, Live: live{p},
 		Registry: registry{&driverOf{m: m, p: p}}, Mounts: kernel{m: m, p: p}, MountChanges: changes,
-		Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p},
+		Recorder: silent{}, Log: w.logger(p.name), Host: host{m: m, p: p}, Clock: wall,
 		Uptime: func() time.Duration { return time.Since(since) },
 		Step:   func(name string) { _ = p.pass(context.Background(), name) },
 	})
@@ -286,34 +309,3 @@ func replace(path string, data []byte) error {
 	}
 	return os.Rename(temp, path)
 }
-
-func (h host) Watch() (agent.Watcher, error) { return &directories{h: h}, nil }
-
-// directories is a watcher of them.
-type directories struct {
-	h    host
-	list []string
-}
-
-func (d *directories) Add(dir string) error {
-	if _, err := os.Stat(dir); err != nil {
-		return err
-	}
-	if !slices.Contains(d.list, dir) {
-		d.list = append(d.list, dir)
-	}
-	return nil
-}
-
-func (d *directories) Remove(dir string) error {
-	d.list = slices.DeleteFunc(d.list, func(o string) bool { return o == dir })
-	return nil
-}
-
-func (d *directories) WatchList() []string { return slices.Clone(d.list) }
-
-func (d *directories) Changes() <-chan fsnotify.Event { return nil }
-
-func (d *directories) Failures() <-chan error { return nil }
-
-func (d *directories) Close() error { return nil }

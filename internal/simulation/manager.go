@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -68,6 +67,10 @@ func (w *World) manage() {
 	p.tired.Store(w.heir)
 	w.heir = nil
 	w.mu.Unlock()
+	mode := controller.Coexist
+	if w.replace {
+		mode = controller.Replace
+	}
 	c := live{p}
 	mgr, err := manager.New(nowhere, manager.Options{
 		Scheme: scheme, Cache: cached.Options(), NewCache: c.newCache,
@@ -83,7 +86,7 @@ func (w *World) manage() {
 	p.begun = mgr.Elected() // a controller-runtime manager that is stopped while it starts turns in circles for ever
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(controller.Register(ctx, managed{Manager: mgr, live: c}, controller.Options{
-		AttachMode: controller.Coexist, Clock: clock.RealClock{}, Policies: inForce{}, Leases: c,
+		AttachMode: mode, PodIntents: w.replace, Clock: w.clockOf("the managers"), Policies: inForce{}, Leases: c,
 	}))
 	w.log("%s starts", p.name)
 	w.running.Go(func() {

@@ -18,7 +18,7 @@ import (
 // errOver ends what still hangs in a dead process when its world ends.
 var errOver = errors.New("the world has ended")
 
-// process is an agent or a manager. Wherever it asks something of the world it passes a gate, where it takes time and
+// process is an agent, a manager or a kubelet. Wherever it asks something of the world it passes a gate, where it takes time and
 // may be killed. A dead process hangs there until its world ends: nothing that comes after in its code happens.
 type process struct {
 	world *World
@@ -28,6 +28,9 @@ type process struct {
 	died   func()
 	// begun is closed once it can be killed; nil is from the start.
 	begun <-chan struct{}
+
+	// prompt: what it writes arrives before it gives up, or never.
+	prompt bool
 
 	once sync.Once
 	dead chan struct{}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,7 @@ var (
 	seeds     = flag.Uint64("seeds", 30, "run so many seeds")
 	stacks    = flag.String("stacks", "", "write every goroutine's stack to this file where the story ends badly")
 	harsh     = flag.Bool("harsh", false, "drivers forget what they have begun, and device numbers come again")
+	mode      = flag.String("mode", "", "Coexist or Replace; by default every second seed runs in Replace")
 	firstSeed = flag.Uint64("first", 1, "the first of them")
 )
 
@@ -52,21 +54,43 @@ func scratch() string {
 	return dir
 }
 
-// mended are seeds that failed once, and why. Every run begins with them.
-var mended = map[uint64]string{
-	360:  "a volume stayed in use for an intent that was gone before it was staged for it",
-	1307: "a volume stayed in use for an intent that was gone before anything was published for it",
-	1411: "what a manager attached after it was asleep stayed attached, because the node's agent was heard of only then",
-	2015: "an agent did not go on when its session was confirmed before its first report was acknowledged",
+// story is what a seed has come about in one mode.
+type story struct {
+	seed uint64
+	// replace: the manager attaches for pods too.
+	replace bool
 }
 
-// run one seed.
-func run(t *testing.T, seed uint64) (reached map[fault]int) {
+func (s story) String() string {
+	if s.replace {
+		return fmt.Sprintf("seed %d -mode=Replace", s.seed)
+	}
+	return fmt.Sprintf("seed %d -mode=Coexist", s.seed)
+}
+
+// storyOf the seed, in the mode that the flag has, or by default the one or the other.
+func storyOf(seed uint64) story {
+	return story{seed: seed, replace: *mode == "Replace" || *mode != "Coexist" && seed%2 == 0}
+}
+
+// mended are seeds that failed once, and why. Every run begins with them.
+var mended = map[story]string{
+	{27, true}:   "an agent did not release a volume for a single user while a pod waited for that release",
+	{58, true}:   "an agent did not release a volume whose device the kubelet had mounted again",
+	{67, true}:   "a pod found a volume for a single user still listed as attached, beside an intent of the agent",
+	{seed: 360}:  "a volume stayed in use for an intent that was gone before it was staged for it",
+	{seed: 1307}: "a volume stayed in use for an intent that was gone before anything was published for it",
+	{seed: 1411}: "what a manager attached after it was asleep stayed attached, because the node's agent was heard of only then",
+	{seed: 2015}: "an agent did not go on when its session was confirmed before its first report was acknowledged",
+}
+
+// run one story.
+func run(t *testing.T, s story) (reached map[fault]int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(seed, scratch())
+		w := newWorld(s.seed, scratch())
 		w.verbose = *oneSeed != 0 && testing.Verbose()
-		w.harsh = *harsh
+		w.harsh, w.replace = *harsh, s.replace
 		defer w.remove()
 		nodes, volumes := []string{"a", "b"}, []string{"rwo", "pod", "rwx"}
 		w.populate(nodes, volumes)
@@ -76,7 +100,7 @@ func run(t *testing.T, seed uint64) (reached map[fault]int) {
 		}
 		w.end()
 		if f := w.failure(); f != "" {
-			t.Errorf("seed %d: %s", seed, f)
+			t.Errorf("%s: %s", s, f)
 		} else if *oneSeed != 0 {
 			for _, line := range w.trace {
 				fmt.Println(line)
@@ -89,15 +113,15 @@ func run(t *testing.T, seed uint64) (reached map[fault]int) {
 
 func TestSimulation(t *testing.T) {
 	if *oneSeed != 0 {
-		run(t, *oneSeed)
+		run(t, storyOf(*oneSeed))
 		return
 	}
 	begun, next, total := time.Now(), atomic.Uint64{}, tally{}
 	next.Store(*firstSeed)
-	for seed, why := range mended {
+	for s, why := range mended {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
-			run(t, seed)
+			run(t, s)
 		})
 	}
 	t.Run("seeds", func(t *testing.T) {
@@ -105,7 +129,7 @@ func TestSimulation(t *testing.T) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for s := next.Add(1) - 1; s < *firstSeed+*seeds && !t.Failed(); s = next.Add(1) - 1 {
-					total.add(run(t, s))
+					total.add(run(t, storyOf(s)))
 				}
 			})
 		}
@@ -115,7 +139,8 @@ func TestSimulation(t *testing.T) {
 		float64(*seeds)/took.Seconds())
 	for _, what := range append(total.occasions(), faults()...) {
 		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
-		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() {
+		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what)
+		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
 			t.Errorf("not reached: %s", what)
 		}
 	}
@@ -140,7 +165,7 @@ func (t *tally) add(reached map[fault]int) {
 
 // occasions are what happens when all goes well.
 func (t *tally) occasions() []fault {
-	return []fault{attached, staged, published, detached, taken, shut, checked}
+	return []fault{attached, staged, published, detached, taken, shut, checked, running, reconstructed}
 }
 
 func writeStacks(t *testing.T, path string) {

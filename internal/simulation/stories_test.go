@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package simulation
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,4 +50,30 @@ func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPodGetsItsVolume in mode Replace, beside an intent of the agent, when nothing goes wrong, and nothing is left after it.
+func TestAPodGetsItsVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, scratch())
+		defer w.remove()
+		w.chance.cease()
+		w.replace, w.verbose = true, testing.Verbose()
+		w.populate([]string{"a"}, []string{"rwo"})
+		w.wantPod("pod", "a", "rwo")
+		w.await("the pod does not run", w.missing)
+		w.want("rwo-a-0", "a", "rwo")
+		w.await("the intent does not get what the pod has", w.missing)
+		w.deletePod("pod", false)
+		time.Sleep(5 * time.Minute)
+		w.await("the intent loses what the pod had", w.missing)
+		w.withdraw(func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true })
+		w.await("something is left over", w.leftovers)
+		w.end()
+		if f := w.failure(); f != "" {
+			t.Error(f)
+		} else if testing.Verbose() {
+			t.Log("\n" + strings.Join(w.trace, "\n"))
+		}
+	})
 }

@@ -7,6 +7,7 @@ package simulation
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ const (
 	troubled = 8 * time.Minute
 	// patience is how long it may take, once all trouble has ceased, until everything is as it is wanted.
 	patience = 30 * time.Minute
+	// meanwhile is how long administrators leave a pod that waits without end.
+	meanwhile = 5 * time.Minute
 )
 
 // live through the whole story: wishes and trouble, then peace, then the end of all wishes.
@@ -38,8 +41,10 @@ func (w *World) live(nodes, volumes []string) {
 	w.mu.Unlock()
 	w.log("all trouble ceases")
 	w.withdraw(func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return !w.compatible(i) })
+	w.withdrawPods(func(p *corev1.Pod) bool { return !w.podFits(p) })
 	w.await("what is wanted is not there", w.missing)
 	w.withdraw(func(*volumesv1alpha1.VolumeAttachmentIntent) bool { return true })
+	w.withdrawPods(func(*corev1.Pod) bool { return true })
 	w.await("something is left over", w.leftovers)
 }
 
@@ -57,6 +62,9 @@ func (w *World) await(what string, complaints func() []string) {
 		if broken || len(now) == 0 {
 			return
 		}
+		if time.Until(end) < patience-meanwhile {
+			w.relieve()
+		}
 		time.Sleep(5 * time.Second)
 	}
 }
@@ -66,6 +74,9 @@ func (w *World) act(nodes, volumes []string) {
 	r := w.chance.draw("wish", "what")
 	node, volume := nodes[r.IntN(len(nodes))], volumes[r.IntN(len(volumes))]
 	name := fmt.Sprintf("%s-%s-%d", volume, node, r.IntN(2))
+	if w.replace && w.actOnPods(node, volume) {
+		return
+	}
 	switch n := r.IntN(24); {
 	case n < 9:
 		w.want(name, node, volume)
@@ -168,8 +179,8 @@ func (w *World) lower(name string) {
 func (w *World) withdraw(which func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
 	w.mu.Lock()
 	var names []string
-	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
-		if i := o.(*volumesv1alpha1.VolumeAttachmentIntent); which(i) {
+	for _, i := range w.intents() {
+		if which(i) {
 			names = append(names, i.Name)
 		}
 	}
@@ -185,8 +196,7 @@ func (w *World) compatible(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if volume == "rwx" {
 		return true
 	}
-	for _, o := range w.api.list(&volumesv1alpha1.VolumeAttachmentIntent{}) {
-		other := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+	for _, other := range w.intents() {
 		if other.Name == i.Name {
 			return true
 		}
@@ -213,6 +223,9 @@ func (m *machine) restart() {
 func (m *machine) unmountStage(handle string) {
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()
+	if _, err := os.Stat(filepath.Join(m.stageDir(handle), recordFile)); err == nil {
+		return // the kubelet would not notice, and would publish a directory of the node's disk
+	}
 	for _, e := range m.of(handle) {
 		if filepath.Base(e.Path) == "globalmount" {
 			m.world.chance.reach(unmounted)
@@ -237,6 +250,10 @@ func (m *machine) fallSilent() {
 	m.silent = true
 	m.life++ // no other agent comes
 	m.agent.kill()
+	if w.chance.draw("wish", "whole").IntN(2) == 0 {
+		m.kubeletLife++
+		m.kubelet.kill()
+	}
 	w.taint(m.name, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
 	if w.chance.draw("wish", "word").IntN(3) > 0 {
 		w.later(w.chance.between(m.name, 10*time.Second, 2*time.Minute), m.declare)
@@ -245,7 +262,11 @@ func (m *machine) fallSilent() {
 		w.mu.Lock()
 		m.silent = false
 		w.taint(m.name)
+		stopped := m.kubelet == nil || m.kubelet.p.isDead()
 		w.mu.Unlock()
+		if stopped {
+			m.startKubeletAfter(w.chance.between(m.name, time.Second, time.Minute))
+		}
 		m.launchAfter(w.chance.between(m.name, time.Second, time.Minute))
 	})
 }

@@ -30,6 +30,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/internal/controller/cached"
 )
 
 // World is one story.
@@ -41,6 +43,8 @@ type World struct {
 	// harsh: a driver that is restarted takes the next call while what it had begun goes on, and the numbers of devices
 	// come again.
 	harsh bool
+	// replace: the manager attaches for pods too, and each machine has a kubelet.
+	replace bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -58,6 +62,8 @@ type World struct {
 	forced   map[types.UID]bool
 	managers int
 	leader   *process
+	// clocks are how far the clocks of machines are off.
+	clocks map[string]time.Duration
 	// heir is when the next manager falls asleep.
 	heir   *nap
 	begun  time.Time
@@ -73,7 +79,7 @@ var volumeModes = map[string]corev1.PersistentVolumeAccessMode{
 func newWorld(seed uint64, dir string) *World {
 	w := &World{
 		chance: newChance(seed), dir: dir, over: make(chan struct{}), nodes: map[string]*machine{},
-		begun: time.Now(), forced: map[types.UID]bool{},
+		begun: time.Now(), forced: map[types.UID]bool{}, clocks: map[string]time.Duration{},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.api = newAPI()
@@ -86,7 +92,10 @@ func (w *World) populate(nodes, volumes []string) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	w.mu.Lock()
 	for _, n := range nodes {
-		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{corev1.LabelHostname: n}},
+		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: n, Labels: map[string]string{corev1.LabelHostname: n},
+			Annotations: map[string]string{cached.ManagedNodeAnnotation: fmt.Sprint(w.replace)},
+		},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}}})
 		w.create(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driverName, NodeID: n}}}})
@@ -100,6 +109,7 @@ func (w *World) populate(nodes, volumes []string) {
 	w.manage()
 	for _, n := range nodes {
 		w.nodes[n].launchAfter(0)
+		w.nodes[n].startKubeletAfter(0)
 	}
 }
 

@@ -144,6 +144,9 @@ func keeps(f *Facts, n, chosen *Node) bool {
 	if f.Exclusive && n.State.Entry.State == handshake.Attached && !n.State.InUse() && usedSomewhere(f) {
 		return false
 	}
+	if f.listedForAnother(n) && n.State.Entry.State == handshake.Attached {
+		return false
+	}
 	return !f.Exclusive || f.lockUnreadable() || n == chosen || n.State.Entry.State == handshake.Attached
 }
 
@@ -309,6 +312,8 @@ func bringIn(f *Facts, n *Node) []Step {
 		return nil
 	case n.State.Entry.State == handshake.Attached:
 		switch {
+		case f.listedForAnother(n):
+			return nil
 		case f.SingleUser && !f.locked(n):
 			return []Step{{Act: TakeUser, Node: n}}
 		case stale(f, n, i):

@@ -33,6 +33,17 @@ func (c *Controller) gatherListed(ctx context.Context, f *Facts, _ []corev1.Pers
 	return nil
 }
 
+// readLists reads live what the Node lists of the volume.
+func (c *Controller) readLists(ctx context.Context, f *Facts, n *Node) error {
+	node := &corev1.Node{}
+	if err := c.Reader.Get(ctx, client.ObjectKey{Name: n.Name}, node); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading node %s: %w", n.Name, err)
+	}
+	n.Lists = listed(node)[corev1.UniqueVolumeName(f.Volume)]
+	n.Lists.Missing = node.UID == ""
+	return nil
+}
+
 // gatherLists reads from the cache what the Node lists of the volume, and who attaches for it.
 func (c *Controller) gatherLists(ctx context.Context, f *Facts, n *Node) error {
 	node := &corev1.Node{}

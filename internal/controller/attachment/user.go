@@ -41,6 +41,14 @@ func (f *Facts) locked(n *Node) bool {
 // byAgent reports whether the agent publishes for the intent, not the kubelet.
 func (i *Intent) byAgent() bool { return i.Object.Spec.Publisher != volumesv1alpha1.PublisherKubelet }
 
+// listedForAnother reports whether the Node lists the volume for its kubelet while an intent that the agent publishes is to become the
+// single user. The pods are gone for which it was listed, but a pod that came to the node would get the volume beside that intent. So
+// the volume is detached first, which takes it off the list.
+func (f *Facts) listedForAnother(n *Node) bool {
+	i := n.candidate()
+	return f.Replace && f.SingleUser && n.Lists.Attached && i != nil && i.byAgent() && !f.uses(i) && !i.pinned()
+}
+
 // takeUser makes the lock, which was read live and names n, name its user too. It says whether it does now.
 func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, lock exclusive.Lock) (bool, error) {
 	user := f.user(n)
@@ -56,6 +64,15 @@ func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, lock exclu
 		return false, err
 	}
 	n.observe(nvs, f.Volume)
+	if f.Replace {
+		if err := c.readLists(ctx, f, n); err != nil {
+			return false, err
+		}
+	}
+	if f.listedForAnother(n) {
+		n.waitForUser(claim)
+		return false, nil
+	}
 	// The kubelet passes the volume from one of its pods to the next; what an older manager pinned is in use by that.
 	i := n.candidate()
 	own := n.KubeletUses && !i.byAgent() || lock.User == (exclusive.User{}) && i.pinned()

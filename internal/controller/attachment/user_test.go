@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -245,5 +247,24 @@ func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
 	va("1", "held", "attached")(n)
 	if steps := decide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
 		t.Errorf("decided %+v", steps)
+	}
+}
+
+func TestTheLockDoesNotPassToAnAgentsIntentWhileTheNodeListsTheVolumeForPods(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		f, n := single("x")
+		f.Replace = true
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "node-uid"}}
+		if listed {
+			node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
+		}
+		c, _ := over(t, append(stored(f), reported("a"), node)...)
+		claim := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}}
+		// The cache does not show the list yet.
+		taken, err := c.takeUser(t.Context(), f, n, claim)
+		refused := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonReadWriteOncePod
+		if err != nil || refused != listed || taken && listed || n.Lists.Attached != listed {
+			t.Errorf("listed %t: taken %t, %v, waits %+v", listed, taken, err, n.Wait)
+		}
 	}
 }
