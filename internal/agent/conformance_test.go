@@ -47,7 +47,7 @@ func TestAFakeDriverDoesWhatEveryDriverMustDo(t *testing.T) {
 		},
 		Capacity: resource.MustParse("1Gi"),
 		Grow:     func(*testing.T, driver.Volume, resource.Quantity) {},
-		Look: func(_ *testing.T, v driver.Volume, path string) drivertest.View {
+		ViewOf: func(_ *testing.T, v driver.Volume, path string) drivertest.View {
 			e, ok := d.node.at(path)
 			if !ok || e.Minor != minorOf(v.Handle) {
 				return drivertest.View{}

@@ -70,7 +70,7 @@ func (c *Controller) takeUser(ctx context.Context, f *Facts, n *Node, lock exclu
 		}
 	}
 	if f.listedForAnother(n) {
-		n.waitForUser(claim)
+		n.waitForUser(lock)
 		return false, nil
 	}
 	// The kubelet passes the volume from one of its pods to the next; what an older manager pinned is in use by that.
