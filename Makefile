@@ -86,17 +86,20 @@ control-plane: ## Build the local cluster's programs from modules: etcd, kube-ap
 	@hack/build-control-plane.sh
 
 .PHONY: programs
-programs: control-plane build
+programs: control-plane build bin/localcluster
 	go build -o bin/csi-loop ./test/csiloop/cmd/csi-loop
+
+.PHONY: bin/localcluster
+bin/localcluster:
 	cd hack/localcluster && go build -o ../../bin/localcluster .
 
 .PHONY: local-up
 local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints KUBECONFIG.
-	@go run ./test/local up --dir $(DIR)
+	@go run ./test/local --dir $(DIR)
 
 .PHONY: local-down
-local-down: programs ## Stop that cluster.
-	@go run ./test/local down --dir $(DIR)
+local-down: bin/localcluster ## Take that cluster down: processes, mounts, loop devices and DIR; prints what it takes.
+	@bin/localcluster discard --dir $(DIR)
 
 .PHONY: demo
 demo: packages programs ## Show the main job on a local cluster (root, Linux). KEEP=1 leaves it running.
