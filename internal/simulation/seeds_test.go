@@ -52,6 +52,9 @@ func scratch() string {
 	return dir
 }
 
+// remove what the world has on the disk. Its mounts are simulated, so that nothing is deleted through one.
+func (w *World) remove() { _ = os.RemoveAll(w.dir) }
+
 // mended are seeds that failed once, and why. Every run begins with them.
 var mended = map[uint64]string{
 	360:  "a volume stayed in use for an intent that was gone before it was staged for it",
