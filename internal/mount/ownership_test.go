@@ -116,7 +116,7 @@ func TestAnInterruptedChangeIsTakenUpAgain(t *testing.T) {
 	}
 	// The interrupted call may still be at its last file; then this one is refused until it has ended.
 	for err = errors.New("first"); err != nil; {
-		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil && !IsPending(err) {
+		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil && !isPending(err) {
 			t.Fatal(err)
 		}
 	}
