@@ -36,7 +36,9 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("reading the flags: %w", err)
 	}
-	sys, err := system.Up(ctx, system.Options{Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true})
+	sys, err := system.Up(ctx, system.Options{
+		Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true,
+	})
 	if err != nil {
 		return err
 	}
