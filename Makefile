@@ -1,7 +1,5 @@
 # Hawser. `make help` lists the targets; `make demo` and `make test` do all their own set-up.
 
-include hack/versions.env
-
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -o pipefail -ec
 
@@ -15,8 +13,13 @@ DIR ?= /tmp/hawser-local
 # Who attaches in `make test-e2e`: hawser, or upstream to compare with.
 E2E_ATTACH ?= hawser
 
-CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_TOOLS_VERSION)
-GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+# Versions of tools: go.mod and hack/tools/go.mod. Versions of the local cluster's programs: hack/versions.env.
+CONTROLLER_GEN := go tool controller-gen
+GOLANGCI_LINT := $(TOOLS)/golangci-lint
+# HOUSE=1: lint also holds the sizes and the prose against the limits of hack/house.
+HOUSE ?=
+# Every Go module of the repository.
+MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
 .PHONY: help
 help: ## Show this help.
@@ -56,20 +59,19 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	$(if $(HOUSE),go run ./hack/house)
 
-$(GOLANGCI_LINT):
-	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION), once"
-	@mkdir -p $(TOOLS)
-	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
-	mv $(TOOLS)/golangci-lint $@
+$(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum
+	@echo "building golangci-lint, once"
+	cd hack/tools && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: verify
 verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on any difference.
-	go mod tidy
-	cd hack/localcluster && go mod tidy
+	for module in $(MODULES); do go -C $$module mod tidy; done
+	@hack/build-control-plane.sh --agree
 	gofmt -l -w api cmd internal test hack
 	go vet ./...
 	$(MAKE) lint
@@ -86,17 +88,20 @@ control-plane: ## Build the local cluster's programs from modules: etcd, kube-ap
 	@hack/build-control-plane.sh
 
 .PHONY: programs
-programs: control-plane build
+programs: control-plane build bin/localcluster
 	go build -o bin/csi-loop ./test/csiloop/cmd/csi-loop
+
+.PHONY: bin/localcluster
+bin/localcluster:
 	cd hack/localcluster && go build -o ../../bin/localcluster .
 
 .PHONY: local-up
 local-up: packages programs ## Start a local cluster with Hawser on two nodes below DIR; prints KUBECONFIG.
-	@go run ./test/local up --dir $(DIR)
+	@go run ./test/local --dir $(DIR)
 
 .PHONY: local-down
-local-down: programs ## Stop that cluster.
-	@go run ./test/local down --dir $(DIR)
+local-down: bin/localcluster ## Take that cluster down: processes, mounts, loop devices and DIR; prints what it takes.
+	@bin/localcluster discard --dir $(DIR)
 
 .PHONY: demo
 demo: packages programs ## Show the main job on a local cluster (root, Linux). KEEP=1 leaves it running.

@@ -11,6 +11,7 @@
 # of the control plane that it holds; they are linked into .cache/bin, so all are found there.
 #
 #   hack/build-control-plane.sh [PROGRAM ...]     default: all but those
+#   hack/build-control-plane.sh --agree           only check that versions.env and the go.mod files agree
 #
 # LOCALCLUSTER_BIN names another directory than .cache/bin.
 
@@ -165,6 +166,9 @@ agree "$module/provisioning/go.mod" github.com/kubernetes-csi/external-resizer "
 agree "$module/csi/go.mod" github.com/kubernetes-csi/csi-test/v5 "$CSI_SANITY_VERSION"
 agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINERD_VERSION"
 
+if [[ ${1:-} == --agree ]]; then
+	exit 0
+fi
 mkdir -p "$bin"
 # One build at a time: two callers would build everything twice.
 if command -v flock >/dev/null; then

@@ -2,90 +2,108 @@
 # Copyright 2026 The Hawser Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the tests of all modules with -race and says at the end what was left out and why.
-# As root nothing may be left out: then a test that says LEFT OUT fails the run.
+# Runs the tests of all modules with -race. Tests that took a second or more are printed as they pass, failures at once.
+# The end says what was left out and why. As root nothing may be left out: a test that says LEFT OUT fails the run.
 #
 #   hack/test.sh [PACKAGE ...]     default: every package
 set -uo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+gotestsum=$top/.cache/tools/gotestsum
+(cd "$top/hack/tools" && go build -o "$gotestsum" gotest.tools/gotestsum) || exit 1
+# The events of all tests, one JSON line each. Several processes append; each writes a line as a whole.
+work=$(mktemp -d)
+events=$work/events
+: >"$events"
+trap 'rm -rf "$work"' EXIT
 # What runs beside does not get an interrupt by itself.
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
-# The end-to-end tests that stop the API server and wait until everything has found back to it.
+
+# The tests of these packages mostly wait for API servers and timers. They start at once, beside all others.
+waiting=(./internal/agent ./internal/controller)
+# How many tests of such a package run at once: each has a control plane for itself, whose start computes for seconds.
+# internal/agent, whose tests share control planes, sets a number of its own.
+parallel=4
+# The end-to-end tests that stop the API server and wait until everything has found back to it. They have their own
+# cluster.
 outages='^TestA(nAPIServerStopped|RestoredAPIServer)'
 
+# Memory is there, and the tests compute less if they collect garbage less often.
+export GOGC=${GOGC:-400}
+
 run() { # DIRECTORY FLAGS AND PACKAGES...
-	local directory=$1 log
+	local directory=$1
 	shift
-	log=$(mktemp "$logs/XXXXXX")
-	(cd "$directory" && go test -v -p "$(nproc)" -timeout 25m "$@" 2>&1) | tee "$log" |
-		grep --line-buffered -E '^(ok|FAIL|---? FAIL|panic:|[[:space:]]+--- FAIL)|LEFT OUT|WARNING: DATA RACE|^handshake: |^simulation: |^# |\.go:[0-9]+:[0-9]+: '
-	return "${PIPESTATUS[0]}"
+	(cd "$directory" && go test -json -timeout 25m "$@" >>"$events")
 }
 
-# What only computes, and yields to everything else. Under the race detector it is many times slower, so that little of it runs there.
+# What only computes, and yields to everything else. Under the race detector it is many times slower. So the protocol
+# is explored without it, by one goroutine for each world; some seeds of the simulation run with it, in `others`.
 compute() {
 	local failed=0
 	renice -n 19 "$BASHPID" >/dev/null
-	run "$top" -timeout 1h ./internal/handshake || failed=1
 	run "$top" -timeout 1h -run TestSimulation ./internal/simulation -seeds=1000 || failed=1
+	run "$top" -timeout 1h ./internal/handshake || failed=1
 	return $failed
 }
 
-packages() {
-	local failed=0 others
-	mapfile -t others < <(cd "$top" && go list ./... | grep -v '/test/e2e$')
-	run "$top" -race "${others[@]}" || failed=1
-	run "$top/hack/localcluster" -race ./... || failed=1
+# The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
+# know that, so these always run.
+others() {
+	local failed=0 packages exclude
+	exclude=$(printf '%s\n' "${waiting[@]}" ./internal/handshake ./test/e2e | sed 's|^\./|/|; s|$|$|')
+	mapfile -t packages < <(cd "$top" && go list ./... | grep -v -f <(printf '%s\n' "$exclude"))
+	run "$top/hack/localcluster" -race -count=1 ./... &
+	run "$top" -race "${packages[@]}" || failed=1
+	wait $! || failed=1
 	return $failed
 }
 
-tests=()
-if [[ $# -gt 0 ]]; then
-	run "$top" -race "$@" &
-	tests+=($!)
-else
+tests() {
+	local failed=0 test running=()
+	if [[ $# -gt 0 ]]; then
+		run "$top" -race "$@"
+		return
+	fi
+	for package in "${waiting[@]}"; do
+		run "$top" -race -parallel "$parallel" "$package" &
+		running+=($!)
+	done
+	run "$top" -race -count=1 -run "$outages" ./test/e2e &
+	running+=($!)
+	run "$top" -race -count=1 -skip "$outages" ./test/e2e &
+	running+=($!)
+	others &
+	running+=($!)
 	compute &
-	tests+=($!)
-	# What takes longest goes in two processes, each with a cluster of its own: mostly they wait.
-	run "$top" -race -run "$outages" ./test/e2e &
-	tests+=($!)
-	run "$top" -race -skip "$outages" ./test/e2e &
-	tests+=($!)
-	packages &
-	tests+=($!)
-fi
-failed=0
-for test in "${tests[@]}"; do
-	wait "$test" || failed=1
-done
-
-# What the tests that failed printed, and what was printed outside of tests where a program ended.
-explain() { # LOG
-	awk 'NR == FNR { if ($1 == "---" && $2 == "FAIL:") failed[$3]; next }
-		$1 == "===" { test = $3; next }
-		$1 == "---" { test = $3 }
-		/^(panic:|SIGQUIT:|WARNING: DATA RACE|fatal error:)/ { loud = 200 }
-		test in failed || loud-- > 0' "$1" "$1"
+	running+=($!)
+	for test in "${running[@]}"; do
+		wait "$test" || failed=1
+	done
+	return $failed
 }
-if [[ $failed -ne 0 ]]; then
-	echo "== output of the failures"
-	for log in "$logs"/*; do
-		explain "$log"
-	done | tail -n 500
-fi
-if grep -q 'LEFT OUT' "$logs"/*; then
+
+tests "$@" &
+running=$!
+cd "$top" || exit 1
+"$gotestsum" --raw-command --format testname --format-icons text --hide-summary=skipped,output -- \
+	tail --lines=+1 --follow --sleep-interval=0.2 --pid="$running" "$events" |
+	sed -u -E '/^PASS .* \(0\.[0-9]+s\)$/d; /^EMPTY /d'
+reported=${PIPESTATUS[0]}
+wait "$running" && [[ $reported -eq 0 ]]
+failed=$?
+
+# What was left out, as lines.
+left=$(sed -n -E 's/^.*"Output":"(.*LEFT OUT.*)\\n"\}$/\1/p' "$events" |
+	sed 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\"/"/g')
+if [[ -n $left ]]; then
 	echo "== left out:"
-	grep -h 'LEFT OUT' "$logs"/* | sort | uniq -c
+	sort <<<"$left" | uniq -c
 	# A capability that this machine's root lacks cannot be installed; everything else can. What is
 	# left out under the race detector ran without it.
-	if [[ $(id -u) -eq 0 ]] && grep -h 'LEFT OUT' "$logs"/* | grep -q -v -E 'LEFT OUT (\(needs CAP_|under the race detector)'; then
+	if [[ $(id -u) -eq 0 ]] && grep -q -v -E 'LEFT OUT (\(needs CAP_|under the race detector)' <<<"$left"; then
 		echo "tests were left out although this is root" >&2
 		failed=1
 	fi
 fi
-count() { grep -h -c -E "^[[:space:]]*--- $1" <(cat "$logs"/*); }
-echo "tests: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped"
 exit $failed

@@ -30,6 +30,8 @@ const usage = `localcluster runs a Kubernetes cluster on one machine, below one 
 
   localcluster up      --dir DIR --nodes 2 [flags]   bring it up, or mend it; prints the KUBECONFIG
   localcluster down    --dir DIR [--purge]           stop it, and delete its directory
+  localcluster discard --dir DIR                     stop it, unmount what is mounted below DIR, detach
+                                                     its loop devices, and delete DIR
   localcluster status  --dir DIR                     list what runs; fails when something does not
   localcluster stop    --dir DIR NAME                stop etcd, kube-apiserver, kube-controller-manager,
                                                      node-parts, csi-attacher, csi-provisioner-DRIVER,
@@ -54,6 +56,7 @@ type command func(ctx context.Context, flags *pflag.FlagSet, args []string) erro
 var commands = map[string]command{
 	"up":       up,
 	"down":     down,
+	"discard":  discard,
 	"status":   status,
 	"stop":     stop,
 	"start":    start,
@@ -155,6 +158,14 @@ func down(_ context.Context, flags *pflag.FlagSet, args []string) error {
 		return err
 	}
 	return cluster.Down(l, *purge, os.Stdout)
+}
+
+func discard(_ context.Context, flags *pflag.FlagSet, args []string) error {
+	l, err := parse(flags, args, 0)
+	if err != nil {
+		return err
+	}
+	return cluster.Discard(l, os.Stdout)
 }
 
 func status(_ context.Context, flags *pflag.FlagSet, args []string) error {

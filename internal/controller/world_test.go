@@ -48,7 +48,8 @@ import (
 
 const (
 	driverName = "stub.csi.hawser.io"
-	patience   = 20 * time.Second
+	// patience with what has to come about. Nothing that passes waits for its end; a busy machine is slow.
+	patience = 90 * time.Second
 )
 
 // world is one control plane with everything of the cluster that Hawser does not bring along.

@@ -125,8 +125,8 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	if KnownFilesystem("nosuchfs") || !KnownFilesystem("ext4") || !KnownFilesystem("") {
 		t.Error("known filesystems are wrong")
 	}
-	if got := RequiredPrograms("nosuchfs"); len(got) != 0 {
-		t.Errorf("required: %v", got)
+	if got := New(Options{}).MissingPrograms("nosuchfs"); len(got) != 0 {
+		t.Errorf("missing for a filesystem that is not known: %v", got)
 	}
 }
 

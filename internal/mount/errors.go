@@ -54,9 +54,3 @@ func (e *PendingError) Error() string {
 }
 
 func (e *PendingError) Unwrap() error { return e.Err }
-
-// IsPending says whether a call goes on of which the end is not known.
-func IsPending(err error) bool {
-	var pending *PendingError
-	return errors.As(err, &pending)
-}

@@ -62,9 +62,3 @@ func optionName(option string) string {
 	key, _, _ := strings.Cut(option, "=")
 	return key
 }
-
-// CheckBindOptions returns an ErrOption that names the first option that Bind would refuse.
-func CheckBindOptions(options []string) error {
-	_, err := bindAttributes(false, options)
-	return err
-}

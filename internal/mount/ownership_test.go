@@ -117,7 +117,7 @@ func TestARetryContinuesAnInterruptedChange(t *testing.T) {
 	// The interrupted call may still change its last file. This call is refused until that has ended.
 	for err = errors.New("first"); err != nil; {
 		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil &&
-			!IsPending(err) {
+			!isPending(err) {
 			t.Fatal(err)
 		}
 	}

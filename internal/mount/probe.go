@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"k8s.io/utils/exec"
@@ -85,11 +84,7 @@ func KnownFilesystem(fsType string) bool {
 	return ok || fsType == ""
 }
 
-// RequiredPrograms returns the programs that it takes on the node to make and check a filesystem; none for one
-// that is not known.
-func RequiredPrograms(fsType string) []string { return slices.Clone(programs[fsType]) }
-
-// MissingPrograms returns those of RequiredPrograms that are not to be found. It speaks of the agent's own
+// MissingPrograms returns the programs that a filesystem needs and that are not found. The agent searches its own
 // surroundings; a driver in a container of its own brings its own programs.
 func (m *Mounter) MissingPrograms(fsType string) []string {
 	var missing []string

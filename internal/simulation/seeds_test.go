@@ -54,6 +54,9 @@ func scratch() string {
 	return dir
 }
 
+// remove what the world has on the disk. Its mounts are simulated, so that nothing is deleted through one.
+func (w *World) remove() { _ = os.RemoveAll(w.dir) }
+
 // story is what a seed has come about in one mode.
 type story struct {
 	seed uint64

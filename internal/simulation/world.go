@@ -16,7 +16,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -210,6 +209,3 @@ func (w *World) isBroken() bool {
 	defer w.mu.Unlock()
 	return w.broken != ""
 }
-
-// remove what the world has on the disk.
-func (w *World) remove() { _ = os.RemoveAll(w.dir) }

@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Command local starts a cluster with all of Hawser on this machine and stops it again.
+// Command local starts a cluster with all of Hawser on this machine; `localcluster discard` takes it down.
 package main
 
 import (
@@ -31,25 +31,17 @@ func status() int {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("usage: local up|down --dir DIR")
-	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags := flag.NewFlagSet("local", flag.ContinueOnError)
 	dir := flags.String("dir", "/tmp/hawser-local", "directory of the cluster")
-	if err := flags.Parse(args[1:]); err != nil {
+	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("reading the flags: %w", err)
 	}
-	options := system.Options{Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true}
-	switch args[0] {
-	case "up":
-		sys, err := system.Up(ctx, options)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("export KUBECONFIG=%s\n", sys.Kubeconfig())
-		return nil
-	case "down":
-		return system.Open(options).Down(ctx)
+	sys, err := system.Up(ctx, system.Options{
+		Dir: *dir, Nodes: []string{"node-a", "node-b"}, Out: os.Stdout, AttachDetach: true,
+	})
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("unknown command %q", args[0])
+	fmt.Printf("export KUBECONFIG=%s\n", sys.Kubeconfig())
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -41,18 +43,73 @@ func stopRank(record process.Record) int {
 // Down stops all processes of the cluster. With purge its directory is deleted too, except for what
 // lies behind a mount point; nothing is ever unmounted here.
 func Down(l Layout, everything bool, out io.Writer) error {
+	if err := stopAll(l, out); err != nil {
+		return err
+	}
+	if !everything {
+		return nil
+	}
+	return deleteDirectory(l, out)
+}
+
+// Discard takes down everything of a cluster that its owner needs no more: processes, mounts below its directory, loop
+// devices on files of it, and the directory. It prints what it takes.
+func Discard(l Layout, out io.Writer) error {
+	root, err := filepath.EvalSymlinks(l.Root)
+	if errors.Is(err, os.ErrNotExist) {
+		_, _ = fmt.Fprintf(out, "there is no %s\n", l.Root) // progress only
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("resolving the cluster's directory: %w", err)
+	}
+	l.Root = root
+	// A wrong directory may have the mounts of others below it.
+	if _, err := os.Stat(l.portsFile()); err != nil {
+		return fmt.Errorf("%s is not the directory of a cluster: %w", root, err)
+	}
+	if err := stopAll(l, out); err != nil {
+		return err
+	}
+	devices, err := loopDevices(root)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(purge.Unmount(root, out), detach(devices, out)); err != nil {
+		return err
+	}
+	return deleteDirectory(l, out)
+}
+
+func deleteDirectory(l Layout, out io.Writer) error {
+	if err := purge.Directory(l.Root); err != nil {
+		return fmt.Errorf("deleting the cluster's directory: %w", err)
+	}
+	_, _ = fmt.Fprintf(out, "deleted %s\n", l.Root) // progress only
+	return nil
+}
+
+// stopAll stops the processes, and what only the machines of real nodes held.
+func stopAll(l Layout, out io.Writer) error {
 	records, err := l.Processes().List()
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(records, func(a, b process.Record) int { return cmp.Compare(stopRank(a), stopRank(b)) })
-	machines := slices.ContainsFunc(records, func(r process.Record) bool { return r.Machine })
-	var devices []loopDevice
-	if machines {
-		if devices, err = loopDevices(l.Root); err != nil {
-			return err
-		}
+	if !slices.ContainsFunc(records, func(r process.Record) bool { return r.Machine }) {
+		return stopEach(l, records, out)
 	}
+	devices, err := loopDevices(l.Root)
+	if err != nil {
+		return err
+	}
+	if err := stopEach(l, records, out); err != nil {
+		return err
+	}
+	return errors.Join(detach(devices, out), machine.RemoveControlGroup(l.controlGroups()))
+}
+
+func stopEach(l Layout, records []process.Record, out io.Writer) error {
 	for _, record := range records {
 		if err := stopRecord(record, out); err != nil {
 			return err
@@ -61,18 +118,6 @@ func Down(l Layout, everything bool, out io.Writer) error {
 			return err
 		}
 	}
-	if machines {
-		if err := errors.Join(detach(devices), machine.RemoveControlGroup(l.controlGroups())); err != nil {
-			return err
-		}
-	}
-	if !everything {
-		return nil
-	}
-	if err := purge.Directory(l.Root); err != nil {
-		return fmt.Errorf("deleting the cluster's directory: %w", err)
-	}
-	_, _ = fmt.Fprintf(out, "deleted %s\n", l.Root) // progress only
 	return nil
 }
 

@@ -8,6 +8,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,7 @@ import (
 
 // loopDevice is one with a backing file, which its inode tells from a later one.
 type loopDevice struct {
-	path          string
+	path, file    string
 	device, inode uint64
 }
 
@@ -42,7 +43,7 @@ func loopDevices(directory string) ([]loopDevice, error) {
 		if err != nil {
 			return nil, err
 		}
-		devices = append(devices, loopDevice{path, info.Device, info.Inode})
+		devices = append(devices, loopDevice{path, strings.TrimSpace(string(backing)), info.Device, info.Inode})
 	}
 	return devices, nil
 }
@@ -60,16 +61,16 @@ func loopInfo(path string) (*unix.LoopInfo64, error) {
 	return info, nil
 }
 
-// detach takes the devices off their files, unless somebody did so already.
-func detach(devices []loopDevice) error {
+// detach takes the devices off their files, unless that was done already, and prints each device.
+func detach(devices []loopDevice, out io.Writer) error {
 	var problems []error
 	for _, device := range devices {
-		problems = append(problems, device.detach())
+		problems = append(problems, device.detach(out))
 	}
 	return errors.Join(problems...)
 }
 
-func (d loopDevice) detach() error {
+func (d loopDevice) detach(out io.Writer) error {
 	info, err := loopInfo(d.path)
 	if errors.Is(err, unix.ENXIO) || err == nil && (info.Device != d.device || info.Inode != d.inode) {
 		return nil
@@ -88,5 +89,6 @@ func (d loopDevice) detach() error {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("detaching %s: %w", d.path, err)
 	}
+	_, _ = fmt.Fprintf(out, "detached %s from %s\n", d.path, d.file) // progress only
 	return nil
 }
