@@ -114,7 +114,8 @@ func (in installation) testDeclared(t *testing.T) {
 	expectForbidden(t, editor.Create(t.Context(), created), verb)
 
 	for _, why := range []string{"", "  ", strings.Repeat("x", 1025)} {
-		if err := put(clusterAdmin, why); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "says why") {
+		if err := put(clusterAdmin, why); !apierrors.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "must be the reason why") {
 			t.Errorf("a declaration that gives %d characters as its reason: %v", len(why), err)
 		}
 	}

@@ -75,7 +75,8 @@ func (in installation) testHold(t *testing.T) {
 }
 
 func (in installation) testHoldAnnotation(t *testing.T) {
-	const name, onlyTheManager = "annotated", "system:serviceaccount:hawser-system:hawser-manager alone"
+	const name, onlyTheManager = "annotated",
+		"only system:serviceaccount:hawser-system:hawser-manager may set, change or remove"
 	in.grantEverything(t, managerAccount)
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, in.admin.Create(t.Context(), newAttachment(name, "t1")), volumesv1alpha1.HoldAnnotation,
