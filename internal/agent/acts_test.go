@@ -342,12 +342,12 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 // TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne: the answer to the first report to it was lost.
 func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
 	b := newBench(t, filesystem)
-	b.agent.noted = lastReport{Schema: recordSchema, UID: "new"}
+	b.agent.session.noted = lastReport{Schema: recordSchema, UID: "new"}
 	b.state.UID, b.state.Status.ObservedUID, b.state.Status.Reports = "new", "new", 1
-	if err := b.agent.remembered(t.Context()); err != nil || b.agent.restored {
-		t.Errorf("%v, restored %t", err, b.agent.restored)
+	if err := b.agent.session.remembered(t.Context()); err != nil || b.agent.session.restored {
+		t.Errorf("%v, restored %t", err, b.agent.session.restored)
 	}
-	if last, err := b.agent.noteReport(); err != nil || last.UID != "new" || last.Restored {
+	if last, err := b.agent.session.noteReport(); err != nil || last.UID != "new" || last.Restored {
 		t.Errorf("%+v, %v", last, err)
 	}
 }

@@ -6,28 +6,21 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -92,29 +85,15 @@ type Agent struct {
 	observer *observer
 	lock     io.Closer
 
-	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
-	lease     *coordinationv1.Lease
-	attempted metav1.MicroTime
-	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and no manager has
-	// confirmed the session since.
-	noted    lastReport
-	restored bool
-	// overdue: the manager has not confirmed the session in time.
-	overdue atomic.Bool
-	// end ends the agent with that error.
-	end context.CancelCauseFunc
-
-	// lifetime is the context of driver calls: it ends some time after the agent's own.
-	lifetime context.Context
+	session *session
+	// node renders the node's part of its state.
+	node    *nodeReport
+	intents *intentWriter
+	holders *holders
+	steps   *Environment
 
 	mu      sync.Mutex
 	volumes map[string]*volume
-	written map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent
-	// awaited are the processes whose end lets volumes be released, which are named.
-	awaited map[int]map[string]bool
-	broken  []string
-	// tableReleases are the attachments whose release rests on the mount table alone, by volume.
-	tableReleases map[string]types.UID
 	// views are what the mount table is compared with: a copy of each volume's record after its last look.
 	views sync.Map
 	// started is closed once the first report of this process stands and looks begin.
@@ -148,16 +127,29 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
-		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
-		tableReleases: map[string]types.UID{}, awaited: map[int]map[string]bool{}, started: make(chan struct{}),
+		volumes: map[string]*volume{}, started: make(chan struct{}),
 	}
-	a.observer = newObserver()
+	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	a.state = newStateWriter(o.Clock, o.Log)
-	a.state.read, a.state.write, a.state.render, a.state.taken = a.readState, a.writeState, a.renderNode, a.observer.reported
+	a.holders = newHolders(o.Log, a.holderEnded)
+	a.observer = newObserver(observerOptions{
+		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock, Log: o.Log,
+	})
+	a.node = newNodeReport(a.bootID, o.Version, o.Registry.Drivers, a.observer)
+	a.intents = newIntentWriter(o.Live, o.Clock, a.step)
+	a.session = newSession(sessionOptions{
+		NodeName: o.NodeName, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log, RequeueAll: a.queueAll,
+	})
+	a.steps = &Environment{StepOptions: StepOptions{
+		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock, Now: a.now, Mounts: o.Mounts,
+		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log, State: a.state, Node: a.node,
+		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.volume, Step: a.step,
+	}}
+	a.state.read, a.state.write = a.session.readState, a.session.writeState
+	a.state.render, a.state.taken = a.node.renderNode, a.observer.reported
 	if o.Connections != nil {
 		o.Connections.onLost(a.state.endSession)
 	}
-	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	return a, nil
 }
 
@@ -189,12 +181,6 @@ func (a *Agent) volume(name string) *volume {
 		a.volumes[name] = v
 	}
 	return v
-}
-
-func (a *Agent) brokenRecords() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.broken
 }
 
 // NeedLeaderElection is false: every node has its agent.

@@ -103,8 +103,9 @@ func newBench(t *testing.T, v testVolume) *bench {
 	})
 	b.must(err)
 	b.agent = a
-	a.lifetime = t.Context()
+	a.steps.lifetime, a.observer.lifetime, a.holders.lifetime = t.Context(), t.Context(), t.Context()
 	a.store, err = openStore(a.paths.records())
+	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
 	b.must(err)
 	a.store.replace = func(path string, data []byte) error {
 		return b.do("write "+filepath.Base(filepath.Dir(path)), func() error { return os.WriteFile(path, data, 0o600) })
@@ -198,7 +199,7 @@ func (b *bench) act(verb verb) error {
 	if len(b.intents) > 0 {
 		next.intent = b.intents[0].UID
 	}
-	return b.agent.carryOut(b.t.Context(), b.volume, b.facts(), next)
+	return b.agent.steps.carryOut(b.t.Context(), b.volume, b.facts(), next)
 }
 
 // done is act, which has to succeed.

@@ -12,6 +12,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -27,7 +30,7 @@ const (
 // call makes one driver call. It is in the record on disk before it is made; its outcome is in the record in memory
 // afterwards. A call that ignores its deadline goes on in a goroutine of its own, its outcome is uncertain, and
 // the volume rests until it returns.
-func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target string, do func(context.Context) error) error {
+func (a *Environment) call(ctx context.Context, v *volume, f facts, operation, target string, do func(context.Context) error) error {
 	if err := a.mayCall(v, operation); err != nil {
 		return err
 	}
@@ -38,13 +41,13 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 		v.record.finish() // it was not made
 		return err
 	}
-	a.step("before " + operation)
+	a.Step("before " + operation)
 	if !time.Now().Before(until) {
 		v.record.finish() // likewise
 		return problemf(volumesv1alpha1.ReasonRecordFailed, "writing the record of the volume took longer than %s, so nothing is done", a.DriverTimeout)
 	}
 	err := a.runCall(ctx, v, f, operation, until, do)
-	a.step("after " + operation)
+	a.Step("after " + operation)
 	if driver.IsUncertain(err) {
 		v.record.abandon()
 	} else {
@@ -54,8 +57,8 @@ func (a *Agent) call(ctx context.Context, v *volume, f facts, operation, target 
 }
 
 // newCall is a call that begins now at the latest.
-func (a *Agent) newCall(operation, target string) Call {
-	now, within := a.now(), a.DriverTimeout+callGrace
+func (a *Environment) newCall(operation, target string) Call {
+	now, within := a.Now(), a.DriverTimeout+callGrace
 	return Call{
 		Operation: operation, Target: target, BootID: now.bootID, Deadline: a.Clock.Now().Add(within), Uptime: now.uptime + within,
 		Mounts: operation == "stage" || operation == "publish",
@@ -63,18 +66,18 @@ func (a *Agent) newCall(operation, target string) Call {
 }
 
 // mayCall asks the protocol whether the volume may be brought further.
-func (a *Agent) mayCall(v *volume, operation string) error {
+func (a *Environment) mayCall(v *volume, operation string) error {
 	if operation == "unpublish" || operation == "unstage" {
 		return nil
 	}
-	node := handshake.NodeOf(a.state.acknowledged(), v.name)
+	node := handshake.NodeOf(a.State.acknowledged(), v.name)
 	if g := (handshake.Protocol{}).MayStage(node, v.record.AttachmentUID); g != handshake.GuardNone {
 		return fmt.Errorf("calling the driver: refused by %s: %w", g, errAgain)
 	}
 	return nil
 }
 
-func (a *Agent) runCall(ctx context.Context, v *volume, f facts, operation string, until time.Time, do func(context.Context) error) error {
+func (a *Environment) runCall(ctx context.Context, v *volume, f facts, operation string, until time.Time, do func(context.Context) error) error {
 	// The call does not end with the agent's context: a driver that is interrupted leaves doubt behind.
 	callCtx, cancel := context.WithDeadline(a.lifetime, until)
 	done := make(chan error, 1)
@@ -96,14 +99,14 @@ func (a *Agent) runCall(ctx context.Context, v *volume, f facts, operation strin
 			return err
 		case <-slow.C():
 			v.slow = fmt.Sprintf("the driver's %s call is going on since %s", operation, started.UTC().Format("15:04:05"))
-			if err := a.reportIntents(ctx, v, f); err != nil {
+			if err := a.ReportIntents(ctx, v, f); err != nil {
 				a.Log.Info("slow call not reported", "volume", v.name, "error", err.Error())
 			}
 		case <-over.C():
 			v.hangs(finished, operation)
 			go func() {
 				<-finished
-				a.queue.volume(v.name)
+				a.Requeue(v.name)
 			}()
 			v.slow = ""
 			return &driver.Error{Outcome: driver.Uncertain, Code: "DeadlineExceeded",
@@ -128,30 +131,52 @@ func guarded(ctx context.Context, do func(context.Context) error) (err error) {
 	return do(ctx)
 }
 
-// save brings the record to the disk.
-func (a *Agent) save(v *volume) error {
-	a.step("before record")
-	if err := a.keep(v); err != nil {
-		return &problem{reason: volumesv1alpha1.ReasonRecordFailed, message: "the record of the volume cannot be written, so nothing is done", err: err}
+// request is what every call says of the volume.
+func (a *Environment) request(f facts) driver.Volume {
+	e := f.entry
+	vol := driver.Volume{
+		Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: f.record.Mode, FSType: e.FSType,
+		Attributes: e.VolumeAttributes, PublishContext: e.PublishContext,
 	}
-	a.step("after record")
-	return nil
+	if len(e.AccessModes) > 0 {
+		vol.AccessMode = e.AccessModes[0]
+	}
+	return vol
 }
 
-func (a *Agent) keep(v *volume) error {
-	err := a.store.save(v.record)
-	if err == nil {
-		v.unsaved = false
+// secrets reads the Secret that the entry names, live: agents keep none in memory.
+func (a *Environment) secrets(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
+	if ref == nil {
+		return nil, nil
 	}
-	return err
+	var secret corev1.Secret
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if err := a.Live.Get(ctx, key, &secret); err != nil {
+		return nil, &problem{reason: volumesv1alpha1.ReasonSecretNotReadable, message: fmt.Sprintf("reading secret %s", key), err: err}
+	}
+	values := make(map[string]string, len(secret.Data))
+	for k, value := range secret.Data {
+		values[k] = string(value)
+	}
+	return values, nil
 }
 
-// driverOf returns the volume's driver.
-func (a *Agent) driverOf(v *volume) (driver.Driver, error) {
-	d, ok := a.Registry.Get(v.record.Driver)
-	if !ok {
-		return nil, &problem{reason: volumesv1alpha1.ReasonDriverNotFound, waits: true,
-			message: fmt.Sprintf("driver %s is not registered on node %s", v.record.Driver, a.NodeName)}
+// nothingAt says whether the mount table agrees with a driver that says that nothing was done.
+func (a *Environment) nothingAt(path string) bool {
+	table, err := a.Mounts.Table()
+	return err == nil && len(table.All(path)) == 0
+}
+
+// stillMounting refuses to call something undone that an earlier call of unknown end may yet do: it is undone
+// once more when that call's deadline has passed. What counts is when the undoing began.
+func (a *Environment) stillMounting(v *volume, f facts) error {
+	if !v.record.mayMount(f.now) {
+		return nil
 	}
-	return d, nil
+	return inFlight(v.record.Unfinished, a.Clock.Now().Add(v.record.Unfinished.remaining(f.now)))
+}
+
+func inFlight(c *Call, until time.Time) *problem {
+	return &problem{reason: volumesv1alpha1.ReasonCallInFlight, until: until,
+		message: fmt.Sprintf("an earlier %s call may still run until %s", c.Operation, c.Deadline.UTC().Format(time.TimeOnly))}
 }

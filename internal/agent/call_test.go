@@ -33,8 +33,9 @@ func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 
 func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	booted := time.Now().Add(-time.Hour)
-	a := &Agent{bootID: "boot", lifetime: t.Context(), Options: Options{
-		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Uptime: func() time.Duration { return time.Since(booted) },
+	now := func() moment { return moment{bootID: "boot", uptime: time.Since(booted)} }
+	a := &Environment{lifetime: t.Context(), StepOptions: StepOptions{
+		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Now: now,
 		Step: func(name string) {
 			if name == "after record" {
 				<-time.After(saving) // virtual time
@@ -42,17 +43,17 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 		},
 	}}
 	var err error
-	if a.store, err = openStore(t.TempDir()); err != nil {
+	if a.Store, err = openStore(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	v := newVolume("vol")
 	v.record = &Record{Schema: recordSchema, VolumeName: v.name}
-	f := facts{name: v.name, now: a.now(), record: v.record}
+	f := facts{name: v.name, now: now(), record: v.record}
 	<-time.After(preparing)
 	called := false
 	err = a.call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
 		called = true
-		onDisk, err := readRecord(a.store.path(v.name))
+		onDisk, err := readRecord(a.Store.path(v.name))
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,9 @@ SPDX-License-Identifier: Apache-2.0
 
 package agent
 
-import "context"
+import (
+	"context"
+)
 
 // watchDrivers reports drivers that come and go, and lets what waited for one go on.
 func (a *Agent) watchDrivers(ctx context.Context) {

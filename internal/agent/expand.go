@@ -8,13 +8,22 @@ package agent
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
+var expandStep = step{
+	operation: "expand", event: eventResizeFailed, logged: true, session: true, reportFirst: true,
+	run: func(ctx context.Context, e *Environment, v *volume, f facts, _ types.UID) error {
+		return e.expand(ctx, v, f)
+	},
+}
+
 // expand lets the node see a larger capacity while the volume is in use.
-func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
+func (a *Environment) expand(ctx context.Context, v *volume, f facts) error {
 	r := v.record
 	d, err := a.driverOf(v)
 	if err != nil {
@@ -50,4 +59,10 @@ func (a *Agent) expand(ctx context.Context, v *volume, f facts) error {
 	r.Capacity = &seen
 	a.announceExpanded(v, f)
 	return nil
+}
+
+func (a *Environment) announceExpanded(v *volume, f facts) {
+	for _, i := range f.wanting() {
+		a.event(i, corev1.EventTypeNormal, eventResized, "Expand", "the node sees "+text(v.record.Capacity))
+	}
 }

@@ -85,7 +85,7 @@ func TestFacts(t *testing.T) {
 		"held back": {func(f facts) any {
 			var verbs []verb
 			for _, v := range []verb{doTake, doJoin, doStage, doPublish, doExpand, doUnpublish, doUnstage, doRefer, doClear} {
-				if f.holds(act{verb: v}) {
+				if waitsForConfirmation(f, act{verb: v}) {
 					verbs = append(verbs, v)
 				}
 			}
@@ -102,7 +102,7 @@ func TestFacts(t *testing.T) {
 		"yields to the kubelet": {func(f facts) any { return f.yields() }, []fact{
 			{"it does not use it", with(noUses), false}, {"it does", with(noUses, kubelets), true}, {"the agent does, too", with(kubelets), false},
 			{"there is doubt", with(noUses, kubelets, func(f *facts) { f.kubelet.doubt = "x" }), false},
-			{"its device is held", with(noUses, kubelets, func(f *facts) { f.kubelet.held = &failure{} }), false},
+			{"its device is held", with(noUses, kubelets, func(f *facts) { f.kubelet.held = &volumesv1alpha1.OperationError{} }), false},
 			{"the agent never staged", with(noUses, kubelets, unstaged), false}, {"it was taken away", with(noUses, kubelets, detaching), false},
 		}},
 		"released": {func(f facts) any { return f.released() }, []fact{
@@ -156,7 +156,7 @@ func TestFacts(t *testing.T) {
 			{"a stage that nobody explains", with(func(f *facts) { f.reference, f.uses["intent-1"], f.record.Stage.Phase = missing, missing, PhaseNone }), true},
 			{"the agent's, and the kubelet uses it", with(kubelets, func(f *facts) { f.reference, f.uses["intent-1"] = missing, missing }), true},
 			{"the kubelet's use has ended and its device is held", with(kubelets, func(f *facts) {
-				f.reference, f.uses["intent-1"], f.record.Stage.Phase, f.kubelet.held = missing, missing, PhaseNone, &failure{}
+				f.reference, f.uses["intent-1"], f.record.Stage.Phase, f.kubelet.held = missing, missing, PhaseNone, &volumesv1alpha1.OperationError{}
 			}), true},
 		}},
 		"published": {func(f facts) any { return f.published(use(f)) }, []fact{

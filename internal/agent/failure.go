@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -50,7 +51,6 @@ var errAgain = errors.New("the facts have changed")
 // failure is what is known of an act that failed.
 type failure struct {
 	volumesv1alpha1.OperationError
-	act     act
 	reason  string
 	stalled bool
 	waits   bool
@@ -58,12 +58,6 @@ type failure struct {
 	inputs string
 	// announced: an event tells of this message and count.
 	announced bool
-}
-
-// operationOf names the operation that users see for an act.
-var operationOf = map[verb]string{
-	doTake: "stage", doJoin: "publish", doStage: "stage", doRefer: "stage", doPublish: "publish", doExpand: "expand",
-	doUnpublish: "unpublish", doRecord: "unpublish", doUnstage: "unstage", doUnrefer: "unstage", doShutdown: "unstage", doShutdownKubelet: "unstage", doClear: "unstage",
 }
 
 var failedReason = map[string]string{
@@ -84,10 +78,10 @@ var preciseCodes = []string{
 // the node's whole state from being written.
 const longestMessage = 4096
 
-// newFailure counts one more failed attempt of the act after previous, which may be nil.
-func newFailure(previous *failure, a act, inputs string, err error, now time.Time) *failure {
-	f := &failure{act: a, inputs: inputs}
-	f.reason, f.stalled = classify(operationOf[a.verb], err)
+// newFailure counts one more failed attempt of the operation after previous, which may be nil.
+func newFailure(previous *failure, operation, inputs string, err error, now time.Time) *failure {
+	f := &failure{inputs: inputs}
+	f.reason, f.stalled = classify(operation, err)
 	code, message := driver.CodeOf(err), err.Error()
 	var p *problem
 	var e *driver.Error
@@ -101,7 +95,7 @@ func newFailure(previous *failure, a act, inputs string, err error, now time.Tim
 	if previous != nil {
 		before = &previous.OperationError
 	}
-	f.OperationError = *status.NextError(before, operationOf[a.verb], code, shortened(message, longestMessage), now)
+	f.OperationError = *status.NextError(before, operation, code, shortened(message, longestMessage), now)
 	f.schedule(p, now)
 	if previous != nil {
 		f.announced = previous.announced && previous.Message == f.Message && !powerOfTwo(f.Attempts)
@@ -175,4 +169,21 @@ func (f *failure) awaitsHolder() bool {
 func (f *failure) awaitsMounts() bool {
 	return f.reason == volumesv1alpha1.ReasonSharedByKubelet || f.reason == volumesv1alpha1.ReasonPathOccupied ||
 		f.reason == volumesv1alpha1.ReasonMountLost || f.reason == volumesv1alpha1.ReasonReadOnlyNotEnforced
+}
+
+// nextError is the OperationError of newFailure, for what keeps no more than that.
+func nextError(previous *volumesv1alpha1.OperationError, operation string, err error, now time.Time) *volumesv1alpha1.OperationError {
+	var before *failure
+	if previous != nil {
+		before = &failure{OperationError: *previous}
+	}
+	return &newFailure(before, operation, "", err, now).OperationError
+}
+
+// shortened cuts a text that is too long, between two characters.
+func shortened(s string, longest int) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest-3], "") + "..."
 }

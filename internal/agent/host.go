@@ -28,16 +28,6 @@ type Host interface {
 	Watch() (Watcher, error)
 }
 
-// Watcher tells of changes in directories.
-type Watcher interface {
-	Add(dir string) error
-	Remove(dir string) error
-	WatchList() []string
-	Changes() <-chan fsnotify.Event
-	Failures() <-chan error
-	Close() error
-}
-
 // thisHost is the machine that the agent runs on.
 type thisHost struct{ log logr.Logger }
 

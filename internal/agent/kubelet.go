@@ -43,14 +43,14 @@ type kubeletUse struct {
 	ShutDown bool `json:"shutDown,omitempty"`
 
 	// held is why it still counts as in use though the kubelet has unmounted it: a device is not free.
-	held *failure
+	held *volumesv1alpha1.OperationError
 	// waiting: nothing of an attachment that is gone can be here.
 	waiting   bool
 	published bool
 	mounts    []string
 	doubt     string
 	// failure is why it cannot be shut down.
-	failure *failure
+	failure *volumesv1alpha1.OperationError
 }
 
 // kubeletUses are the uses that a look found, by the volumes' unique names, in company of those that were known before.
@@ -152,29 +152,6 @@ func pressing(before, now map[string]kubeletUse) bool {
 		}
 	}
 	return false
-}
-
-// report is the node's line for a volume that only the kubelet uses.
-func (u kubeletUse) report(name string) report {
-	return u.join(report{line: volumesv1alpha1.NodeVolume{
-		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, Waiting: u.waiting, PublishedBy: volumesv1alpha1.PublisherKubelet,
-		StagedPath: u.StagedPath, DevicePath: u.DevicePath, MountTableOnly: u.mountTableOnly(),
-	}})
-}
-
-// join adds to a volume's report what the kubelet's use of it has to tell. The zero use tells nothing.
-func (u kubeletUse) join(r report) report {
-	r.staged, r.published = r.staged || u.StagedPath != "", r.published || u.published
-	if r.differs == "" {
-		r.differs = u.differs()
-	}
-	if u.held != nil {
-		r.line.Error = u.held.DeepCopy()
-	}
-	if u.failure != nil {
-		r.line.Unprotected, r.line.Error = true, u.failure.DeepCopy()
-	}
-	return r
 }
 
 // mountTableOnly reports whether no device is known that the kernel could be asked about. A raw block volume has one.

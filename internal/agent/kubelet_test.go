@@ -453,7 +453,7 @@ func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
 		now := a.observer.use(v.name())
-		data, err := os.ReadFile(a.store.kubeletPath())
+		data, err := os.ReadFile(a.observer.useFile().path)
 		var saved kubeletFile
 		if err == nil {
 			err = json.Unmarshal(data, &saved)

@@ -17,30 +17,30 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// shutdownKubelet stops the filesystem that the kubelet has mounted on an attachment that was forced away, so that
+// shutdown stops the filesystem that the kubelet has mounted on an attachment that was forced away, so that
 // nothing of it reaches the volume's next life. Unmounting is the kubelet's; until it has done that the volume stays in use here.
-func (a *Agent) shutdownKubelet(ctx context.Context, f facts) error {
-	err := a.stopKubeletMounts(ctx, f.name, f.kubelet)
+func (o *observer) shutdown(ctx context.Context, name string, use *kubeletUse) error {
+	err := o.stopMounts(ctx, name, use)
 	if errors.Is(err, errAgain) {
 		return err
 	}
-	var failed *failure
+	var failed *volumesv1alpha1.OperationError
 	if err != nil {
-		failed = newFailure(f.kubelet.failure, act{verb: doShutdownKubelet}, "", err, a.Clock.Now())
+		failed = nextError(use.failure, "unstage", err, o.Clock.Now())
 	} else {
-		a.Log.Info("shut down what the kubelet has mounted of an attachment that was forced away", "volume", f.name, "paths", f.kubelet.mounts)
+		o.Log.Info("shut down what the kubelet has mounted of an attachment that was forced away", "volume", name, "paths", use.mounts)
 	}
-	a.observer.change(f.name, func(u *kubeletUse) {
-		if sameLife(u.Life, f.kubelet.Life) {
+	o.change(name, func(u *kubeletUse) {
+		if sameLife(u.Life, use.Life) {
 			u.ShutDown, u.failure = err == nil, failed
 		}
 	})
-	a.state.touch()
-	return errors.Join(err, a.saveKubeletUses())
+	o.Reports.touch()
+	return errors.Join(err, o.saveKubeletUses())
 }
 
-// stopKubeletMounts shuts the volume's filesystem down by one of its mounts that shows the whole of it.
-func (a *Agent) stopKubeletMounts(ctx context.Context, name string, u *kubeletUse) error {
+// stopMounts shuts the volume's filesystem down by one of its mounts that shows the whole of it.
+func (o *observer) stopMounts(ctx context.Context, name string, u *kubeletUse) error {
 	if u.Block {
 		return &problem{reason: volumesv1alpha1.ReasonForcedAway, waits: true,
 			message: "the attachment was taken away, but a device that is mapped into a pod cannot be shut down"}
@@ -50,18 +50,18 @@ func (a *Agent) stopKubeletMounts(ctx context.Context, name string, u *kubeletUs
 			message: "an attachment was taken away, and whether what the kubelet has mounted is of that one or of a later one is not known; it is left alone"}
 	}
 	driverName, handle := splitUniqueName(name)
-	record := a.paths.kubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
+	record := o.Paths.kubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
 	still := func() error {
 		written, err := kubelet.Written(record)
 		if err != nil || written != u.ProvenStage {
-			signal(a.observer.wake)
+			signal(o.wake)
 			return fmt.Errorf("the kubelet has changed its record of the stage: %w", errors.Join(err, errAgain))
 		}
 		return nil
 	}
 	var errs []error
 	for _, path := range u.mounts {
-		err := a.Mounts.ShutdownFilesystem(ctx, path, still, a.paths.root, a.paths.kubelet)
+		err := o.Mounts.ShutdownFilesystem(ctx, path, still, o.Paths.root, o.Paths.kubelet)
 		if err == nil || errors.Is(err, errAgain) {
 			return err
 		}

@@ -6,14 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // kubeletFile is what the agent remembers of the volumes that the kubelet uses: which attachment each belongs to,
@@ -24,11 +24,12 @@ type kubeletFile struct {
 	Uses   map[string]kubeletUse `json:"uses"`
 }
 
-func (s *store) kubeletPath() string { return s.dir + "-of-kubelet" + recordSuffix }
+// useFile is the file's place beside the agent's records.
+func (o *observer) useFile() sideFile { return o.Store.file("-of-kubelet") }
 
-// loadKubelet returns nil where nothing was saved, or what was cannot be read.
-func (s *store) loadKubelet(bootID string) (map[string]kubeletUse, error) {
-	data, err := os.ReadFile(s.kubeletPath())
+// load returns nil where nothing was saved, or what was cannot be read.
+func (o *observer) load() (map[string]kubeletUse, error) {
+	data, err := o.useFile().read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -42,11 +43,11 @@ func (s *store) loadKubelet(bootID string) (map[string]kubeletUse, error) {
 	if f.Schema != recordSchema {
 		return nil, fmt.Errorf("parsing the kubelet's volumes: schema %d is not known", f.Schema)
 	}
-	s.remember(s.kubeletPath(), data)
+	o.useFile().unchanged(data)
 	if f.Uses == nil {
 		f.Uses = map[string]kubeletUse{}
 	}
-	if f.BootID != bootID {
+	if f.BootID != o.BootID {
 		f.forgetMounts()
 	}
 	return f.Uses, nil
@@ -66,24 +67,33 @@ func (f *kubeletFile) forgetMounts() {
 	}
 }
 
-// saveKubelet writes the file if it says something else than before. Nobody to tell of and no file are the same.
-func (s *store) saveKubelet(now func() kubeletFile) error {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	f := now()
-	data, err := json.MarshalIndent(f, "", "  ")
+// saveKubeletUses keeps on disk which attachment each use belongs to.
+func (o *observer) saveKubeletUses() error {
+	err := o.useFile().update(func() ([]byte, bool, error) {
+		last, _ := o.lastSeen()
+		data, err := json.MarshalIndent(kubeletFile{Schema: recordSchema, BootID: o.BootID, Uses: last.uses}, "", "  ")
+		return data, len(last.uses) == 0, err
+	})
 	if err != nil {
-		return fmt.Errorf("encoding the kubelet's volumes: %w", err)
-	}
-	path := s.kubeletPath()
-	last := s.last(path)
-	if bytes.Equal(last, data) || last == nil && len(f.Uses) == 0 {
-		return nil
-	}
-	if err := s.replace(path, data); err != nil {
-		s.remember(path, nil)
 		return fmt.Errorf("writing the kubelet's volumes: %w", err)
 	}
-	s.remember(path, data)
 	return nil
+}
+
+// recover takes up which attachments the kubelet's uses belong to: from the disk, or where the disk says nothing,
+// from the API.
+func (o *observer) recover(nvs *volumesv1alpha1.NodeVolumeState) {
+	uses, err := o.load()
+	if err != nil {
+		o.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
+	}
+	if uses == nil {
+		uses = map[string]kubeletUse{}
+		for _, line := range nvs.Status.Volumes {
+			if line.PublishedBy == volumesv1alpha1.PublisherKubelet {
+				uses[line.VolumeName] = kubeletUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath, DevicePath: line.DevicePath}
+			}
+		}
+	}
+	o.known(uses)
 }

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
@@ -26,8 +28,8 @@ import (
 // lookPatience is how long a look at the kubelet's records may take before people are told.
 const lookPatience = 10 * time.Second
 
-// seen is what a look found, and the version of the spec that was read before it.
-type seen struct {
+// observation is what a look found, and the version of the spec that was read before it.
+type observation struct {
 	uid        types.UID
 	generation int64
 	fences     int64
@@ -41,9 +43,12 @@ type seen struct {
 // observer looks at what the kubelet uses: when the mount table shows another mount of it, when a record that a look found
 // changes, and when the spec does. Nothing waits for it, but the acknowledgement that it looked.
 type observer struct {
+	observerOptions
 	// mounted is signalled when the mount table changed, wake when a look is due whatever the table says.
 	mounted, wake chan struct{}
 	watcher       Watcher
+	// lifetime is the context of calls into the kernel.
+	lifetime context.Context
 
 	// first is closed once the first look ended, or took too long.
 	first    chan struct{}
@@ -53,19 +58,59 @@ type observer struct {
 	proved chan struct{}
 
 	mu   sync.Mutex
-	last seen
+	last observation
 	// told are the uses of the report that is on its way.
 	told map[string]kubeletUse
 	// trouble is why no look succeeds.
 	trouble string
 }
 
-func newObserver() *observer {
-	return &observer{mounted: make(chan struct{}, 1), wake: make(chan struct{}, 1), proved: make(chan struct{}, 1), first: make(chan struct{})}
+// observerMounts is what the observer needs of the node's mounts.
+type observerMounts interface {
+	deviceFinder
+	Table() (*mount.Table, error)
+	CheckFree(ctx context.Context, d mount.Device, raw bool) error
+	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
 }
 
-// seen is what the last look found. It must not be changed.
-func (o *observer) seen() (last seen, trouble string) {
+// reports is the writer of the node's state as the observer needs it.
+type reports interface {
+	newest() *volumesv1alpha1.NodeVolumeState
+	touch()
+	press()
+	affirm()
+}
+
+// volumes are the volumes of the agent as the observer needs them.
+type volumes interface {
+	// Changed requeues the volume: what the kubelet has of it is not as it was.
+	Changed(volume string)
+	// Inherit has the agent's own release ask about the devices too.
+	Inherit(volume string, devices []mount.Device)
+	// RestOnMountTable notes that the mount table alone shows the end of the volume's use.
+	RestOnMountTable(volume string, attachment types.UID)
+	// AwaitHolder requeues the volume once the first process that holds its device has ended.
+	AwaitHolder(volume string, held *mount.HeldError)
+}
+
+// observerOptions are what an observer works with.
+type observerOptions struct {
+	Paths   paths
+	BootID  string
+	Mounts  observerMounts
+	Store   *store
+	Reports reports
+	Volumes volumes
+	Clock   clock.Clock
+	Log     logr.Logger
+}
+
+func newObserver(options observerOptions) *observer {
+	return &observer{observerOptions: options, mounted: make(chan struct{}, 1), wake: make(chan struct{}, 1), proved: make(chan struct{}, 1), first: make(chan struct{})}
+}
+
+// lastSeen is what the last look found. It must not be changed.
+func (o *observer) lastSeen() (last observation, trouble string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.last, o.trouble
@@ -93,8 +138,14 @@ func (o *observer) change(name string, f func(*kubeletUse)) {
 	}
 }
 
-// took makes the look the last one. What became of a use during the look is not forgotten.
-func (o *observer) took(now seen) {
+// observeSoon has the observer look, whatever the mount table shows.
+func (o *observer) observeSoon() { signal(o.wake) }
+
+// mountsChanged has the observer look if the mount table shows other mounts of the kubelet.
+func (o *observer) mountsChanged() { signal(o.mounted) }
+
+// replace makes the look the last one. What became of a use during the look is not forgotten.
+func (o *observer) replace(now observation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name, u := range now.uses {
@@ -109,7 +160,7 @@ func (o *observer) took(now seen) {
 }
 
 // tells notes what the report that is being written says, and returns it.
-func (o *observer) tells() seen {
+func (o *observer) tells() observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.told = o.last.uses
@@ -142,8 +193,8 @@ func (o *observer) known(uses map[string]kubeletUse) {
 	o.last.uses = uses
 }
 
-// complain sets why no look succeeds and says whether that is news.
-func (o *observer) complain(trouble string) bool {
+// setTrouble sets why no look succeeds and says whether that is news.
+func (o *observer) setTrouble(trouble string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	news := o.trouble != trouble
@@ -151,54 +202,46 @@ func (o *observer) complain(trouble string) bool {
 	return news
 }
 
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // one that covers this is waiting already
-	}
-}
-
 // observeKubelet looks whenever there may be something new, until ctx ends.
-func (a *Agent) observeKubelet(ctx context.Context) {
-	o := a.observer
+func (o *observer) observeKubelet(ctx context.Context) {
 	defer o.watcher.Close() //nolint:errcheck // nothing is lost with it
-	a.lookAtKubelet(ctx)
+	o.lookAtKubelet(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-o.wake:
-		case <-a.nextLook():
+		case <-o.nextLook():
 		case <-o.mounted:
-			if !a.kubeletMountsChanged() {
+			if !o.kubeletMountsChanged() {
 				continue
 			}
 		case <-o.watcher.Changes():
 			o.drain()
 		case <-o.proved:
-			if err := a.saveKubeletUses(); err != nil {
-				a.Log.Error(err, "what a report has proven of the kubelet's volumes is not on the disk")
+			if err := o.saveKubeletUses(); err != nil {
+				o.Log.Error(err, "what a report has proven of the kubelet's volumes is not on the disk")
 			}
 			continue
 		case err := <-o.watcher.Failures():
-			a.Log.Error(err, "watching the kubelet's records")
+			o.Log.Error(err, "watching the kubelet's records")
 		}
-		a.lookAtKubelet(ctx)
+		o.lookAtKubelet(ctx)
 	}
 }
 
 // nextLook is when to look although nothing has changed: after a look that failed, and while a device is held.
-func (a *Agent) nextLook() <-chan time.Time {
-	if failures := a.observer.failures; failures > 0 {
-		return a.Clock.After(status.Backoff(failures))
+func (o *observer) nextLook() <-chan time.Time {
+	if failures := o.failures; failures > 0 {
+		return o.Clock.After(status.Backoff(failures))
 	}
 	var next <-chan time.Time
 	var first time.Time
-	last, _ := a.observer.seen()
+	last, _ := o.lastSeen()
 	for _, u := range last.uses {
 		if u.held != nil && u.held.NextAttemptTime != nil && (first.IsZero() || u.held.NextAttemptTime.Time.Before(first)) {
 			first = u.held.NextAttemptTime.Time
-			next = a.Clock.After(max(first.Sub(a.Clock.Now()), time.Millisecond))
+			next = o.Clock.After(max(first.Sub(o.Clock.Now()), time.Millisecond))
 		}
 	}
 	return next
@@ -216,57 +259,57 @@ func (o *observer) drain() {
 }
 
 // lookAtKubelet looks once. A look that hangs keeps only this waiting, and tells people.
-func (a *Agent) lookAtKubelet(ctx context.Context) {
+func (o *observer) lookAtKubelet(ctx context.Context) {
 	done := make(chan error, 1)
-	go func() { done <- a.observe() }()
-	patience := a.Clock.NewTimer(lookPatience)
+	go func() { done <- o.observe() }()
+	patience := o.Clock.NewTimer(lookPatience)
 	defer patience.Stop()
 	for {
 		select {
 		case err := <-done:
-			a.looked(err)
+			o.looked(err)
 			return
 		case <-ctx.Done():
 			return
 		case <-patience.C():
-			a.complain(fmt.Sprintf("reading the kubelet's records takes longer than %s", lookPatience))
+			o.complain(fmt.Sprintf("reading the kubelet's records takes longer than %s", lookPatience))
 		}
 	}
 }
 
-func (a *Agent) looked(err error) {
+func (o *observer) looked(err error) {
 	if err == nil {
-		a.observer.failures = 0
-		a.complain("")
+		o.failures = 0
+		o.complain("")
 		return
 	}
-	a.observer.failures++
-	a.Log.Error(err, "what the kubelet uses is not known")
-	a.complain(err.Error())
+	o.failures++
+	o.Log.Error(err, "what the kubelet uses is not known")
+	o.complain(err.Error())
 }
 
-func (a *Agent) complain(trouble string) {
+func (o *observer) complain(trouble string) {
 	select {
-	case <-a.observer.first:
+	case <-o.first:
 	default:
-		close(a.observer.first)
+		close(o.first)
 	}
-	if a.observer.complain(trouble) {
-		a.state.touch()
+	if o.setTrouble(trouble) {
+		o.Reports.touch()
 	}
 }
 
 // kubeletMountsChanged says whether the mount table shows other mounts of the kubelet than the last look did.
-func (a *Agent) kubeletMountsChanged() bool {
-	last, _ := a.observer.seen()
-	table, err := a.Mounts.Table()
-	return err != nil || !slices.Equal(a.kubeletMounts(table, a.store.known(), sourcesOf(last.uses)), last.shown)
+func (o *observer) kubeletMountsChanged() bool {
+	last, _ := o.lastSeen()
+	table, err := o.Mounts.Table()
+	return err != nil || !slices.Equal(o.kubeletMounts(table, o.Store.known(), sourcesOf(last.uses)), last.shown)
 }
 
 // kubeletMounts lists the mounts that are not the agent's own.
-func (a *Agent) kubeletMounts(table *mount.Table, own map[string]identity, sources []kubelet.Source) []string {
+func (o *observer) kubeletMounts(table *mount.Table, own map[string]identity, sources []kubelet.Source) []string {
 	var shown []string
-	for _, s := range kubelet.Mounts(a.paths.kubelet, table, sources) {
+	for _, s := range kubelet.Mounts(o.Paths.kubelet, table, sources) {
 		if !s.Shared || !ownPlace(own, s) {
 			shown = append(shown, s.Life)
 		}
@@ -294,53 +337,52 @@ func sourcesOf(uses map[string]kubeletUse) []kubelet.Source {
 }
 
 // observe is one look: the version of the spec is taken first, then the mount table is read, then the records.
-func (a *Agent) observe() error {
-	nvs := a.state.newest()
-	last, _ := a.observer.seen()
-	own := a.store.known()
-	table, err := a.Mounts.Table()
+func (o *observer) observe() error {
+	nvs := o.Reports.newest()
+	last, _ := o.lastSeen()
+	own := o.Store.known()
+	table, err := o.Mounts.Table()
 	if err != nil {
 		return err
 	}
 	watched := map[string]bool{}
-	signs := kubelet.Look(a.paths.kubelet, table, sourcesOf(last.uses), func(dir string) error {
+	signs := kubelet.Look(o.Paths.kubelet, table, sourcesOf(last.uses), func(dir string) error {
 		watched[dir] = true
-		return a.observer.watcher.Add(dir)
+		return o.watcher.Add(dir)
 	})
-	a.unwatch(watched)
+	o.unwatch(watched)
 	// A volume that the agent let go of, or took, during the look was its own.
-	maps.Copy(own, a.store.known())
+	maps.Copy(own, o.Store.known())
 	found, strange := kubelet.Attribute(signs, knownVolumes(nvs, own, last.uses))
-	now := seen{uses: kubeletUses(last.uses, found, nvs, a.bootID)}
-	a.seeKubeletDevices(table, last.uses, now.uses)
-	a.keepHeld(last.uses, now.uses, own)
-	now.shown = a.kubeletMounts(table, own, sourcesOf(now.uses))
+	now := observation{uses: kubeletUses(last.uses, found, nvs, o.BootID)}
+	o.seeKubeletDevices(table, last.uses, now.uses)
+	o.keepHeld(last.uses, now.uses, own)
+	now.shown = o.kubeletMounts(table, own, sourcesOf(now.uses))
 	if nvs != nil {
 		now.uid, now.generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Fences
 	}
 	for _, s := range strange {
 		now.strange = append(now.strange, fmt.Sprintf("%s: %s", s.Path, s.Reason()))
 	}
-	return a.took(last, now)
+	return o.took(last, now)
 }
 
 // took makes the look the last one, and tells whoever waits for what changed.
-func (a *Agent) took(last, now seen) error {
-	a.observer.took(now)
-	err := a.saveKubeletUses()
+func (o *observer) took(last, now observation) error {
+	o.replace(now)
+	err := o.saveKubeletUses()
 	switch {
 	case last.uid == "": // nothing is reported yet: the first report tells all
-		a.state.touch()
+		o.Reports.touch()
 	case now.uid != last.uid || now.fences != last.fences || pressing(last.uses, now.uses):
-		a.state.press()
-	case unproven(now.uses, a.state.newest()):
-		a.state.affirm()
+		o.Reports.press()
+	case unproven(now.uses, o.Reports.newest()):
+		o.Reports.affirm()
 	case !sameUses(last.uses, now.uses) || !slices.Equal(last.strange, now.strange):
-		a.state.touch()
+		o.Reports.touch()
 	}
 	for name := range concerned(last.uses, now.uses) {
-		a.volume(name).nudge(nudgeMounts)
-		a.queue.volume(name)
+		o.Volumes.Changed(name)
 	}
 	return err
 }
@@ -372,13 +414,13 @@ func concerned(before, now map[string]kubeletUse) map[string]bool {
 }
 
 // unwatch gives up the directories in which no record is any more.
-func (a *Agent) unwatch(watched map[string]bool) {
-	for _, dir := range a.observer.watcher.WatchList() {
+func (o *observer) unwatch(watched map[string]bool) {
+	for _, dir := range o.watcher.WatchList() {
 		if watched[dir] {
 			continue
 		}
-		if err := a.observer.watcher.Remove(dir); err != nil && !errors.Is(err, fsnotify.ErrNonExistentWatch) {
-			a.Log.Info("watch stays", "path", dir, "why", err.Error())
+		if err := o.watcher.Remove(dir); err != nil && !errors.Is(err, fsnotify.ErrNonExistentWatch) {
+			o.Log.Info("watch stays", "path", dir, "why", err.Error())
 		}
 	}
 }
@@ -402,12 +444,4 @@ func knownVolumes(nvs *volumesv1alpha1.NodeVolumeState, own map[string]identity,
 			PersistentVolumes: u.PersistentVolumes, Sources: u.Sources})
 	}
 	return known
-}
-
-// saveKubeletUses keeps on disk which attachment each use belongs to.
-func (a *Agent) saveKubeletUses() error {
-	return a.store.saveKubelet(func() kubeletFile {
-		last, _ := a.observer.seen()
-		return kubeletFile{Schema: recordSchema, BootID: a.bootID, Uses: last.uses}
-	})
 }

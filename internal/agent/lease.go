@@ -30,116 +30,116 @@ const (
 )
 
 // renewLease says every few seconds that the agent lives: a dead one cannot say so. Where the session has ended it begins another.
-func (a *Agent) renewLease(ctx context.Context) {
-	ticker := a.Clock.NewTicker(leaseInterval)
+func (s *session) renewLease(ctx context.Context) {
+	ticker := s.Clock.NewTicker(leaseInterval)
 	defer ticker.Stop()
 	acquired, failures := false, int32(0)
 	for ctx.Err() == nil {
-		err := a.renew(ctx, !acquired)
+		err := s.renew(ctx, !acquired)
 		if err == nil {
 			acquired, failures = true, 0
 			select {
 			case <-ctx.Done():
-			case <-a.state.ended:
+			case <-s.Writer.ended:
 			case <-ticker.C():
-				a.noteOverdue()
+				s.noteOverdue()
 			}
 			continue
 		}
 		failures++
 		again := min(status.Backoff(failures), leaseInterval)
 		if ctx.Err() == nil {
-			a.Log.Error(err, "lease not renewed", "again", again)
+			s.Log.Error(err, "lease not renewed", "again", again)
 		}
 		select {
 		case <-ctx.Done():
-		case <-a.Clock.After(again):
+		case <-s.Clock.After(again):
 		}
 	}
 }
 
 // noteOverdue has the intents that wait say so once the manager has not confirmed a session in time.
-func (a *Agent) noteOverdue() {
-	overdue := a.state.inSession() && !a.state.confirmed()
-	if a.overdue.Swap(overdue) != overdue {
-		a.queueAll()
+func (s *session) noteOverdue() {
+	overdue := s.Writer.inSession() && !s.Writer.confirmed()
+	if s.overdue.Swap(overdue) != overdue {
+		s.RequeueAll()
 	}
 }
 
 // renew the lease, within a session. Whatever fails ends the session.
-func (a *Agent) renew(ctx context.Context, acquire bool) error {
+func (s *session) renew(ctx context.Context, acquire bool) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseInterval)
 	defer cancel()
-	if !a.state.inSession() {
-		err := a.beginSession(ctx)
+	if !s.Writer.inSession() {
+		err := s.beginSession(ctx)
 		if errors.Is(err, errNoState) {
-			return a.writeLease(ctx, acquire, lastReport{})
+			return s.writeLease(ctx, acquire, lastReport{})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	last, err := a.noteReport()
+	last, err := s.noteReport()
 	if err == nil {
-		err = a.writeLease(ctx, acquire, last)
+		err = s.writeLease(ctx, acquire, last)
 	}
 	if err != nil {
-		a.state.endSession()
+		s.Writer.endSession()
 	}
 	return err
 }
 
-func (a *Agent) leaseKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + a.NodeName}
+func (s *session) leaseKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + s.NodeName}
 }
 
 // writeLease renews the lease as it was renewed last. This process reads it before the first renewal.
-func (a *Agent) writeLease(ctx context.Context, acquire bool, last lastReport) error {
-	key := a.leaseKey()
+func (s *session) writeLease(ctx context.Context, acquire bool, last lastReport) error {
+	key := s.leaseKey()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	create := false
-	if a.lease != nil {
-		lease = a.lease.DeepCopy()
-	} else if err := a.Live.Get(ctx, key, lease); apierrors.IsNotFound(err) {
+	if s.lease != nil {
+		lease = s.lease.DeepCopy()
+	} else if err := s.Live.Get(ctx, key, lease); apierrors.IsNotFound(err) {
 		create, acquire = true, true
 	} else if err != nil {
 		return err
 	}
-	a.renewSpec(lease, acquire)
-	a.say(lease, last)
-	a.attempted = *lease.Spec.RenewTime
-	write := func() error { return a.Live.Update(ctx, lease) }
+	s.renewSpec(lease, acquire)
+	s.say(lease, last)
+	s.attempted = *lease.Spec.RenewTime
+	write := func() error { return s.Live.Update(ctx, lease) }
 	if create {
-		write = func() error { return a.Live.Create(ctx, lease) }
+		write = func() error { return s.Live.Create(ctx, lease) }
 	}
 	if err := write(); err != nil {
 		return err
 	}
-	a.lease = lease
+	s.lease = lease
 	return nil
 }
 
 // renewSpec renews the lease; each process acquires it once.
-func (a *Agent) renewSpec(lease *coordinationv1.Lease, acquire bool) {
-	now := metav1.NewMicroTime(a.Clock.Now().Truncate(time.Microsecond)) // as the API keeps it, so that it is recognised
+func (s *session) renewSpec(lease *coordinationv1.Lease, acquire bool) {
+	now := metav1.NewMicroTime(s.Clock.Now().Truncate(time.Microsecond)) // as the API keeps it, so that it is recognised
 	if acquire || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}
-	lease.Spec.HolderIdentity = &a.NodeName
+	lease.Spec.HolderIdentity = &s.NodeName
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(leaseDuration / time.Second))
 	lease.Spec.RenewTime = &now
 }
 
 // sayGoodbye tells that the agent was stopped; nobody waits for it long.
-func (a *Agent) sayGoodbye() {
+func (s *session) sayGoodbye() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	nvs, err := a.readState(ctx)
+	nvs, err := s.readState(ctx)
 	if err == nil {
 		stopped(nvs)
-		err = a.writeState(ctx, nvs)
+		err = s.writeState(ctx, nvs)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.DeadlineExceeded) {
-		a.Log.Info("end not reported", "error", err.Error())
+		s.Log.Info("end not reported", "error", err.Error())
 	}
 }

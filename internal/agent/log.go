@@ -7,11 +7,9 @@ package agent
 
 // logAct tells what is about to be done: what changes a mount always, the rest to who wants to follow closely. The node is in
 // every line. Names only, never what a Secret or a volume's attributes hold.
-func (a *Agent) logAct(v *volume, f facts, next act) {
+func (a *Environment) logAct(v *volume, f facts, next act) {
 	log := a.Log
-	switch next.verb {
-	case doStage, doPublish, doExpand, doUnpublish, doUnstage, doShutdown, doShutdownKubelet:
-	default:
+	if !steps[next.verb].logged {
 		log = log.V(1)
 	}
 	if !log.Enabled() {

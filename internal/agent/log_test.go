@@ -15,7 +15,7 @@ import (
 func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 1})
-	a := &Agent{Options: Options{Log: log.WithValues("node", "n")}}
+	a := &Environment{StepOptions: StepOptions{Log: log.WithValues("node", "n")}}
 	f := attachedAs("1", "i", "j")
 	for _, i := range f.intents {
 		i.Namespace, i.Name = "shop", string(i.UID)

@@ -23,7 +23,7 @@ func (a *Agent) watchMounts(ctx context.Context) {
 			return
 		case <-a.MountChanges:
 		}
-		signal(a.observer.mounted)
+		a.observer.mountsChanged()
 		table, err := a.Mounts.Table()
 		if err != nil {
 			a.Log.Error(err, "mount table not compared")
@@ -56,9 +56,9 @@ func (a *Agent) noticeLost(ctx context.Context, v *volume, f facts) {
 	}
 	a.Log.Info("mounts were removed by somebody else", "volume", v.name, "paths", lost)
 	for _, i := range f.wanting() {
-		a.event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify", "not mounted any more: "+strings.Join(lost, ", "))
+		a.steps.event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify", "not mounted any more: "+strings.Join(lost, ", "))
 	}
-	line := lineOf(v, f)
+	line := lineOf(v.snapshot(), f)
 	if err := a.state.urgent(ctx, change{volume: v.name, report: &line}); err != nil {
 		a.Log.Error(err, "lost mounts not reported", "volume", v.name)
 	}

@@ -323,8 +323,8 @@ func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
 	f.kubelet, f.reference = &kubeletUse{}, missing
 	v := newVolume(planVolume).withRecord(f.record)
 	for _, f.unsaved = range []bool{true, false} {
-		told := viewOf(v, *f, f.intents[0]).published != nil
-		if left := lineOf(v, *f).line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.unsaved || left == f.unsaved {
+		told := viewOf(v.snapshot(), *f, f.intents[0]).published != nil
+		if left := lineOf(v.snapshot(), *f).line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.unsaved || left == f.unsaved {
 			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.unsaved, told, left)
 		}
 	}
@@ -392,11 +392,11 @@ func TestTheEntrysCapacityIsOnlyRead(t *testing.T) {
 	seen := resource.MustParse("1.5Gi") // a fraction has another form inside, into which a comparison brings both
 	f.expands, f.entry.Capacity, f.record.Capacity = true, &shared, &seen
 	f.intents[0].Status.Capacity = &seen
-	if !f.grows() || newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0]) == nil {
+	if !f.grows() || newVolume(planVolume).withRecord(f.record).snapshot().expandedVerdict(*f, f.intents[0]) == nil {
 		t.Error("it does not grow")
 	}
 	f.record.Capacity = &shared
-	newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0])
+	newVolume(planVolume).withRecord(f.record).snapshot().expandedVerdict(*f, f.intents[0])
 	if !reflect.DeepEqual(shared, resource.MustParse("2Gi")) {
 		t.Errorf("changed: %#v", shared)
 	}

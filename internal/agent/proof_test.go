@@ -37,11 +37,11 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := newObserver()
-			o.took(seen{uses: map[string]kubeletUse{name: test.use}})
+			o := newObserver(observerOptions{})
+			o.replace(observation{uses: map[string]kubeletUse{name: test.use}})
 			o.tells()
 			if test.later != nil {
-				o.took(seen{uses: map[string]kubeletUse{name: *test.later}})
+				o.replace(observation{uses: map[string]kubeletUse{name: *test.later}})
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: test.uid, State: test.state}}

@@ -15,18 +15,28 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
+var publishStep = step{
+	operation: "publish", event: eventFailedMount, logged: true, session: true, supersedes: []verb{doUnpublish},
+	run: func(ctx context.Context, e *Environment, v *volume, f facts, intent types.UID) error {
+		return e.publisher().publish(ctx, v, f, intent)
+	},
+}
+
+// publisher publishes volumes.
+type publisher struct{ *Environment }
+
 // publish makes the staged volume usable at the intent's path.
-func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UID) error {
+func (a publisher) publish(ctx context.Context, v *volume, f facts, intent types.UID) error {
 	u := v.record.use(intent)
 	if err := u.refused(); err != nil {
 		return err
@@ -83,8 +93,8 @@ func (a *Agent) publish(ctx context.Context, v *volume, f facts, intent types.UI
 
 // mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is, must not be
 // published any more.
-func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
-	node := handshake.NodeOf(a.state.acknowledged(), v.name)
+func (a publisher) mayPublish(ctx context.Context, v *volume, u *Use) error {
+	node := handshake.NodeOf(a.State.acknowledged(), v.name)
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
 	err := a.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -101,7 +111,7 @@ func (a *Agent) mayPublish(ctx context.Context, v *volume, u *Use) error {
 }
 
 // free says whether the published path is free for this use, or holds what an earlier call for it put there.
-func (a *Agent) free(f facts, u Use) error {
+func (a publisher) free(f facts, u Use) error {
 	occupied := func(by string) error {
 		return problemf(volumesv1alpha1.ReasonPathOccupied, "%s stands at %s; it is left alone until somebody removes it", by, u.Path)
 	}
@@ -136,7 +146,7 @@ func (a *Agent) free(f facts, u Use) error {
 }
 
 // published finishes what the driver has begun, and verifies before and after that it is the volume.
-func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error {
+func (a publisher) published(ctx context.Context, v *volume, f facts, u *Use) error {
 	e, err := a.verified(ctx, v, f, u, u.Target)
 	if err != nil {
 		return err
@@ -175,7 +185,7 @@ func (a *Agent) published(ctx context.Context, v *volume, f facts, u *Use) error
 }
 
 // own gives the files to the intent's fsGroup, as the driver's policy has it.
-func (a *Agent) own(ctx context.Context, v *volume, f facts, u *Use) error {
+func (a publisher) own(ctx context.Context, v *volume, f facts, u *Use) error {
 	group := f.group(*u)
 	if group == nil || f.mountsGroup {
 		return nil
@@ -190,25 +200,12 @@ func (a *Agent) own(ctx context.Context, v *volume, f facts, u *Use) error {
 	if err := a.Mounts.SetOwnership(ctx, u.Target, *group, policy, progress); err != nil {
 		return fmt.Errorf("setting fsGroup: %w", err)
 	}
-	a.step("after ownership")
+	a.Step("after ownership")
 	return nil
 }
 
-// ownable says whether the CSIDriver's policy lets the group of the files be changed.
-func ownable(e *volumesv1alpha1.NodeAttachment) bool {
-	switch e.FSGroupPolicy {
-	case storagev1.FileFSGroupPolicy:
-		return true
-	case storagev1.NoneFSGroupPolicy:
-		return false
-	}
-	return e.FSType != "" && slices.ContainsFunc(e.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
-		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
-	})
-}
-
 // bindSubPath shows a part of the volume at the published path.
-func (a *Agent) bindSubPath(ctx context.Context, u *Use) error {
+func (a publisher) bindSubPath(ctx context.Context, u *Use) error {
 	part, err := a.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
 	if err != nil {
 		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
@@ -227,6 +224,37 @@ func (a *Agent) bindSubPath(ctx context.Context, u *Use) error {
 	if err := a.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
 		return fmt.Errorf("binding sub path: %w", err)
 	}
-	a.step("after sub path")
+	a.Step("after sub path")
 	return nil
+}
+
+func (a publisher) announcePublished(_ *volume, f facts, u Use) {
+	if i := f.intent(u.Intent.UID); i != nil {
+		a.event(i, corev1.EventTypeNormal, eventMounted, "Publish", "published at "+u.Path)
+	}
+}
+
+// verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this publish
+// has put there and is not the volume is taken away again.
+func (a publisher) verified(ctx context.Context, v *volume, f facts, u *Use, path string) (mount.Entry, error) {
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return mount.Entry{}, err
+	}
+	e, mounted := table.At(path)
+	if !mounted {
+		return e, problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but nothing is mounted at %s", path)
+	}
+	wrong := a.notVolume(ctx, v.record, table, path, e)
+	switch {
+	case wrong == nil:
+		return e, nil
+	case f.uses[u.Intent.UID] != missing && !errors.Is(wrong, errOwnDisk):
+		return e, &problem{reason: volumesv1alpha1.ReasonPathOccupied, message: "what is mounted at the published path is left alone", err: wrong}
+	}
+	if v.record.Stage.Source == "" {
+		v.record.Stage.Phase = PhaseUncertain // what the driver published from may have been a mount that is gone
+	}
+	return e, &problem{reason: volumesv1alpha1.ReasonPublishFailed, message: "what the driver published is not the volume",
+		err: errors.Join(wrong, a.unpublisher().undoPublication(ctx, v, f, u))}
 }

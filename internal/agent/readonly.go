@@ -20,7 +20,7 @@ import (
 // everybody on the node. Therefore a device is either published read-only or for writing; who comes second waits.
 
 // publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes to it.
-func (a *Agent) publishReadOnly(ctx context.Context, v *volume, f facts, u *Use) error {
+func (a publisher) publishReadOnly(ctx context.Context, v *volume, f facts, u *Use) error {
 	if err := a.seeDevice(ctx, v, u.Target); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *Agent) publishReadOnly(ctx context.Context, v *volume, f facts, u *Use)
 
 // forbidWrites has the kernel refuse writes to the device, unless it does so already or somebody else on the node may
 // write to it. The disk knows of it before.
-func (a *Agent) forbidWrites(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
+func (a publisher) forbidWrites(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
 	already, err := a.Mounts.ReadOnly(ctx, device)
 	if err != nil || already {
 		return err
@@ -57,21 +57,21 @@ func (a *Agent) forbidWrites(ctx context.Context, v *volume, f facts, u *Use, de
 		return err
 	}
 	for i := range v.record.Devices {
-		if d := &v.record.Devices[i]; d.Device == device && d.BootID == a.bootID {
+		if d := &v.record.Devices[i]; d.Device == device && d.BootID == a.BootID {
 			d.ReadOnly = true
 		}
 	}
 	if err := a.save(v); err != nil {
 		return err
 	}
-	a.step("before read-only")
+	a.Step("before read-only")
 	err = a.Mounts.SetReadOnly(ctx, device, true)
-	a.step("after read-only")
+	a.Step("after read-only")
 	return err
 }
 
 // writers is the error that names who may write to the device.
-func (a *Agent) writers(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
+func (a publisher) writers(ctx context.Context, v *volume, f facts, u *Use, device mount.Device) error {
 	refused := func(who string) error {
 		return problemf(volumesv1alpha1.ReasonReadOnlyNotEnforced, "%s cannot be made read-only while %s", device.Path, who)
 	}
@@ -95,14 +95,14 @@ func (a *Agent) writers(ctx context.Context, v *volume, f facts, u *Use, device 
 	case !held.Claimed && len(held.Writers()) == 0:
 		return nil // who reads may go on
 	}
-	a.awaitHolder(v.name, held)
+	a.Holders.await(v.name, held)
 	return refused("something writes to it: " + held.Error())
 }
 
 // mayWrite refuses to publish a device for writing while the agent has it read-only for another intent.
-func (a *Agent) mayWrite(v *volume, u *Use) error {
+func (a publisher) mayWrite(v *volume, u *Use) error {
 	for _, o := range v.record.Uses {
-		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != PhaseNone && v.record.refusesWrites(a.bootID) {
+		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != PhaseNone && v.record.refusesWrites(a.BootID) {
 			return problemf(volumesv1alpha1.ReasonDeviceReadOnly, "the device refuses writes while intent %s/%s has it published read-only",
 				o.Intent.Namespace, o.Intent.Name)
 		}
@@ -110,14 +110,9 @@ func (a *Agent) mayWrite(v *volume, u *Use) error {
 	return nil
 }
 
-// refusesWrites reports whether the agent has made a device of the volume read-only.
-func (r *Record) refusesWrites(bootID string) bool {
-	return slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.ReadOnly && d.BootID == bootID })
-}
-
 // allowWrites takes the kernel's refusal back when the last read-only publication ends. A process that has the device open for
 // writing all the same would begin to write: it is waited for, unless the kubelet uses the device for pods, which may write.
-func (a *Agent) allowWrites(ctx context.Context, v *volume, f facts, u *Use) error {
+func (a unpublisher) allowWrites(ctx context.Context, v *volume, f facts, u *Use) error {
 	r := v.record
 	others := slices.ContainsFunc(r.Uses, func(o Use) bool { return o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != PhaseNone })
 	if !u.ReadOnly || others {
@@ -125,24 +120,24 @@ func (a *Agent) allowWrites(ctx context.Context, v *volume, f facts, u *Use) err
 	}
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		if !d.ReadOnly || d.BootID != a.bootID {
+		if !d.ReadOnly || d.BootID != a.BootID {
 			continue
 		}
 		err := a.Mounts.CheckFree(ctx, d.Device, true)
 		var held *mount.HeldError
 		switch {
 		case errors.As(err, &held) && len(held.Writers()) > 0 && f.kubelet == nil:
-			a.awaitHolder(v.name, held)
+			a.Holders.await(v.name, held)
 			return problemf(volumesv1alpha1.ReasonDeviceHeld, "the device stays read-only until nobody has it open for writing: %v", held)
 		case err != nil && held == nil:
 			return err
 		}
-		a.step("before writable")
+		a.Step("before writable")
 		if err := a.Mounts.SetReadOnly(ctx, d.Device, false); err != nil {
 			return err
 		}
 		d.ReadOnly = false
-		a.step("after writable")
+		a.Step("after writable")
 	}
 	return nil
 }

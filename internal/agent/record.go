@@ -282,3 +282,8 @@ func (r *Record) copy() *Record {
 	}
 	return &c
 }
+
+// refusesWrites reports whether the agent has made a device of the volume read-only.
+func (r *Record) refusesWrites(bootID string) bool {
+	return slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.ReadOnly && d.BootID == bootID })
+}

@@ -27,11 +27,11 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	for _, b := range broken {
 		a.Log.Error(b.err, "record is unreadable, its volume counts as in use", "file", b.name)
 	}
-	nvs, err := a.readState(ctx)
+	nvs, err := a.session.readState(ctx)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
-	if !a.noted.forgottenBy(nvs) { // otherwise the disk knows better
+	if !a.session.noted.forgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
 	for _, r := range records {
@@ -45,7 +45,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		a.views.Store(v.name, r.copy())
 		f := facts{now: a.now(), record: r}
 		if r.held(f.now) {
-			line := lineOf(v, f)
+			line := lineOf(v.snapshot(), f)
 			// Who is there and who is not is told by the first look.
 			for i := range line.line.Publications {
 				line.line.Publications[i].Orphan = false
@@ -56,26 +56,8 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		a.queue.volume(v.name)
 	}
 	a.noteBroken(records, broken)
-	a.recoverKubeletUses(nvs)
+	a.observer.recover(nvs)
 	return nil
-}
-
-// recoverKubeletUses takes up which attachments the kubelet's uses belong to: from the disk, or where the disk says nothing,
-// from the API.
-func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) {
-	uses, err := a.store.loadKubelet(a.bootID)
-	if err != nil {
-		a.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
-	}
-	if uses == nil {
-		uses = map[string]kubeletUse{}
-		for _, line := range nvs.Status.Volumes {
-			if line.PublishedBy == volumesv1alpha1.PublisherKubelet {
-				uses[line.VolumeName] = kubeletUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath, DevicePath: line.DevicePath}
-			}
-		}
-	}
-	a.observer.known(uses)
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken
@@ -131,19 +113,17 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 		}
 	}
 	r.Stage = Stage{Phase: PhaseUncertain, Path: a.paths.staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.bootID}
-	unknown := a.newCall("unknown", r.Stage.Path)
+	unknown := a.steps.newCall("unknown", r.Stage.Path)
 	unknown.Mounts = true
 	r.begin(unknown)
 	return r
 }
 
-// noteBroken remembers the unreadable records whose volume nobody names, for the node's conditions.
+// noteBroken remembers the unreadable records whose volume is not known, for the node's conditions.
 func (a *Agent) noteBroken(records []*Record, broken []brokenRecord) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, b := range broken {
 		if !slices.ContainsFunc(records, func(r *Record) bool { return hash(r.VolumeName)+recordSuffix == b.name }) {
-			a.broken = append(a.broken, fmt.Sprintf("record %s is unreadable and its volume is not known", b.name))
+			a.node.noteBroken(fmt.Sprintf("record %s is unreadable and its volume is not known", b.name))
 		}
 	}
 }

@@ -28,9 +28,9 @@ func (b *bench) restart(rebooted bool) *bench {
 	n.state, n.kernel.entries = b.state, b.kernel.entries
 	n.agent.Options.RootDir = b.agent.RootDir
 	n.agent.paths, n.agent.store.dir = b.agent.paths, b.agent.store.dir
-	n.agent.noted = lastReport{Schema: recordSchema, UID: "state", Reports: b.state.Status.Reports}
+	n.agent.session.noted = lastReport{Schema: recordSchema, UID: "state", Reports: b.state.Status.Reports}
 	if rebooted {
-		n.agent.bootID = "later"
+		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later", "later"
 	}
 	return n
 }
@@ -63,7 +63,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		before := b.disk()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		n := b.restart(false)
 		r := n.recovered()
 		if !r.InUse || r.Stage != b.volume.record.Stage || len(r.Uses) != 1 || !reflect.DeepEqual(r.Uses, b.volume.record.Uses) || before == nil {
@@ -90,7 +90,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		} {
 			b := newBench(t, filesystem)
 			b.publish()
-			b.must(b.agent.save(b.volume))
+			b.must(b.agent.steps.save(b.volume))
 			change(b)
 			n := b.restart(false)
 			if r := n.recovered(); r.InUse {
@@ -100,7 +100,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		b.volume.record.InUse = false
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		if r := b.restart(false).recovered(); r.InUse {
 			t.Errorf("what the disk does not say is in use: %+v", r)
 		}
@@ -110,7 +110,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.want("intent")
 		b.done(doTake)
 		b.volume.record.InUse = false
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		b.state.Status.Volumes = nil
 		n := b.restart(false)
 		n.recovered()
@@ -122,8 +122,8 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.done(doTake)
-		b.volume.record.begin(b.agent.newCall("stage", "path"))
-		b.must(b.agent.save(b.volume))
+		b.volume.record.begin(b.agent.steps.newCall("stage", "path"))
+		b.must(b.agent.steps.save(b.volume))
 		if r := b.restart(false).recovered(); r.InFlight != nil || r.Unfinished == nil || !r.Unfinished.Mounts {
 			t.Errorf("record: %+v", r)
 		}
@@ -131,7 +131,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	t.Run("without device numbers of an earlier boot", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		if r := b.restart(true).recovered(); r.Stage.Source != "" || r.Stage.Phase != PhaseDone {
 			t.Errorf("stage: %+v", r.Stage)
 		}
@@ -142,7 +142,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.done(doTake)
 		b.volume.record.InUse = false
 		b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7}, BootID: b.agent.bootID, Held: true}}
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		n := b.restart(false)
 		n.recovered()
 		if r, ok := n.toReport(); !ok || !r.line.InUse {
@@ -152,7 +152,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	t.Run("also before there is a state of the node", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		n := b.restart(false)
 		n.failures["get state"] = apierrors.NewNotFound(schema.GroupResource{}, "node")
 		if r := n.recovered(); r == nil || r.InUse {
@@ -284,7 +284,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	t.Run("not where the disk has it", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		if r := b.restart(false).recovered(); r.Rebuilt {
 			t.Errorf("record: %+v", r)
 		}
@@ -292,7 +292,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	t.Run("not where the API server was restored and knows less than the disk", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.line()
-		b.agent.noted = lastReport{Schema: recordSchema, UID: "state", Reports: 100}
+		b.agent.session.noted = lastReport{Schema: recordSchema, UID: "state", Reports: 100}
 		if r := b.recovered(); r != nil {
 			t.Errorf("record: %+v", r)
 		}
@@ -305,7 +305,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 || r.Stage.Phase != PhaseUncertain {
 			t.Errorf("record: %+v", r)
 		}
-		if broken := b.agent.brokenRecords(); len(broken) != 1 || !strings.Contains(broken[0], hash("unknown")) {
+		if broken := b.agent.node.brokenRecords(); len(broken) != 1 || !strings.Contains(broken[0], hash("unknown")) {
 			t.Errorf("unknown: %v", broken)
 		}
 		if report, ok := b.toReport(); !ok || !report.line.InUse {
@@ -329,7 +329,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	t.Run("one by one", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.save(b.volume))
 		b.state.Status.Volumes = append(b.state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^2", AttachmentUID: "uid-2", InUse: true})
 		n := b.restart(false)
 		n.recovered()
@@ -342,14 +342,13 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 func TestWhatTheKubeletUsesIsTakenUpFromTheDisk(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.line(func(l *volumesv1alpha1.NodeVolume) { l.PublishedBy = volumesv1alpha1.PublisherKubelet })
-	b.must(b.agent.store.saveKubelet(func() kubeletFile {
-		return kubeletFile{Schema: recordSchema, BootID: "boot", Uses: map[string]kubeletUse{"of-the-disk": {AttachmentUID: "uid-9"}}}
-	}))
+	b.agent.observer.known(map[string]kubeletUse{"of-the-disk": {AttachmentUID: "uid-9"}})
+	b.must(b.agent.observer.saveKubeletUses())
 	b.recovered()
 	if got := b.agent.observer.last.uses; len(got) != 1 || got["of-the-disk"].AttachmentUID != "uid-9" {
 		t.Errorf("the kubelet's: %v", got)
 	}
-	b.must(os.WriteFile(b.agent.store.kubeletPath(), []byte("{"), 0o600))
+	b.must(os.WriteFile(b.agent.observer.useFile().path, []byte("{"), 0o600))
 	b.recovered()
 	if got := b.agent.observer.last.uses; len(got) != 1 || got[b.of.name()].AttachmentUID != "uid-1" {
 		t.Errorf("where the disk cannot be read: %v", got)

@@ -88,7 +88,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			change(b)
 			b.volume.unsaved = false
-			if err := b.agent.unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil || len(b.volume.record.Uses) > 0 || !b.volume.unsaved {
+			if err := b.agent.steps.unpublisher().unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil || len(b.volume.record.Uses) > 0 || !b.volume.unsaved {
 				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.record.Uses, b.volume.unsaved)
 			}
 		}
@@ -161,7 +161,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		deletedIntents(b)
-		b.agent.Registry = newFakeRegistry(nil)
+		b.agent.steps.Registry = newFakeRegistry(nil)
 		b.refused(b.act(doUnpublish), volumesv1alpha1.ReasonDriverNotFound)
 		if b.use().Phase != PhaseDone {
 			t.Errorf("publication: %+v", b.use())
@@ -355,7 +355,7 @@ func TestAStageIsUndone(t *testing.T) {
 				b.kernel.umount(b.volume.record.Stage.Path)
 				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Stage.Path))
 			}, volumesv1alpha1.ReasonMountLost, "left alone", false},
-			"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) },
+			"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
 				volumesv1alpha1.ReasonDriverNotFound, fakeDriverName, false},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestAStageIsUndone(t *testing.T) {
 		f := b.facts()
 		f.stage = present
 		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", "/elsewhere"))
-		b.must(b.agent.othersUse(t.Context(), b.volume, f))
+		b.must(b.agent.steps.unstager().othersUse(t.Context(), b.volume, f))
 	})
 	t.Run("where its Node is gone", func(t *testing.T) {
 		b := newBench(t, filesystem)
@@ -469,7 +469,7 @@ func TestAStageIsUndone(t *testing.T) {
 		old := *f.entry
 		old.State = volumesv1alpha1.AttachmentDetaching
 		f.entry = &old
-		b.refused(b.agent.putBack(t.Context(), b.volume, f, shared("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
+		b.refused(b.agent.steps.unstager().putBack(t.Context(), b.volume, f, shared("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -713,16 +713,16 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 				b.volume.record.Devices = nil
 			}
 			b.done(doClear)
-			if noted := b.agent.tableReleases[b.of.name()] == "uid-1"; noted != alone {
-				t.Errorf("alone %t: %v", alone, b.agent.tableReleases)
+			if noted := b.agent.node.tableReleases[b.of.name()] == "uid-1"; noted != alone {
+				t.Errorf("alone %t: %v", alone, b.agent.node.tableReleases)
 			}
 		}
 		b := newBench(t, filesystem)
 		undone(b)
 		b.volume.record.Devices = nil
 		b.done(doClear)
-		if len(b.agent.tableReleases) > 0 {
-			t.Errorf("never seen mounted: %v", b.agent.tableReleases)
+		if len(b.agent.node.tableReleases) > 0 {
+			t.Errorf("never seen mounted: %v", b.agent.node.tableReleases)
 		}
 	})
 	t.Run("also where the record cannot be removed at once", func(t *testing.T) {

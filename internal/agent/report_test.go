@@ -31,7 +31,7 @@ func lineIn(change func(*facts, *volume)) report {
 	if change != nil {
 		change(f, v)
 	}
-	return lineOf(v, *f)
+	return lineOf(v.snapshot(), *f)
 }
 
 func TestWhatIsReportedOfAVolume(t *testing.T) {
@@ -115,7 +115,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		v.record = f.record
 		failed := &failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage", NextAttemptTime: &metav1.MicroTime{}}}
 		f.record.Stage.Phase, f.stage, v.failures[act{verb: doStage}] = PhaseUncertain, missing, failed
-		r := lineOf(v, *f)
+		r := lineOf(v.snapshot(), *f)
 		r.line.Capacity.Add(q)
 		if f.record.Capacity.String() != "1Gi" || r.line.Error.NextAttemptTime == failed.NextAttemptTime {
 			t.Errorf("the record's capacity became %s", f.record.Capacity)
@@ -145,7 +145,7 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 func TestWhatIsReportedOfTheNode(t *testing.T) {
 	b := newBench(t, filesystem)
 	a := b.agent
-	a.Version = "v1"
+	a.node.Version = "v1"
 	s := b.state
 	s.Generation = 7
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
@@ -155,7 +155,7 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		"b": {line: volumesv1alpha1.NodeVolume{VolumeName: "b"}},
 	}
 	a.observer.last.uses = map[string]kubeletUse{"d": {AttachmentUID: "uid-d", published: true}, "b": {StagedPath: "/staged"}}
-	a.renderNode(s, reports)
+	a.node.renderNode(s, reports)
 	var names []string
 	for _, v := range s.Status.Volumes {
 		names = append(names, v.VolumeName)
@@ -184,7 +184,7 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	} {
 		s.Status.ObservedGeneration, s.Status.ObservedUID = 0, ""
 		a.observer.last.uid, a.observer.last.generation = uidOf(test.uid), test.generation
-		a.renderNode(s, reports)
+		a.node.renderNode(s, reports)
 		if s.Status.ObservedGeneration != test.observed || (s.Status.ObservedUID == "state") != (test.observed > 0) {
 			t.Errorf("%s: %d, %s", name, s.Status.ObservedGeneration, s.Status.ObservedUID)
 		}
@@ -192,7 +192,7 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	t.Run("of this boot it keeps", func(t *testing.T) {
 		s.Status.ObservedGeneration = 3
 		a.observer.last.uid = "other"
-		a.renderNode(s, nil)
+		a.node.renderNode(s, nil)
 		if s.Status.ObservedGeneration != 3 || len(s.Status.Volumes) != 2 {
 			t.Errorf("status: %+v", s.Status)
 		}
@@ -225,19 +225,19 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	} {
 		b := newBench(t, filesystem)
 		for name, uid := range test.noted {
-			b.agent.restOnMountTable(name, uidOf(uid))
+			b.agent.node.restOnMountTable(name, uidOf(uid))
 		}
 		s := &volumesv1alpha1.NodeVolumeState{}
 		s.Spec.Attachments, s.Status.MountTableReleases = test.attached, test.stands
-		if got := b.agent.mountTableReleases(s, test.inUse); !slices.Equal(got, test.told) || len(b.agent.tableReleases) != test.left {
-			t.Errorf("%s: told %v, noted %v", name, got, b.agent.tableReleases)
+		if got := b.agent.node.mountTableReleases(s, test.inUse); !slices.Equal(got, test.told) || len(b.agent.node.tableReleases) != test.left {
+			t.Errorf("%s: told %v, noted %v", name, got, b.agent.node.tableReleases)
 		}
 	}
 	b := newBench(t, filesystem)
-	b.agent.restOnMountTable("v", "1")
-	b.agent.restOnMountTable("v", "")
-	if len(b.agent.tableReleases) > 0 {
-		t.Errorf("noted %v", b.agent.tableReleases)
+	b.agent.node.restOnMountTable("v", "1")
+	b.agent.node.restOnMountTable("v", "")
+	if len(b.agent.node.tableReleases) > 0 {
+		t.Errorf("noted %v", b.agent.node.tableReleases)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestTheConditionsOfANode(t *testing.T) {
 		"it is an orphan": {func(_ *bench, r map[string]report) { r["v"] = report{orphan: true} },
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"v: in use, but its intent"}},
 		"a record is unreadable": {func(b *bench, r map[string]report) {
-			b.agent.broken = []string{"record x"}
+			b.agent.node.broken = []string{"record x"}
 			b.state.Spec.Attachments = nil
 			clear(r)
 		},
@@ -293,7 +293,7 @@ func TestTheConditionsOfANode(t *testing.T) {
 			b.state.Status.Drivers = b.agent.Registry.Drivers()
 			reports := map[string]report{"v": {}}
 			test.change(b, reports)
-			b.agent.setConditions(b.state, reports, slices.Sorted(maps.Keys(reports)))
+			b.agent.node.setConditions(b.state, reports, slices.Sorted(maps.Keys(reports)))
 			var messages, order []string
 			for _, c := range b.state.Status.Conditions {
 				want := well[c.Type]

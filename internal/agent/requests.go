@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
@@ -75,4 +78,17 @@ func (f facts) groupConflict(u Use) error {
 	return &problem{reason: volumesv1alpha1.ReasonFSGroupConflict, waits: true, message: fmt.Sprintf(
 		"intent %s/%s has given the volume's files on this node to fsGroup %d, so this intent cannot give them to %d; it waits until that one is gone or names the same group",
 		first.Namespace, first.Name, *held, *wanted)}
+}
+
+// ownable says whether the CSIDriver's policy lets the group of the files be changed.
+func ownable(e *volumesv1alpha1.NodeAttachment) bool {
+	switch e.FSGroupPolicy {
+	case storagev1.FileFSGroupPolicy:
+		return true
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	}
+	return e.FSType != "" && slices.ContainsFunc(e.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
+	})
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,8 +42,8 @@ func CacheOptions(nodeName string) cache.Options {
 
 // Start runs the agent until ctx ends. The cache has to be started by the caller.
 func (a *Agent) Start(ctx context.Context) error {
-	ctx, a.end = context.WithCancelCause(ctx)
-	defer a.end(nil)
+	ctx, a.session.end = context.WithCancelCause(ctx)
+	defer a.session.end(nil)
 	defer a.queue.queue.ShutDown()
 	err := a.acquire(ctx)
 	if err != nil {
@@ -53,7 +52,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	defer a.lock.Close() //nolint:errcheck // the lock goes with the process at the latest
 	lifetime, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(errStopped)
-	a.lifetime = lifetime
+	a.steps.lifetime, a.observer.lifetime, a.holders.lifetime = lifetime, lifetime, lifetime
 	if err := a.watch(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
@@ -68,14 +67,14 @@ func (a *Agent) Start(ctx context.Context) error {
 		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
 	}
 	var background sync.WaitGroup
-	for _, loop := range []func(context.Context){a.state.run, a.observeKubelet, a.watchMounts, a.watchDrivers, a.readStats} {
+	for _, loop := range []func(context.Context){a.state.run, a.observer.observeKubelet, a.watchMounts, a.watchDrivers, a.readStats} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {
 		background.Wait()
 		return ignoreEnd(ctx, err)
 	}
-	background.Go(func() { a.renewLease(ctx) })
+	background.Go(func() { a.session.renewLease(ctx) })
 	close(a.started)
 	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
 	a.queue.run(ctx, func() { a.stopCalls(kill) })
@@ -83,10 +82,10 @@ func (a *Agent) Start(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), errHistory) {
 		return errHistory
 	}
-	if _, err := a.noteReport(); err != nil {
+	if _, err := a.session.noteReport(); err != nil {
 		a.Log.Error(err, "the next agent may not notice that the API server was restored from a backup")
 	}
-	a.sayGoodbye()
+	a.session.sayGoodbye()
 	return nil
 }
 
@@ -123,7 +122,8 @@ func (a *Agent) acquire(ctx context.Context) error {
 		return err
 	}
 	a.store.replace = a.Host.ReplaceFile
-	if a.noted, err = a.store.loadLastReport(); err != nil {
+	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
+	if a.session.noted, err = a.store.loadLastReport(); err != nil {
 		a.Log.Error(err, "not known which report was the last one")
 	}
 	return nil
@@ -139,7 +139,7 @@ func (a *Agent) firstReport(ctx context.Context) error {
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second, Jitter: 0.1}
 	for ctx.Err() == nil {
 		changed := a.queue.stateSeen()
-		err := a.beginSession(ctx)
+		err := a.session.beginSession(ctx)
 		if err == nil {
 			return nil
 		}
@@ -154,15 +154,6 @@ func (a *Agent) firstReport(ctx context.Context) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-func (a *Agent) readState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	return nvs, a.Live.Get(ctx, types.NamespacedName{Name: a.NodeName}, nvs)
-}
-
-func (a *Agent) writeState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
-	return a.Live.Status().Update(ctx, nvs)
 }
 
 // process is the dispatcher's handler.

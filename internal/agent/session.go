@@ -8,16 +8,18 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
+	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -32,99 +34,75 @@ var errHistory = errors.New("the API server was restored from a backup: it has f
 // errNoSession is for what would be written outside of a session.
 var errNoSession = errors.New("the API server was out of reach; nothing is reported before it is known whether it was restored from a backup")
 
-// lastReport is what the agent remembers of its reports, so that it notices that the API server has forgotten some.
-type lastReport struct {
-	Schema int       `json:"schema"`
-	UID    types.UID `json:"uid"`
-	// Reports is the number of the last report that was acknowledged when this was written.
-	Reports int64 `json:"reports"`
-	// Restored: the API server had forgotten some, and no manager has confirmed a session since.
-	Restored bool `json:"restored,omitempty"`
+// sessionOptions are what sessions work with.
+type sessionOptions struct {
+	NodeName string
+	Live     client.Client
+	Writer   *stateWriter
+	Store    *store
+	Clock    clock.WithTicker
+	Log      logr.Logger
+	// RequeueAll has every volume reconciled.
+	RequeueAll func()
 }
 
-// forgottenBy reports whether the API server remembers less than was reported to it.
-func (l lastReport) forgottenBy(nvs *volumesv1alpha1.NodeVolumeState) bool {
-	switch l.UID {
-	case "":
-		return false // nothing was reported
-	case nvs.UID:
-		return nvs.Status.Reports < l.Reports
-	default:
-		return nvs.UID != "" && nvs.Status.ObservedUID == nvs.UID // it was reported to, and then one that was made after it
-	}
+// session begins sessions, and renews the Lease that tells the manager of them.
+type session struct {
+	sessionOptions
+	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
+	lease     *coordinationv1.Lease
+	attempted metav1.MicroTime
+	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and no manager has
+	// confirmed the session since.
+	noted    lastReport
+	restored bool
+	// overdue: the manager has not confirmed the session in time.
+	overdue atomic.Bool
+	// end ends the agent with that error.
+	end context.CancelCauseFunc
 }
 
-func (s *store) lastReportPath() string { return s.dir + "-last-report" + recordSuffix }
-
-// loadLastReport returns the zero value where nothing was saved.
-func (s *store) loadLastReport() (lastReport, error) {
-	data, err := os.ReadFile(s.lastReportPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return lastReport{}, nil
-	}
-	var l lastReport
-	if err == nil {
-		err = json.Unmarshal(data, &l)
-	}
-	if err == nil && l.Schema != recordSchema {
-		err = fmt.Errorf("schema %d is not known", l.Schema)
-	}
-	if err != nil {
-		return lastReport{}, fmt.Errorf("reading the number of the last report: %w", err)
-	}
-	return l, nil
-}
-
-func (s *store) saveLastReport(l lastReport) error {
-	data, err := json.Marshal(l)
-	if err != nil {
-		return fmt.Errorf("encoding the number of the last report: %w", err)
-	}
-	if err := s.replace(s.lastReportPath(), data); err != nil {
-		return fmt.Errorf("writing the number of the last report: %w", err)
-	}
-	return nil
-}
+func newSession(options sessionOptions) *session { return &session{sessionOptions: options} }
 
 // noteReport brings the number of the last report to the disk, if it is news there.
-func (a *Agent) noteReport() (lastReport, error) {
-	now := a.lastNoted()
-	a.restored = a.restored && !a.state.confirmed()
-	now.Restored = a.restored
-	if now == a.noted {
+func (s *session) noteReport() (lastReport, error) {
+	now := s.lastNoted()
+	s.restored = s.restored && !s.Writer.confirmed()
+	now.Restored = s.restored
+	if now == s.noted {
 		return now, nil
 	}
-	if err := a.store.saveLastReport(now); err != nil {
+	if err := s.Store.saveLastReport(now); err != nil {
 		return now, err
 	}
-	a.noted = now
+	s.noted = now
 	return now, nil
 }
 
 // lastNoted is the last report to the state that the disk names. What was reported to one before says nothing of a state that was made anew.
-func (a *Agent) lastNoted() lastReport {
-	if last := a.state.lastReport(); last.UID == a.noted.UID {
+func (s *session) lastNoted() lastReport {
+	if last := s.Writer.lastReport(); last.UID == s.noted.UID {
 		return last
 	}
-	return a.noted
+	return s.noted
 }
 
 // beginSession looks for what the API server may have forgotten, and reports everything.
-func (a *Agent) beginSession(ctx context.Context) error {
-	since := a.state.sessionsEnded()
-	if err := a.remembered(ctx); err != nil {
+func (s *session) beginSession(ctx context.Context) error {
+	since := s.Writer.sessionsEnded()
+	if err := s.remembered(ctx); err != nil {
 		return err
 	}
-	if err := a.state.urgent(ctx, change{begins: true, since: since, check: onlyOf(a.noted.UID)}); err != nil {
+	if err := s.Writer.urgent(ctx, change{begins: true, since: since, check: onlyOf(s.noted.UID)}); err != nil {
 		return err
 	}
-	if !a.state.inSession() {
+	if !s.Writer.inSession() {
 		return errNoSession // the connection has ended meanwhile
 	}
-	if a.state.confirmed() {
-		a.queueAll() // the confirmation was here before the acknowledgement
+	if s.Writer.confirmed() {
+		s.RequeueAll() // the confirmation was here before the acknowledgement
 	}
-	_, err := a.noteReport()
+	_, err := s.noteReport()
 	return err
 }
 
@@ -139,66 +117,66 @@ func onlyOf(state types.UID) func(*volumesv1alpha1.NodeVolumeState) error {
 }
 
 // remembered fails with errHistory if the API server has forgotten what this process has written.
-func (a *Agent) remembered(ctx context.Context) error {
-	if a.lease != nil {
+func (s *session) remembered(ctx context.Context) error {
+	if s.lease != nil {
 		standing := &coordinationv1.Lease{}
-		err := a.Live.Get(ctx, a.leaseKey(), standing)
+		err := s.Live.Get(ctx, s.leaseKey(), standing)
 		switch {
 		case apierrors.IsNotFound(err):
-			a.lease = nil // somebody deleted it, or it is of a later time than the backup: the state tells which
+			s.lease = nil // somebody deleted it, or it is of a later time than the backup: the state tells which
 		case err != nil:
 			return fmt.Errorf("reading the Lease: %w", err)
-		case !a.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) && !a.attempted.Equal(standing.Spec.RenewTime):
-			return a.forgotten()
+		case !s.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) && !s.attempted.Equal(standing.Spec.RenewTime):
+			return s.forgotten()
 		default:
-			a.lease = standing
+			s.lease = standing
 		}
 	}
-	last := a.state.lastReport() // before the read: a report may come between
-	nvs, err := a.readState(ctx)
+	last := s.Writer.lastReport() // before the read: a report may come between
+	nvs, err := s.readState(ctx)
 	if apierrors.IsNotFound(err) {
 		return errNoState
 	}
 	if err != nil {
 		return &unwrittenError{err}
 	}
-	if last.UID == a.noted.UID && last.forgottenBy(nvs) {
-		return a.forgotten()
+	if last.UID == s.noted.UID && last.forgottenBy(nvs) {
+		return s.forgotten()
 	}
-	a.state.above(a.noted.Reports)
-	return a.noteState(nvs)
+	s.Writer.above(s.noted.Reports)
+	return s.noteState(nvs)
 }
 
 // noteState brings to the disk whether the API server has forgotten reports, and which state the next ones go to. The report that follows
 // leaves no trace of either.
-func (a *Agent) noteState(nvs *volumesv1alpha1.NodeVolumeState) error {
-	next := a.noted
+func (s *session) noteState(nvs *volumesv1alpha1.NodeVolumeState) error {
+	next := s.noted
 	next.Restored = next.Restored || next.forgottenBy(nvs)
-	if next.Restored && !a.restored {
-		a.Log.Info("the API server was restored from a backup; nothing moves here until the manager has heard every agent",
-			"remembered", nvs.Status.Reports, "reported", a.noted.Reports)
+	if next.Restored && !s.restored {
+		s.Log.Info("the API server was restored from a backup; nothing moves here until the manager has heard every agent",
+			"remembered", nvs.Status.Reports, "reported", s.noted.Reports)
 	}
-	a.restored = next.Restored
+	s.restored = next.Restored
 	if next.UID != nvs.UID {
 		next.Schema, next.UID, next.Reports = recordSchema, nvs.UID, 0
 	}
-	if next == a.noted {
+	if next == s.noted {
 		return nil
 	}
-	if err := a.store.saveLastReport(next); err != nil {
+	if err := s.Store.saveLastReport(next); err != nil {
 		return err
 	}
-	a.noted = next
+	s.noted = next
 	return nil
 }
 
 // forgotten ends the agent. The next process finds on the disk what was reported.
-func (a *Agent) forgotten() error {
-	a.restored = true
-	if _, err := a.noteReport(); err != nil {
+func (s *session) forgotten() error {
+	s.restored = true
+	if _, err := s.noteReport(); err != nil {
 		return err
 	}
-	a.end(errHistory)
+	s.end(errHistory)
 	return errHistory
 }
 
@@ -206,7 +184,7 @@ func (a *Agent) forgotten() error {
 const noState = "none"
 
 // say puts into the Lease what a manager has to know of the agent's reports.
-func (a *Agent) say(lease *coordinationv1.Lease, last lastReport) {
+func (s *session) say(lease *coordinationv1.Lease, last lastReport) {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
@@ -217,4 +195,13 @@ func (a *Agent) say(lease *coordinationv1.Lease, last lastReport) {
 	} else {
 		delete(lease.Annotations, volumesv1alpha1.LeaseRestoredAnnotation)
 	}
+}
+
+func (s *session) readState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	return nvs, s.Live.Get(ctx, types.NamespacedName{Name: s.NodeName}, nvs)
+}
+
+func (s *session) writeState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	return s.Live.Status().Update(ctx, nvs)
 }

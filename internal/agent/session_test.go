@@ -319,12 +319,13 @@ func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 }
 
 func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
-	a := &Agent{noted: lastReport{Schema: recordSchema, UID: "state"}, state: newStateWriter(clock.RealClock{}, logFor(t)), end: func(error) { t.Error("the agent ends") }}
-	a.state.taken = func(*volumesv1alpha1.NodeVolumeState) {}
-	a.state.succeeded(&volumesv1alpha1.NodeVolumeState{
+	a := newSession(sessionOptions{Writer: newStateWriter(clock.RealClock{}, logFor(t))})
+	a.noted, a.end = lastReport{Schema: recordSchema, UID: "state"}, func(error) { t.Error("the agent ends") }
+	a.Writer.taken = func(*volumesv1alpha1.NodeVolumeState) {}
+	a.Writer.succeeded(&volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},
 	}, nil, true, 0)
-	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.state.succeeded(nvs, nil, true, 0) }}
+	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
 	if err := a.remembered(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -12,13 +12,19 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
 )
+
+var stageStep = step{
+	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []verb{doUnstage, doClear},
+	run: func(ctx context.Context, e *Environment, v *volume, f facts, _ types.UID) error {
+		return e.stager().stage(ctx, v, f)
+	},
+}
 
 // The right to read Secrets stands apart, in config/rbac, because clusters may want to narrow it.
 
@@ -33,8 +39,11 @@ const (
 	publishedFileMode = 0o600
 )
 
+// stager stages volumes.
+type stager struct{ *Environment }
+
 // stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
-func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
+func (a stager) stage(ctx context.Context, v *volume, f facts) error {
 	r := v.record
 	d, err := a.driverOf(v)
 	if err != nil {
@@ -67,7 +76,7 @@ func (a *Agent) stage(ctx context.Context, v *volume, f facts) error {
 }
 
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
-func (a *Agent) staged(ctx context.Context, v *volume, f facts, before Stage) error {
+func (a stager) staged(ctx context.Context, v *volume, f facts, before Stage) error {
 	s := &v.record.Stage
 	table, err := a.Mounts.Table()
 	if err != nil {
@@ -95,12 +104,6 @@ func (a *Agent) staged(ctx context.Context, v *volume, f facts, before Stage) er
 	return nil
 }
 
-// nothingAt says whether the mount table agrees with a driver that says that nothing was done.
-func (a *Agent) nothingAt(path string) bool {
-	table, err := a.Mounts.Table()
-	return err == nil && len(table.All(path)) == 0
-}
-
 // rightFilesystem refuses a filesystem on a device that is not the one asked for. What is not on a device is the
 // driver's own affair; many leave a default in fsType there.
 func rightFilesystem(fsType string, e mount.Entry) error {
@@ -120,7 +123,7 @@ func compatible(a, b string) bool {
 // explainStage gives a failed stage its cause where the node knows it better than the driver: a filesystem that
 // neither the kernel nor a program of the node knows. It is asked only afterwards, because a driver may
 // bring its own programs, and some take other words as fsType.
-func (a *Agent) explainStage(f facts, err error) error {
+func (a stager) explainStage(f facts, err error) error {
 	var e *driver.Error
 	fsType := f.entry.FSType
 	if f.record.block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain || slices.Contains(preciseCodes, e.Code) {
@@ -137,79 +140,4 @@ func (a *Agent) explainStage(f facts, err error) error {
 		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are missing: %s", a.NodeName, fsType, e.Message)
 	}
 	return &explained
-}
-
-// refer keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for Block, by device nodes.
-func (a *Agent) refer(ctx context.Context, v *volume, f facts) error {
-	if v.record.block() {
-		return a.referToDevice(ctx, v)
-	}
-	path := a.paths.reference(v.name)
-	if f.reference == foreign { // of an earlier stage, or of a bare staging path
-		if err := a.unrefer(ctx, v); err != nil {
-			return err
-		}
-	}
-	if err := a.Mounts.EnsureDir(ctx, path, ownDirMode); err != nil {
-		return fmt.Errorf("making reference: %w", err)
-	}
-	if err := a.Mounts.Bind(ctx, v.record.Stage.Path, path, false, nil); err != nil {
-		return fmt.Errorf("making reference: %w", err)
-	}
-	a.step("after reference")
-	return nil
-}
-
-// referToDevice makes a device node for each use where the kubelet looks for a device's users. Only the type of these directory
-// entries counts there: a bind would show as the file beneath it (kubernetes#123119).
-func (a *Agent) referToDevice(ctx context.Context, v *volume) error {
-	for i := range v.record.Uses {
-		if err := a.unbind(ctx, &v.record.Uses[i]); err != nil {
-			return err
-		}
-	}
-	if err := a.save(v); err != nil { // so that no crash leaves a node of nobody
-		return err
-	}
-	dir := a.paths.globalMap(v.record.PersistentVolume)
-	err := a.Mounts.EnsureDir(ctx, dir, sharedDirMode)
-	if err == nil {
-		err = a.Mounts.SetDeviceNodes(ctx, dir, v.record.users())
-	}
-	if err != nil {
-		return &problem{reason: volumesv1alpha1.ReasonStageFailed, err: err,
-			message: "the kubelet cannot see that the volume is in use, and may unstage it when a pod that uses it too ends"}
-	}
-	a.step("after reference")
-	return nil
-}
-
-// request is what every call says of the volume.
-func (a *Agent) request(f facts) driver.Volume {
-	e := f.entry
-	vol := driver.Volume{
-		Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: f.record.Mode, FSType: e.FSType,
-		Attributes: e.VolumeAttributes, PublishContext: e.PublishContext,
-	}
-	if len(e.AccessModes) > 0 {
-		vol.AccessMode = e.AccessModes[0]
-	}
-	return vol
-}
-
-// secrets reads the Secret that the entry names, live: agents keep none in memory.
-func (a *Agent) secrets(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
-	if ref == nil {
-		return nil, nil
-	}
-	var secret corev1.Secret
-	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	if err := a.Live.Get(ctx, key, &secret); err != nil {
-		return nil, &problem{reason: volumesv1alpha1.ReasonSecretNotReadable, message: fmt.Sprintf("reading secret %s", key), err: err}
-	}
-	values := make(map[string]string, len(secret.Data))
-	for k, value := range secret.Data {
-		values[k] = string(value)
-	}
-	return values, nil
 }

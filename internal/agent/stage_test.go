@@ -158,7 +158,7 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		b.want("intent")
 		b.done(doTake)
 		lifetime, kill := context.WithCancelCause(t.Context())
-		b.agent.lifetime = lifetime
+		b.agent.steps.lifetime = lifetime
 		release := b.driver.hang("stage", "vol")
 		b.driver.before = func(string, string) error { kill(errStopped); return nil }
 		err := b.act(doStage)
@@ -174,7 +174,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.done(doTake)
-		b.agent.Registry = newFakeRegistry(nil)
+		b.agent.steps.Registry = newFakeRegistry(nil)
 		b.refused(b.act(doStage), volumesv1alpha1.ReasonDriverNotFound)
 	})
 	t.Run("nothing, as with a driver that stages nothing", func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 			b := newBench(t, v)
 			b.want("intent")
 			b.done(doTake)
-			b.agent.Filesystems = test.known
+			b.agent.steps.Filesystems = test.known
 			b.driver.fail("stage", test.answer)
 			err := b.act(doStage)
 			if driver.CodeOf(err) != test.code || driver.OutcomeOf(err) != driver.OutcomeOf(test.answer) {
@@ -339,10 +339,10 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 	}
 	t.Run("an error that is not the driver's", func(t *testing.T) {
 		b := newBench(t, filesystem)
-		b.agent.Filesystems = knows{}
+		b.agent.steps.Filesystems = knows{}
 		b.want("intent")
 		b.done(doTake)
-		if err := b.agent.explainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
+		if err := b.agent.steps.stager().explainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
 			t.Error(err)
 		}
 	})
@@ -414,7 +414,7 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.done(doTake, doStage)
 			test.change(b)
 			b.intents = append(b.intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
-			err := b.agent.publish(t.Context(), b.volume, b.facts(), "intent")
+			err := b.agent.steps.publisher().publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *unwrittenError
 			if errors.Is(err, errAgain) != test.again || errors.As(err, &unwritten) == test.again {
 				t.Error(err)
@@ -530,7 +530,7 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 		b.want("intent")
 		b.done(doTake, doStage)
 		lifetime, kill := context.WithCancelCause(t.Context())
-		b.agent.lifetime = lifetime
+		b.agent.steps.lifetime = lifetime
 		release := b.driver.hang("publish", "vol")
 		b.driver.before = func(string, string) error { kill(errStopped); return nil }
 		err := b.act(doPublish)
@@ -556,7 +556,7 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 			other.Intent.UID, other.Phase, other.Mount = "other", PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
 			b.volume.record.Uses = append(b.volume.record.Uses, other)
 		}, volumesv1alpha1.ReasonFSGroupConflict},
-		"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) }, volumesv1alpha1.ReasonDriverNotFound},
+		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) }, volumesv1alpha1.ReasonDriverNotFound},
 		"the device is read-only for another intent": {block, func(b *bench) {
 			other := b.volume.record.Uses[0]
 			other.Intent.UID, other.Phase, other.ReadOnly = "other", PhaseDone, true
@@ -679,7 +679,7 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.done(doTake, doStage)
 			f := b.facts()
 			f.mountsGroup = test.driver
-			b.must(b.agent.publish(t.Context(), b.volume, f, "intent"))
+			b.must(b.agent.steps.publisher().publish(t.Context(), b.volume, f, "intent"))
 			if !slices.Equal(b.owned, test.owned) {
 				t.Errorf("%s: %v", name, b.owned)
 			}

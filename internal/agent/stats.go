@@ -9,7 +9,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/hawser-io/hawser/internal/driver"
@@ -20,13 +19,6 @@ const (
 	statsInterval = time.Minute
 	statsJitter   = 0.5
 )
-
-// figures of one volume, as its driver told them last.
-type figures struct {
-	used, available    *resource.Quantity
-	inodes, inodesUsed *int64
-	abnormal           string
-}
 
 // readStats asks the drivers now and then how full their volumes are.
 func (a *Agent) readStats(ctx context.Context) {

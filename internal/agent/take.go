@@ -17,9 +17,23 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
+var takeStep = step{
+	operation: "stage", event: eventFailedMount,
+	run: func(ctx context.Context, e *Environment, v *volume, f facts, _ types.UID) error {
+		return e.take(ctx, v, f)
+	},
+}
+
+var joinStep = step{
+	operation: "publish", event: eventFailedMount,
+	run: func(ctx context.Context, e *Environment, v *volume, f facts, _ types.UID) error {
+		return e.join(ctx, v, f)
+	},
+}
+
 // take takes the volume into use: the record first, so that no crash leaves a use that nobody remembers, then
 // inUse with the publications that are about to be made, at a version at which the entry is Attached.
-func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
+func (a *Environment) take(ctx context.Context, v *volume, f facts) error {
 	if f.kubeletStale() {
 		return problemf(volumesv1alpha1.ReasonSharedByKubelet, "the kubelet still has the volume mounted from an earlier attachment (%s)", f.kubelet.AttachmentUID)
 	}
@@ -36,16 +50,16 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 	f.record = r
 	r.Uses = f.joined()
 	v.record = r
-	a.restOnMountTable(v.name, "")
+	a.Node.restOnMountTable(v.name, "")
 	if err := a.save(v); err != nil {
 		v.record = before
 		return err
 	}
-	line := lineOf(v, f)
+	line := lineOf(v.snapshot(), f)
 	line.line.InUse = true
 	uid := r.AttachmentUID
-	a.step("before inUse")
-	err := a.state.urgent(ctx, change{
+	a.Step("before inUse")
+	err := a.State.urgent(ctx, change{
 		volume: v.name, report: &line, fence: true,
 		check: func(nvs *volumesv1alpha1.NodeVolumeState) error {
 			if g := (handshake.Protocol{}).MaySetInUse(handshake.NodeOf(nvs, v.name), uid); g != handshake.GuardNone {
@@ -54,7 +68,7 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 			return nil
 		},
 	})
-	a.step("after inUse")
+	a.Step("after inUse")
 	if err != nil {
 		return err
 	}
@@ -62,7 +76,7 @@ func (a *Agent) take(ctx context.Context, v *volume, f facts) error {
 	return nil
 }
 
-func (a *Agent) newRecord(f facts) *Record {
+func (a *Environment) newRecord(f facts) *Record {
 	e := f.entry
 	mode := e.VolumeMode
 	if mode == "" {
@@ -71,15 +85,15 @@ func (a *Agent) newRecord(f facts) *Record {
 	return &Record{
 		Schema: recordSchema, VolumeName: f.name, AttachmentUID: e.AttachmentUID,
 		Driver: e.Driver, Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: mode,
-		Stage: Stage{Path: a.paths.staging(e.Driver, e.VolumeHandle, e.PersistentVolumeName, mode)},
+		Stage: Stage{Path: a.Paths.staging(e.Driver, e.VolumeHandle, e.PersistentVolumeName, mode)},
 	}
 }
 
 // join notes what the intents want of a volume that is in use already. The disk is written before the next
 // driver call; the API learns of the publication in company of what is written next.
-func (a *Agent) join(ctx context.Context, v *volume, f facts) error {
+func (a *Environment) join(ctx context.Context, v *volume, f facts) error {
 	v.record.Uses = f.joined()
-	a.inform(v, f)
+	a.Inform(v, f)
 	for i := range v.record.Uses {
 		if err := a.readLive(ctx, &v.record.Uses[i]); err != nil {
 			return err
@@ -90,7 +104,7 @@ func (a *Agent) join(ctx context.Context, v *volume, f facts) error {
 
 // readLive reads an intent live that wants the volume staged and not published: the cache may still have it when it is gone. One that is
 // there while the volume is in use stays until the agent has answered. What wants it published is read before that, see mayPublish.
-func (a *Agent) readLive(ctx context.Context, u *Use) error {
+func (a *Environment) readLive(ctx context.Context, u *Use) error {
 	if u.Want != volumesv1alpha1.DesiredStaged || u.Live {
 		return nil
 	}

@@ -72,10 +72,10 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 	t.Run("and rests on more than the mount table again", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.agent.restOnMountTable(b.of.name(), "uid-1")
+		b.agent.node.restOnMountTable(b.of.name(), "uid-1")
 		b.done(doTake)
-		if len(b.agent.tableReleases) > 0 {
-			t.Errorf("noted: %v", b.agent.tableReleases)
+		if len(b.agent.node.tableReleases) > 0 {
+			t.Errorf("noted: %v", b.agent.node.tableReleases)
 		}
 	})
 	t.Run("not while the kubelet has it mounted from an earlier attachment", func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			old := *f.entry
 			f.entry = &old
 			b.entry(change)
-			if err := b.agent.take(t.Context(), b.volume, f); !errors.Is(err, errAgain) || b.volume.record.InUse || b.api() != nil {
+			if err := b.agent.steps.take(t.Context(), b.volume, f); !errors.Is(err, errAgain) || b.volume.record.InUse || b.api() != nil {
 				t.Errorf("%s: %v, record %+v, reported %+v", name, err, b.volume.record, b.api())
 			}
 		}

@@ -35,7 +35,7 @@ type view struct {
 func failed(f *failure) *verdict { return &verdict{reason: f.reason, message: f.Message} }
 
 // viewOf decides what to say of the intent after a look.
-func viewOf(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
+func viewOf(v snapshot, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
 	var u *Use
 	if v.record != nil {
 		u = v.record.use(i.UID)
@@ -55,7 +55,7 @@ func viewOf(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view 
 
 // viewOfDeleting says that the intent's part is undone where the volume stays, and otherwise only what fails: the
 // controller sees in the node's state that the volume has gone.
-func viewOfDeleting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
+func viewOfDeleting(v snapshot, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
 	failure := v.releaseFailure(i, u)
 	switch {
 	case failure != nil:
@@ -64,23 +64,6 @@ func viewOfDeleting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentInten
 		return view{published: &verdict{reason: volumesv1alpha1.ReasonReleased, message: "nothing of this intent is left on the node; others use the volume"}}
 	}
 	return view{skip: true}
-}
-
-// releaseFailure is what keeps the intent from being released.
-func (v *volume) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) *failure {
-	if v.record == nil {
-		return nil
-	}
-	acts := []act{{verb: doUnpublish, intent: i.UID}}
-	if u == nil {
-		acts = []act{{verb: doRecord}, {verb: doUnstage}, {verb: doClear}, {verb: doShutdown}}
-	}
-	for _, a := range acts {
-		if failed := v.failures[a]; failed != nil {
-			return failed
-		}
-	}
-	return nil
 }
 
 // keptStage is Staged while an intent is released.
@@ -92,7 +75,7 @@ func keptStage(f facts, u *Use) *verdict {
 }
 
 // viewOfLowered undoes what an intent for Attached has said before; then Ready is the controller's.
-func viewOfLowered(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
+func viewOfLowered(v snapshot, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
 	if u == nil && !status.AgentConditionsPresent(i) {
 		return view{skip: true}
 	}
@@ -107,7 +90,7 @@ func viewOfLowered(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 }
 
 // viewOfWaiting speaks of an intent that is not carried out yet.
-func viewOfWaiting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
+func viewOfWaiting(v snapshot, f facts, i *volumesv1alpha1.VolumeAttachmentIntent) view {
 	if f.overdue && f.waitsForSession() && slices.Contains(f.wanting(), i) {
 		return view{ready: true, staged: sessionUnconfirmed}
 	}
@@ -125,7 +108,7 @@ func viewOfWaiting(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent
 	return view{skip: !lookedAt(i), keep: true, ready: true}
 }
 
-func viewOfUse(v *volume, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
+func viewOfUse(v snapshot, f facts, i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) view {
 	s := view{ready: true, device: v.record.Stage.Device, capacity: v.record.Capacity}
 	s.staged, s.failure = v.stagedVerdict(f)
 	if s.capacity == nil && i.Status.Capacity == nil && f.entry != nil && f.staged() {
@@ -164,10 +147,10 @@ func stagedTrue(f facts) *verdict {
 	return &verdict{ok: true, reason: volumesv1alpha1.ReasonStaged, message: "staged at " + f.record.Stage.Path}
 }
 
-func (v *volume) stagedVerdict(f facts) (*verdict, *failure) {
+func (v snapshot) stagedVerdict(f facts) (*verdict, *failure) {
 	if f.stale() {
 		gone := &verdict{reason: volumesv1alpha1.ReasonForcedAway, message: "the attachment that the volume was staged on was taken away"}
-		for _, failed := range v.ordered(f) {
+		for _, failed := range v.failures.ordered(f) {
 			return gone, failed
 		}
 		return gone, nil
@@ -190,16 +173,7 @@ func (v *volume) stagedVerdict(f facts) (*verdict, *failure) {
 	return &verdict{reason: volumesv1alpha1.ReasonStaging, message: "waiting for the volume to be staged"}, nil
 }
 
-func (v *volume) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure {
-	for _, a := range []act{{verb: doUnpublish, intent: i.UID}, {verb: doPublish, intent: i.UID}, {verb: doJoin}} {
-		if failure := v.failures[a]; failure != nil {
-			return failure
-		}
-	}
-	return nil
-}
-
-func (v *volume) publishedVerdict(f facts, u Use, failure *failure) *verdict {
+func (v snapshot) publishedVerdict(f facts, u Use, failure *failure) *verdict {
 	switch {
 	case failure != nil:
 		return failed(failure)
@@ -212,7 +186,7 @@ func (v *volume) publishedVerdict(f facts, u Use, failure *failure) *verdict {
 }
 
 // expandedVerdict is Expanded, which is absent while the volume has not grown under the intent.
-func (v *volume) expandedVerdict(f facts, i *volumesv1alpha1.VolumeAttachmentIntent) *verdict {
+func (v snapshot) expandedVerdict(f facts, i *volumesv1alpha1.VolumeAttachmentIntent) *verdict {
 	capacity := v.record.Capacity
 	if failure := v.failures[act{verb: doExpand}]; failure != nil {
 		return failed(failure)
@@ -228,15 +202,6 @@ func (v *volume) expandedVerdict(f facts, i *volumesv1alpha1.VolumeAttachmentInt
 		return &verdict{ok: true, reason: volumesv1alpha1.ReasonExpanded, message: "the node sees " + text(capacity)}
 	}
 	return nil
-}
-
-// compare quantities that others read too: Cmp may turn the one that it is called on into another form.
-func compare(q, other resource.Quantity) int { return q.Cmp(other) }
-
-// text of a quantity that others read too: String keeps what it made inside the quantity.
-func text(q *resource.Quantity) string {
-	own := q.DeepCopy()
-	return own.String()
 }
 
 // apply writes the view into the intent's status.
@@ -298,4 +263,36 @@ func (s view) applyFailure(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		return
 	}
 	meta.RemoveStatusCondition(&i.Status.Conditions, volumesv1alpha1.ConditionStalled)
+}
+
+// lookedAt says whether the cluster controller has said anything of the intent.
+func lookedAt(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved) != nil ||
+		meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached) != nil
+}
+
+// releaseFailure is what keeps the intent from being released.
+func (v snapshot) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *Use) *failure {
+	if v.record == nil {
+		return nil
+	}
+	acts := []act{{verb: doUnpublish, intent: i.UID}}
+	if u == nil {
+		acts = []act{{verb: doRecord}, {verb: doUnstage}, {verb: doClear}, {verb: doShutdown}}
+	}
+	for _, a := range acts {
+		if failed := v.failures[a]; failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+func (v snapshot) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure {
+	for _, a := range []act{{verb: doUnpublish, intent: i.UID}, {verb: doPublish, intent: i.UID}, {verb: doJoin}} {
+		if failure := v.failures[a]; failure != nil {
+			return failure
+		}
+	}
+	return nil
 }

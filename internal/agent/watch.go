@@ -69,7 +69,7 @@ func (a *Agent) intentChanged(before, after any) {
 		}
 		a.queue.volume(i.Status.UniqueVolumeName)
 		if after == nil {
-			a.forgetIntent(i.UID)
+			a.intents.forget(i.UID)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (a *Agent) stateChanged(before, after any) {
 	var uid = now.UID
 	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
 	if !ok || old.UID != now.UID || old.Generation != now.Generation {
-		signal(a.observer.wake)
+		a.observer.observeSoon()
 	}
 	if ok {
 		uid = old.UID

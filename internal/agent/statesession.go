@@ -1,0 +1,106 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// observe takes in a version that the watch delivered.
+func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
+	w.mu.Lock()
+	if w.known == nil || newer(nvs.ResourceVersion, w.known.ResourceVersion) {
+		w.know(nvs)
+	}
+	if w.session == 0 {
+		signal(w.ended) // there is a state to begin a session with
+	}
+	w.mu.Unlock()
+	w.touch()
+}
+
+// know takes in a version. The session of an object that was made anew under the same name ends: it was not looked at for a restore.
+func (w *stateWriter) know(nvs *volumesv1alpha1.NodeVolumeState) {
+	w.known = nvs
+	if w.session != 0 && nvs.UID != w.last.UID {
+		w.breakOff()
+	}
+}
+
+// vanished takes in that the object is gone.
+func (w *stateWriter) vanished() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known = nil
+	w.breakOff()
+}
+
+// endSession: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
+func (w *stateWriter) endSession() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.breakOff()
+}
+
+func (w *stateWriter) breakOff() {
+	w.session, w.acked, w.readLive = 0, nil, true
+	w.breaks++
+	signal(w.ended)
+}
+
+// sessionsEnded is how many sessions have ended.
+func (w *stateWriter) sessionsEnded() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breaks
+}
+
+func (w *stateWriter) inSession() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.session != 0
+}
+
+// confirmed: the manager has confirmed the session, so what the API says is of the history that the manager knows.
+func (w *stateWriter) confirmed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.session != 0 && w.known != nil && w.known.Status.Session == w.session && w.known.Spec.ConfirmedSession == w.session
+}
+
+// above has the next report take a higher number than that.
+func (w *stateWriter) above(reports int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.highest = max(w.highest, reports)
+}
+
+func (w *stateWriter) lastReport() lastReport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// acknowledged is what the agent may rely on: see handshake.Protocol.MayStage. It must not be changed.
+func (w *stateWriter) acknowledged() *volumesv1alpha1.NodeVolumeState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acked
+}
+
+// newest is the newest version that is known; nil when none is. It must not be changed.
+func (w *stateWriter) newest() *volumesv1alpha1.NodeVolumeState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known
+}
+
+func newer(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || c > 0
+}
