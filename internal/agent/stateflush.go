@@ -95,7 +95,10 @@ func (w *stateWriter) base(ctx context.Context) (*volumesv1alpha1.NodeVolumeStat
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.readLive = false
-	w.know(read)
+	// Within a session what the watch has brought meanwhile is of the same history, and newer.
+	if w.session == 0 || w.known == nil || w.known.UID != read.UID || newer(read.ResourceVersion, w.known.ResourceVersion) {
+		w.know(read)
+	}
 	return read, nil
 }
 
