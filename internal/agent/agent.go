@@ -68,11 +68,6 @@ type Options struct {
 	Step func(name string)
 }
 
-// FilesystemKnower says whether the kernel or a program of the node knows a filesystem.
-type FilesystemKnower interface {
-	Known(fsType string) bool
-}
-
 // Agent carries out the intents of one node.
 type Agent struct {
 	Options

@@ -43,14 +43,14 @@ type kubeletUse struct {
 	ShutDown bool `json:"shutDown,omitempty"`
 
 	// held is why it still counts as in use though the kubelet has unmounted it: a device is not free.
-	held *volumesv1alpha1.OperationError
+	held *volumesv1alpha1.OperationError `json:"-"`
 	// waiting: nothing of an attachment that is gone can be here.
-	waiting   bool
-	published bool
-	mounts    []string
-	doubt     string
+	waiting   bool     `json:"-"`
+	published bool     `json:"-"`
+	mounts    []string `json:"-"`
+	doubt     string   `json:"-"`
 	// failure is why it cannot be shut down.
-	failure *volumesv1alpha1.OperationError
+	failure *volumesv1alpha1.OperationError `json:"-"`
 }
 
 // kubeletUses are the uses that a look found, by the volumes' unique names, in company of those that were known before.

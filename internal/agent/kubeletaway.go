@@ -50,10 +50,10 @@ func (o *observer) stopMounts(ctx context.Context, name string, u *kubeletUse) e
 			message: "an attachment was taken away, and whether what the kubelet has mounted is of that one or of a later one is not known; it is left alone"}
 	}
 	driverName, handle := splitUniqueName(name)
-	record := o.Paths.kubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
+	written := o.Paths.kubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
 	still := func() error {
-		written, err := kubelet.Written(record)
-		if err != nil || written != u.ProvenStage {
+		last, err := kubelet.Written(written)
+		if err != nil || last != u.ProvenStage {
 			signal(o.wake)
 			return fmt.Errorf("the kubelet has changed its record of the stage: %w", errors.Join(err, errAgain))
 		}

@@ -46,10 +46,3 @@ func presenceOf(table *mount.Table, path, source string) presence {
 	}
 	return present
 }
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // one that covers this is waiting already
-	}
-}

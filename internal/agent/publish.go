@@ -38,7 +38,7 @@ type publisher struct{ *Environment }
 // publish makes the staged volume usable at the intent's path.
 func (a publisher) publish(ctx context.Context, v *volume, f facts, intent types.UID) error {
 	u := v.record.use(intent)
-	if err := u.refused(); err != nil {
+	if err := refused(*u); err != nil {
 		return err
 	}
 	if err := f.groupConflict(*u); err != nil {

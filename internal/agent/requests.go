@@ -20,7 +20,7 @@ import (
 var allowedOptions = []string{"noexec", "nodev", "nosuid", "noatime", "nodiratime", "relatime", "lazytime"}
 
 // refused tells why the use must not be published. The API server refuses such an intent, but may have stored it under an earlier rule.
-func (u Use) refused() error {
+func refused(u Use) error {
 	if u.Mount == nil {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (u Use) refused() error {
 
 // group is the fsGroup that publishing the use gives the volume's files; nil where it gives them none.
 func (f facts) group(u Use) *int64 {
-	if u.Mount == nil || u.refused() != nil || !f.mountsGroup && (u.ReadOnly || !ownable(f.entry)) {
+	if u.Mount == nil || refused(u) != nil || !f.mountsGroup && (u.ReadOnly || !ownable(f.entry)) {
 		return nil
 	}
 	return u.Mount.FSGroup

@@ -18,7 +18,7 @@ func (w *stateWriter) observe(nvs *volumesv1alpha1.NodeVolumeState) {
 		w.know(nvs)
 	}
 	if w.session == 0 {
-		signal(w.ended) // there is a state to begin a session with
+		w.announceEnd() // there is a state to begin a session with
 	}
 	w.mu.Unlock()
 	w.touch()
@@ -50,7 +50,15 @@ func (w *stateWriter) endSession() {
 func (w *stateWriter) breakOff() {
 	w.session, w.acked, w.readLive = 0, nil, true
 	w.breaks++
-	signal(w.ended)
+	w.announceEnd()
+}
+
+// announceEnd has another session begun.
+func (w *stateWriter) announceEnd() {
+	select {
+	case w.ended <- struct{}{}:
+	default:
+	}
 }
 
 // sessionsEnded is how many sessions have ended.
