@@ -111,9 +111,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 		return b.do("write "+filepath.Base(filepath.Dir(path)), func() error { return os.WriteFile(path, data, 0o600) })
 	}
 	a.state.read, a.state.write = b.readState, b.writeState
-	a.state.known, a.state.acked = b.state.DeepCopy(), b.state.DeepCopy()
-	a.state.session, a.state.readLive, a.state.highest = 1, false, 1
-	a.state.last = lastReport{Schema: recordSchema, UID: "state", Reports: 1}
+	a.state.Assume(b.state, lastReport{Schema: recordSchema, UID: "state", Reports: 1})
 	done := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { defer close(done); a.state.run(ctx) }()
@@ -149,13 +147,8 @@ func (b *bench) newEntry() volumesv1alpha1.NodeAttachment {
 
 // entry changes what the manager says of the volume.
 func (b *bench) entry(change func(*volumesv1alpha1.NodeAttachment)) {
-	b.agent.state.mu.Lock()
-	defer b.agent.state.mu.Unlock()
-	for _, s := range []*volumesv1alpha1.NodeVolumeState{b.state, b.agent.state.known, b.agent.state.acked} {
-		if s != nil {
-			change(&s.Spec.Attachments[0])
-		}
-	}
+	change(&b.state.Spec.Attachments[0])
+	b.agent.state.Amend(func(s *volumesv1alpha1.NodeVolumeState) { change(&s.Spec.Attachments[0]) })
 }
 
 // want has an intent want the volume.

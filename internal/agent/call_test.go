@@ -34,7 +34,7 @@ func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	booted := time.Now().Add(-time.Hour)
 	now := func() moment { return moment{bootID: "boot", uptime: time.Since(booted)} }
-	a := &Environment{lifetime: t.Context(), StepOptions: StepOptions{
+	a := &Environment{StepOptions: StepOptions{
 		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Now: now,
 		Step: func(name string) {
 			if name == "after record" {
@@ -42,6 +42,7 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 			}
 		},
 	}}
+	a.lifetime = t.Context()
 	var err error
 	if a.Store, err = openStore(t.TempDir()); err != nil {
 		t.Fatal(err)

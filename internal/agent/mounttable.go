@@ -7,7 +7,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,8 +48,7 @@ func (a *Agent) watchMounts(ctx context.Context) {
 // noticeLost tells of mounts that somebody else removed, before they are put back.
 func (a *Agent) noticeLost(ctx context.Context, v *volume, f facts) {
 	lost := f.lost()
-	fresh := slices.ContainsFunc(lost, func(p string) bool { return !slices.Contains(v.lost, p) })
-	v.setLost(lost)
+	fresh := v.setLost(lost)
 	if !fresh {
 		return
 	}

@@ -94,10 +94,23 @@ func (v *volume) waitsForMounts() bool {
 	return v.awaits
 }
 
-func (v *volume) setLost(paths []string) {
+// setLost notes the mounts that are not there any more, and reports whether any of them is news.
+func (v *volume) setLost(paths []string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	fresh := slices.ContainsFunc(paths, func(p string) bool { return !slices.Contains(v.lost, p) })
 	v.lost = paths
+	return fresh
+}
+
+// updateAwaits notes whether a change of the mount table may let something go on.
+func (v *volume) updateAwaits() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.awaits = false
+	for _, f := range v.failures {
+		v.awaits = v.awaits || f.awaitsMounts()
+	}
 }
 
 func (v *volume) setFigures(f *figures) {

@@ -52,9 +52,7 @@ func (b *bench) recovered() *Record {
 
 // toReport is what the agent will report of the volume.
 func (b *bench) toReport() (report, bool) {
-	b.agent.state.mu.Lock()
-	defer b.agent.state.mu.Unlock()
-	r, ok := b.agent.state.reports[b.of.name()]
+	r, ok := b.agent.state.ReportOf(b.of.name())
 	return r, ok
 }
 

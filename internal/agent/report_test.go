@@ -81,9 +81,9 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		},
 			func(*report) {}},
 		"it could not be shut down": {func(_ *facts, v *volume) { v.unprotected = true }, func(r *report) { r.line.Unprotected = true }},
-		"mounts are lost":           {func(_ *facts, v *volume) { v.lost = []string{"/a", "/b"} }, func(r *report) { r.differs = "not mounted any more: /a, /b" }},
+		"mounts are lost":           {func(_ *facts, v *volume) { v.setLost([]string{"/a", "/b"}) }, func(r *report) { r.differs = "not mounted any more: /a, /b" }},
 		"how full it is": {func(_ *facts, v *volume) {
-			v.figure = &figures{used: quantity, available: quantity, inodes: ptr.To(int64(5)), inodesUsed: ptr.To(int64(3)), abnormal: "scratched"}
+			v.setFigures(&figures{used: quantity, available: quantity, inodes: ptr.To(int64(5)), inodesUsed: ptr.To(int64(3)), abnormal: "scratched"})
 		}, func(r *report) {
 			r.line.Used, r.line.Available, r.line.Inodes, r.line.InodesUsed = quantity, quantity, ptr.To(int64(5)), ptr.To(int64(3))
 			r.abnormal = "scratched"

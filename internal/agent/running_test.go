@@ -276,9 +276,7 @@ func (r *running) stop() {
 func (r *running) rest() {
 	r.node.t.Helper()
 	err := wait.PollUntilContextTimeout(r.node.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		r.state.mu.Lock()
-		defer r.state.mu.Unlock()
-		return len(r.state.queue) == 0 && r.state.due.IsZero() && r.queue.queue.Len() == 0, nil
+		return !r.state.Pending() && r.queue.queue.Len() == 0, nil
 	})
 	if err != nil {
 		r.node.t.Error("the agent does not come to rest")

@@ -9,6 +9,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -32,7 +33,7 @@ func TestAReadThatTheWatchHasOvertakenDoesNotHideWhatTheWatchBrought(t *testing.
 		{"between sessions, when the API server may have been restored from a backup", 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newStateWriter(clock.RealClock{}, logFor(t))
+			w := newStateWriter(clock.RealClock{}, logr.Discard())
 			w.session, w.last.UID, w.known = test.session, "state", version("6", 0)
 			w.read = func(context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
 				w.observe(version("7", 4)) // while the answer is on its way

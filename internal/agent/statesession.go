@@ -112,3 +112,37 @@ func newer(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || c > 0
 }
+
+// Assume begins a session in which state was acknowledged as it is, and last was the last report.
+func (w *stateWriter) Assume(state *volumesv1alpha1.NodeVolumeState, last lastReport) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known, w.acked = state.DeepCopy(), state.DeepCopy()
+	w.session, w.readLive, w.highest, w.last = last.Reports, false, last.Reports, last
+}
+
+// Amend changes the versions that the writer knows, as if another writer had.
+func (w *stateWriter) Amend(change func(*volumesv1alpha1.NodeVolumeState)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range []*volumesv1alpha1.NodeVolumeState{w.known, w.acked} {
+		if s != nil {
+			change(s)
+		}
+	}
+}
+
+// Pending reports whether something is to be written.
+func (w *stateWriter) Pending() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue) > 0 || !w.due.IsZero()
+}
+
+// ReportOf returns what is to be written of the volume.
+func (w *stateWriter) ReportOf(volume string) (r report, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, known = w.reports[volume]
+	return r, known
+}

@@ -51,6 +51,9 @@ var steps = map[verb]step{
 	doRecord:          recordStep,
 }
 
+// reportsFirst reports whether the step may take long, so that what is known before it has to be reported.
+func reportsFirst(a act) bool { return steps[a.verb].reportFirst }
+
 // carryOut runs the step that is next.
 func (e *Environment) carryOut(ctx context.Context, v *volume, f facts, next act) error {
 	s, known := steps[next.verb]

@@ -168,9 +168,8 @@ func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {
 	if b.has("report") != writes || slices.Contains(b.operations(), "get intent") {
 		t.Errorf("operations: %v", b.operations())
 	}
-	b.agent.state.mu.Lock()
-	line := b.agent.state.reports[b.of.name()].line
-	b.agent.state.mu.Unlock()
+	r, _ := b.agent.state.ReportOf(b.of.name())
+	line := r.line
 	if len(line.Publications) != 2 {
 		t.Errorf("to be reported: %+v", line)
 	}

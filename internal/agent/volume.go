@@ -29,7 +29,7 @@ func (a *Agent) look(ctx context.Context, name string) (time.Duration, error) {
 			return v.rest(f, tried, a.Clock.Now()), a.report(ctx, v, f)
 		}
 		tried[next] = true
-		if steps[next.verb].reportFirst {
+		if reportsFirst(next) {
 			if err := a.report(ctx, v, f); err != nil {
 				return 0, err
 			}
@@ -47,12 +47,7 @@ func (a *Agent) look(ctx context.Context, name string) (time.Duration, error) {
 
 // leave brings what is known at the end of a look to the disk, and to those who compare it with the mount table.
 func (a *Agent) leave(v *volume) {
-	v.mu.Lock()
-	v.awaits = false
-	for _, f := range v.failures {
-		v.awaits = v.awaits || f.awaitsMounts()
-	}
-	v.mu.Unlock()
+	v.updateAwaits()
 	if v.record == nil {
 		a.views.Delete(v.name)
 		a.forgetVolume(v)
