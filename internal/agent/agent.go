@@ -21,6 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -48,14 +52,14 @@ type Options struct {
 	// Registry of the node's drivers.
 	Registry driver.Registry
 	// Mounts of the node.
-	Mounts Mounts
+	Mounts operation.Mounts
 	// MountChanges is signalled when the mount table changed.
 	MountChanges <-chan struct{}
 	// Filesystems that the node knows; only used to explain failures. May be nil.
-	Filesystems FilesystemKnower
+	Filesystems operation.FilesystemKnower
 	Recorder    events.EventRecorder
 	// Connections that Live uses. May be nil: then nothing but a failed renewal of the Lease ends a session.
-	Connections *Connections
+	Connections *report.Connections
 	Log         logr.Logger
 
 	// Host is the machine that the agent runs on by default.
@@ -71,24 +75,24 @@ type Options struct {
 // Agent carries out the intents of one node.
 type Agent struct {
 	Options
-	paths  paths
+	paths  record.Paths
 	bootID string
-	store  *store
-	state  *stateWriter
+	store  *record.Store
+	state  *report.Writer
 	queue  *dispatcher
 	// observer looks at what the kubelet uses.
-	observer *observer
+	observer *kubelet.Observer
 	lock     io.Closer
 
-	session *session
+	session *report.Session
 	// node renders the node's part of its state.
-	node    *nodeReport
-	intents *intentWriter
-	holders *holders
-	steps   *Environment
+	node    *report.Node
+	intents *report.IntentWriter
+	holders *operation.Holders
+	steps   *operation.Environment
 
 	mu      sync.Mutex
-	volumes map[string]*volume
+	volumes map[string]*operation.Volume
 	// views are what the mount table is compared with: a copy of each volume's record after its last look.
 	views sync.Map
 	// started is closed once the first report of this process stands and looks begin.
@@ -121,29 +125,29 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("reading boot ID: %w", err)
 	}
 	a := &Agent{
-		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
-		volumes: map[string]*volume{}, started: make(chan struct{}),
+		Options: o, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
+		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
-	a.queue = newDispatcher(o.Clock, o.Log, a.process)
-	a.state = newStateWriter(o.Clock, o.Log)
-	a.holders = newHolders(o.Log, a.holderEnded)
-	a.observer = newObserver(observerOptions{
+	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
+	a.state = report.NewWriter(o.Clock, o.Log)
+	a.holders = operation.NewHolders(o.Log, a.holderEnded)
+	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
 		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock, Log: o.Log,
 	})
-	a.node = newNodeReport(a.bootID, o.Version, o.Registry.Drivers, a.observer)
-	a.intents = newIntentWriter(o.Live, o.Clock, a.step)
-	a.session = newSession(sessionOptions{
+	a.node = report.NewNode(a.bootID, o.Version, o.Registry.Drivers, a.observer)
+	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
+	a.session = report.NewSession(report.SessionOptions{
 		NodeName: o.NodeName, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log, RequeueAll: a.queueAll,
 	})
-	a.steps = &Environment{StepOptions: StepOptions{
+	a.steps = &operation.Environment{Options: operation.Options{
 		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock, Now: a.now, Mounts: o.Mounts,
 		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log, State: a.state, Node: a.node,
-		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.volume, Step: a.step,
+		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.add, Step: a.step,
 	}}
-	a.state.read, a.state.write = a.session.readState, a.session.writeState
-	a.state.render, a.state.taken = a.node.renderNode, a.observer.reported
+	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
+	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
 	if o.Connections != nil {
-		o.Connections.onLost(a.state.endSession)
+		o.Connections.OnLost(a.state.EndSession)
 	}
 	return a, nil
 }
@@ -158,7 +162,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-func (a *Agent) now() moment { return moment{bootID: a.bootID, uptime: a.Uptime()} }
+func (a *Agent) now() record.Moment { return record.Moment{BootID: a.bootID, Uptime: a.Uptime()} }
 
 func (a *Agent) step(name string) {
 	if a.Step != nil {
@@ -167,12 +171,12 @@ func (a *Agent) step(name string) {
 }
 
 // volume returns what is kept of the volume, made on first use.
-func (a *Agent) volume(name string) *volume {
+func (a *Agent) volume(name string) *operation.Volume {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v, ok := a.volumes[name]
 	if !ok {
-		v = newVolume(name)
+		v = operation.NewVolume(name)
 		a.volumes[name] = v
 	}
 	return v

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -348,7 +349,7 @@ func testRealLaterLife(t *testing.T, n *realNode) {
 	before := n.deviceOf(path)
 	_, err := k.driver.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: path})
 	n.must(err)
-	n.must(unix.Unmount(filepath.Join(n.root, "staged", hash(v.name())), 0))
+	n.must(unix.Unmount(filepath.Join(n.root, "staged", record.Hash(v.name())), 0))
 	k.unstage(v)
 	n.attach(v, "uid-2")
 	k.stage(v)

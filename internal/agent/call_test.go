@@ -15,6 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 // TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has passed.
@@ -33,8 +37,8 @@ func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 
 func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	booted := time.Now().Add(-time.Hour)
-	now := func() moment { return moment{bootID: "boot", uptime: time.Since(booted)} }
-	a := &Environment{StepOptions: StepOptions{
+	now := func() record.Moment { return record.Moment{BootID: "boot", Uptime: time.Since(booted)} }
+	a := &operation.Environment{Options: operation.Options{
 		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Now: now,
 		Step: func(name string) {
 			if name == "after record" {
@@ -42,19 +46,19 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 			}
 		},
 	}}
-	a.lifetime = t.Context()
+	a.Lifetime = t.Context()
 	var err error
-	if a.Store, err = openStore(t.TempDir()); err != nil {
+	if a.Store, err = record.OpenStore(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	v := newVolume("vol")
-	v.record = &Record{Schema: recordSchema, VolumeName: v.name}
-	f := facts{name: v.name, now: now(), record: v.record}
+	v := operation.NewVolume("vol")
+	v.Record = &record.Record{Schema: record.Schema, VolumeName: v.Name}
+	f := plan.Facts{Name: v.Name, Now: now(), Record: v.Record}
 	<-time.After(preparing)
 	called := false
-	err = a.call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
+	err = a.Call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
 		called = true
-		onDisk, err := readRecord(a.Store.path(v.name))
+		onDisk, err := record.ReadRecord(a.Store.Path(v.Name))
 		if err != nil {
 			return err
 		}
@@ -70,8 +74,8 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	if late := saving > DefaultDriverTimeout; called == late || (err != nil) != late {
 		t.Errorf("called: %v, error: %v", called, err)
 	}
-	if v.record.InFlight != nil {
-		t.Errorf("in flight: %+v", v.record.InFlight)
+	if v.Record.InFlight != nil {
+		t.Errorf("in flight: %+v", v.Record.InFlight)
 	}
 }
 

@@ -7,6 +7,8 @@ package agent
 
 import (
 	"context"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
 )
 
 // watchDrivers reports drivers that come and go, and lets what waited for one go on.
@@ -17,16 +19,16 @@ func (a *Agent) watchDrivers(ctx context.Context) {
 			return
 		case <-a.Registry.Changed():
 		}
-		a.state.touch()
+		a.state.ReportSoon()
 		a.mu.Lock()
-		volumes := make([]*volume, 0, len(a.volumes))
+		volumes := make([]*operation.Volume, 0, len(a.volumes))
 		for _, v := range a.volumes {
 			volumes = append(volumes, v)
 		}
 		a.mu.Unlock()
 		for _, v := range volumes {
-			v.nudge(nudgeDrivers)
-			a.queue.volume(v.name)
+			v.NoteChange(operation.DriversChanged)
+			a.queue.add(v.Name)
 		}
 	}
 }

@@ -315,7 +315,7 @@ func testBrokenRecord(t *testing.T, c *cluster) {
 			i := n.want(v, "data")
 			path := n.ready(i).Status.Path
 			a.stop()
-			n.must(os.WriteFile(a.store.path(v.name()), []byte(content), 0o600))
+			n.must(os.WriteFile(a.store.Path(v.name()), []byte(content), 0o600))
 			b := n.start()
 			n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
 				l := handshake.VolumeOf(s, v.name())

@@ -15,69 +15,73 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // gather collects everything that is known of the volume now.
-func (a *Agent) gather(ctx context.Context, v *volume) (facts, error) {
-	nvs := a.state.newest()
+func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, error) {
+	nvs := a.state.Newest()
 	if nvs == nil {
-		return facts{}, errNoState
+		return plan.Facts{}, report.ErrNoState
 	}
-	f := facts{name: v.name, paths: a.paths, now: a.now(), record: v.record, unsaved: v.unsaved, busy: v.hanging() != ""}
-	f.node = handshake.NodeOf(nvs, v.name)
-	f.unsettled = !a.state.confirmed()
-	f.overdue = f.unsettled && a.session.overdue.Load()
-	f.entry = handshake.AttachmentOf(nvs, v.name)
-	f.kubelet = a.observer.use(v.name)
-	if r := v.record; r != nil {
-		v.takeInherited(a.bootID)
+	f := plan.Facts{Name: v.Name, Paths: a.paths, Now: a.now(), Record: v.Record, Unsaved: v.Unsaved, CallHangs: v.HangingCall() != ""}
+	f.Node = handshake.NodeOf(nvs, v.Name)
+	f.Unconfirmed = !a.state.Confirmed()
+	f.Overdue = f.Unconfirmed && a.session.Overdue.Load()
+	f.Entry = handshake.AttachmentOf(nvs, v.Name)
+	f.Kubelet = a.observer.Use(v.Name)
+	if r := v.Record; r != nil {
+		v.RecordInherited(a.bootID)
 		// What no write of this process stands for has to be taken anew: its outcome may be unknown, or the
 		// object made anew.
-		acked := handshake.NodeOf(a.state.acknowledged(), v.name).Use
+		acked := handshake.NodeOf(a.state.Acknowledged(), v.Name).Use
 		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
-		f.mountsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
-		f.expands = a.capable(r.Driver, "EXPAND_VOLUME")
-		if _, known := a.Registry.Get(r.Driver); f.entry != nil && r.Stage.Phase == PhaseDone {
-			r.Capacity = f.seen(known && !f.expands)
+		f.DriverSetsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
+		f.Expands = a.capable(r.Driver, "EXPAND_VOLUME")
+		if _, known := a.Registry.Get(r.Driver); f.Entry != nil && r.Stage.Phase == record.PhaseDone {
+			r.Capacity = f.SeenCapacity(known && !f.Expands)
 		}
 	}
 	var err error
-	if f.intents, err = a.intentsOf(ctx, v); err != nil {
-		return facts{}, err
+	if f.Intents, err = a.intentsOf(ctx, v); err != nil {
+		return plan.Facts{}, err
 	}
-	v.seed(f.intents, a.Clock.Now())
+	v.Seed(f.Intents, a.Clock.Now())
 	table, err := a.Mounts.Table()
 	if err != nil {
-		return facts{}, err
+		return plan.Facts{}, err
 	}
-	f.compare(table)
-	if f.record == nil || !f.record.block() {
+	f.Compare(table)
+	if f.Record == nil || !f.Record.Block() {
 		return f, nil
 	}
-	if f.nodes, err = a.Mounts.DeviceNodes(f.paths.globalMap(f.record.PersistentVolume)); err != nil {
-		return facts{}, err
+	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.PersistentVolume)); err != nil {
+		return plan.Facts{}, err
 	}
-	if len(f.nodes) > 0 {
-		f.reference = present
+	if len(f.DeviceNodes) > 0 {
+		f.Reference = record.Present
 	}
 	return f, nil
 }
 
 // intentsOf lists the intents that name the volume, and those for which the record says it is here.
-func (a *Agent) intentsOf(ctx context.Context, v *volume) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
+func (a *Agent) intentsOf(ctx context.Context, v *operation.Volume) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
 	var list volumesv1alpha1.VolumeAttachmentIntentList
-	if err := a.Cache.List(ctx, &list, client.MatchingFields{volumeIndex: v.name}); err != nil {
+	if err := a.Cache.List(ctx, &list, client.MatchingFields{volumeIndex: v.Name}); err != nil {
 		return nil, fmt.Errorf("listing intents: %w", err)
 	}
 	var intents []*volumesv1alpha1.VolumeAttachmentIntent
 	for i := range list.Items {
-		intents = append(intents, a.intents.newest(&list.Items[i]))
+		intents = append(intents, a.intents.Newest(&list.Items[i]))
 	}
-	if v.record == nil {
-		return sorted(intents), nil
+	if v.Record == nil {
+		return plan.Sorted(intents), nil
 	}
-	for _, u := range v.record.Uses {
+	for _, u := range v.Record.Uses {
 		if slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == u.Intent.UID }) {
 			continue
 		}
@@ -87,10 +91,10 @@ func (a *Agent) intentsOf(ctx context.Context, v *volume) ([]*volumesv1alpha1.Vo
 			return nil, fmt.Errorf("reading intent: %w", err)
 		}
 		if err == nil && i.UID == u.Intent.UID {
-			intents = append(intents, a.intents.newest(&i))
+			intents = append(intents, a.intents.Newest(&i))
 		}
 	}
-	return sorted(intents), nil
+	return plan.Sorted(intents), nil
 }
 
 // capable says whether the driver has said that it can do this.

@@ -15,6 +15,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 // Host is what the agent needs of its machine beside mounts.
@@ -25,7 +28,7 @@ type Host interface {
 	// a part.
 	ReplaceFile(path string, data []byte) error
 	// Watch makes a watcher of directories.
-	Watch() (Watcher, error)
+	Watch() (kubelet.Watcher, error)
 }
 
 // thisHost is the machine that the agent runs on.
@@ -53,9 +56,9 @@ func (h thisHost) Lock(ctx context.Context, path string) (io.Closer, error) {
 	return f, nil
 }
 
-func (thisHost) ReplaceFile(path string, data []byte) error { return replaceFile(path, data) }
+func (thisHost) ReplaceFile(path string, data []byte) error { return record.ReplaceFile(path, data) }
 
-func (thisHost) Watch() (Watcher, error) {
+func (thisHost) Watch() (kubelet.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -154,7 +155,7 @@ func (n *node) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmentInt
 }
 
 func (n *node) stagingPath(v testVolume) string {
-	return paths{root: n.root, kubelet: n.kubelet}.staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
+	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
 }
 
 // testStageRemoved: the mount goes while the agent, which has looked, calls the driver.
@@ -246,7 +247,7 @@ func testReferenceFollows(t *testing.T, c *cluster) {
 	n.kernel.umount(path)
 	n.kernel.umount(n.stagingPath(v))
 	n.eventually("a mount of the stage", func() bool {
-		e, ok := n.kernel.at(paths{root: n.root}.reference(v.name()))
+		e, ok := n.kernel.at(record.Paths{Root: n.root}.Reference(v.name()))
 		return ok && e.SameSource(n.kernel.filesystemOf(v.handle, "ext4", ""))
 	})
 	n.ready(i)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -49,7 +51,7 @@ func TestWhatTheKubeletUses(t *testing.T) {
 
 // kubeletRecord is what the kubelet writes beside a stage.
 func kubeletRecord(v testVolume) []byte {
-	driverName, handle := splitUniqueName(v.name())
+	driverName, handle := record.SplitUniqueName(v.name())
 	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": handle})
 	if err != nil {
 		panic(err)
@@ -63,8 +65,8 @@ type fakeKubelet struct{ *node }
 func (k fakeKubelet) csi() string { return filepath.Join(k.kubelet, "plugins", "kubernetes.io", "csi") }
 
 func (k fakeKubelet) stageDir(v testVolume) string {
-	driverName, handle := splitUniqueName(v.name())
-	return filepath.Join(k.csi(), driverName, hash(handle))
+	driverName, handle := record.SplitUniqueName(v.name())
+	return filepath.Join(k.csi(), driverName, record.Hash(handle))
 }
 
 func (k fakeKubelet) write(path string, data []byte) {
@@ -233,7 +235,7 @@ func testKubeletShares(t *testing.T, c *cluster) {
 	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool {
 		return usedByKubelet("uid-1")(l) && l.Error == nil && len(l.Publications) == 0
 	})
-	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", hash(v.name()))); ok {
+	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", record.Hash(v.name()))); ok {
 		t.Error("the agent's reference keeps the kubelet from unstaging")
 	}
 	k.unpublish(v, "pod-1")
@@ -287,11 +289,11 @@ func testIdle(t *testing.T, c *cluster) {
 		t.Errorf("writes: %v", w)
 	}
 	// The kubelet writes its record again: one report proves that what is mounted is still of the attachment.
-	before := a.observer.use(v.name()).StageWritten
+	before := a.observer.Use(v.name()).StageWritten
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
 	n.eventually("it is proven again", func() bool {
-		u := a.observer.use(v.name())
-		return u.StageWritten != before && u.proven()
+		u := a.observer.Use(v.name())
+		return u.StageWritten != before && u.Proven()
 	})
 	a.rest()
 	if w := a.writes.list(); len(w) != 1 {
@@ -307,13 +309,13 @@ func testOwnIsNoUse(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.ready(i)
 	n.looked()
-	if u := a.observer.use(v.name()); u != nil {
+	if u := a.observer.Use(v.name()); u != nil {
 		t.Errorf("the agent's own stage counts as the kubelet's: %+v", u)
 	}
 	n.release(i)
 	n.gone(v)
 	n.looked()
-	if u := a.observer.use(v.name()); u != nil {
+	if u := a.observer.Use(v.name()); u != nil {
 		t.Errorf("after the end: %+v", u)
 	}
 }
@@ -452,13 +454,13 @@ func testKubeletAway(t *testing.T, c *cluster) {
 func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
-		now := a.observer.use(v.name())
-		data, err := os.ReadFile(a.observer.useFile().path)
-		var saved kubeletFile
+		now := a.observer.Use(v.name())
+		data, err := os.ReadFile(a.observer.File().Path)
+		var saved kubelet.UseFile
 		if err == nil {
 			err = json.Unmarshal(data, &saved)
 		}
-		return now != nil && now.proven() && err == nil && saved.Uses[v.name()].ProvenStage == now.ProvenStage
+		return now != nil && now.Proven() && err == nil && saved.Uses[v.name()].ProvenStage == now.ProvenStage
 	})
 }
 

@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -404,7 +406,7 @@ func testGrows(t *testing.T, c *cluster) {
 		l := handshake.VolumeOf(s, v.name())
 		return l.Capacity != nil && l.Capacity.String() == "2Gi"
 	})
-	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, eventResized) }) {
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, operation.EventResized) }) {
 		t.Errorf("events: %v", e)
 	}
 }
@@ -604,7 +606,7 @@ func testStats(t *testing.T, c *cluster) {
 	n.settled(v)
 	a.rest()
 	view, _ := a.views.Load(v.name())
-	a.readStatsOf(t.Context(), view.(*Record))
+	a.readStatsOf(t.Context(), view.(*record.Record))
 	n.state("figures", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
 		h := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)

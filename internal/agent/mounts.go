@@ -14,13 +14,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // boundedMounts gives every call that may hang a deadline. Setting the owner of many files takes its time: it ends when
 // it makes no progress for as long as another call may take.
 type boundedMounts struct {
-	Mounts
+	operation.Mounts
 	timeout time.Duration
 }
 

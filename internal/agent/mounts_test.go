@@ -12,11 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
 )
 
 // slowOwnership tells of files done as the test says, until it is told to end.
 type slowOwnership struct {
-	Mounts
+	operation.Mounts
 	files chan int
 }
 

@@ -34,20 +34,20 @@ type dispatcher struct {
 	handle func(context.Context, key) (time.Duration, error)
 	work   sync.WaitGroup
 
-	mu       sync.Mutex
-	failures map[key]int32
-	seen     chan struct{}
-	ended    chan struct{}
+	mu        sync.Mutex
+	failures  map[key]int32
+	stateSeen chan struct{}
+	ended     chan struct{}
 }
 
 func newDispatcher(c clock.WithTicker, log logr.Logger, handle func(context.Context, key) (time.Duration, error)) *dispatcher {
 	return &dispatcher{
-		log: log, handle: handle, failures: map[key]int32{}, seen: make(chan struct{}, 1), ended: make(chan struct{}),
+		log: log, handle: handle, failures: map[key]int32{}, stateSeen: make(chan struct{}, 1), ended: make(chan struct{}),
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c}),
 	}
 }
 
-func (d *dispatcher) volume(name string) {
+func (d *dispatcher) add(name string) {
 	if name != "" {
 		d.queue.Add(key{volume: name})
 	}
@@ -63,7 +63,7 @@ func (d *dispatcher) run(ctx context.Context, stopping func()) {
 			break
 		}
 		d.work.Add(1)
-		go d.one(ctx, k)
+		go d.process(ctx, k)
 	}
 	go func() {
 		d.work.Wait()
@@ -76,10 +76,10 @@ func (d *dispatcher) run(ctx context.Context, stopping func()) {
 // idle is closed when nothing is going on any more after the end.
 func (d *dispatcher) idle() <-chan struct{} { return d.ended }
 
-func (d *dispatcher) one(ctx context.Context, k key) {
+func (d *dispatcher) process(ctx context.Context, k key) {
 	defer d.work.Done()
 	defer d.queue.Done(k)
-	rest, err := d.guarded(ctx, k)
+	rest, err := d.recoverPanic(ctx, k)
 	if ctx.Err() != nil {
 		return
 	}
@@ -94,8 +94,8 @@ func (d *dispatcher) one(ctx context.Context, k key) {
 	}
 }
 
-// guarded turns a panic into an error: one volume must not take the others down.
-func (d *dispatcher) guarded(ctx context.Context, k key) (rest time.Duration, err error) {
+// recoverPanic turns a panic into an error: one volume must not take the others down.
+func (d *dispatcher) recoverPanic(ctx context.Context, k key) (rest time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -120,9 +120,9 @@ func (d *dispatcher) succeeded(k key) {
 // stateAppeared tells whoever waits for the NodeVolumeState.
 func (d *dispatcher) stateAppeared() {
 	select {
-	case d.seen <- struct{}{}:
+	case d.stateSeen <- struct{}{}:
 	default:
 	}
 }
 
-func (d *dispatcher) stateSeen() <-chan struct{} { return d.seen }
+func (d *dispatcher) stateChanges() <-chan struct{} { return d.stateSeen }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	csidriver "github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -317,7 +318,7 @@ func testRealBound(t *testing.T, n *realNode) {
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.settled(v)
-	dir := a.paths.globalMap("pv-" + v.handle)
+	dir := a.paths.GlobalMap("pv-" + v.handle)
 	bound := filepath.Join(dir, string(i.UID))
 	n.counted(dir, bound)
 	a.stop()
@@ -325,7 +326,7 @@ func testRealBound(t *testing.T, n *realNode) {
 	n.must(n.mounter.SetDeviceNodes(t.Context(), dir, nil))
 	n.must(errors.Join(n.mounter.EnsureFile(t.Context(), bound, 0o600), n.mounter.Bind(t.Context(), path, bound, false, nil)))
 	n.counted(dir)
-	n.rewrite(a, v, func(r *Record) { r.Uses[0].Bound = bound })
+	n.rewrite(a, v, func(r *record.Record) { r.Uses[0].Bound = bound })
 	n.start()
 	n.counted(dir, bound)
 	table, err := n.mounter.Table()
@@ -356,10 +357,10 @@ func (n *realNode) counted(dir string, want ...string) {
 }
 
 // rewrite changes the record of a volume on the disk.
-func (n *realNode) rewrite(a *running, v testVolume, change func(*Record)) {
+func (n *realNode) rewrite(a *running, v testVolume, change func(*record.Record)) {
 	n.t.Helper()
-	path := a.store.path(v.name())
-	r, err := readRecord(path)
+	path := a.store.Path(v.name())
+	r, err := record.ReadRecord(path)
 	n.must(err)
 	change(r)
 	data, err := json.Marshal(r)

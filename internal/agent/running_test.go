@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -68,7 +69,7 @@ func (r *running) cut() {
 	r.connsLock.Lock()
 	defer r.connsLock.Unlock()
 	for _, c := range r.conns {
-		_ = c.(*connection).Conn.Close() // as if the other side had ended it
+		_ = c.(*report.Connection).Conn.Close() // as if the other side had ended it
 	}
 	r.conns = nil
 }
@@ -176,7 +177,7 @@ func (n *node) launch(killAt int64) *running {
 		}
 		return r.writes
 	})
-	connections := &Connections{}
+	connections := &report.Connections{}
 	cfg.Dial = r.dial(connections.Dial)
 	o := CacheOptions(n.name)
 	o.Scheme, o.Mapper = apiserver.Scheme(), n.client.RESTMapper() // which spares each agent asking for all kinds

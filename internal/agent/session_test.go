@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -99,7 +101,7 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 			default:
 				return
 			}
-			n.eventually("the confirmation", func() bool { return a.state.newest().Spec.ConfirmedSession == session })
+			n.eventually("the confirmation", func() bool { return a.state.Newest().Spec.ConfirmedSession == session })
 		}}
 	}
 	a = n.start()
@@ -161,7 +163,7 @@ func testConnectionEnds(t *testing.T, c *cluster) {
 	n.silent.Store(true)
 	a.cut()
 	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first })
-	if a.state.confirmed() {
+	if a.state.Confirmed() {
 		t.Error("the session goes on although its connection has ended")
 	}
 	n.confirmSession()
@@ -212,7 +214,7 @@ func testForgotten(t *testing.T, c *cluster) {
 	case <-time.After(patience):
 		t.Fatal("the agent goes on")
 	}
-	if !errors.Is(a.err, errHistory) {
+	if !errors.Is(a.err, report.ErrRestored) {
 		t.Errorf("the agent ended: %v", a.err)
 	}
 	n.start()
@@ -220,8 +222,8 @@ func testForgotten(t *testing.T, c *cluster) {
 		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
 	})
 	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) != nil })
-	if s.Status.Session <= a.state.lastReport().Reports {
-		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.lastReport().Reports)
+	if s.Status.Session <= a.state.LastReport().Reports {
+		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.LastReport().Reports)
 	}
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
@@ -251,7 +253,7 @@ func testForgottenState(t *testing.T, c *cluster) {
 	n.begun(0)
 	a.stop()
 	// After the backup the state was deleted and made anew; the restore has brought the earlier one back.
-	n.must(a.store.saveLastReport(lastReport{Schema: recordSchema, UID: "later", Reports: 1}))
+	n.must(a.store.SaveLastReport(record.LastReport{Schema: record.Schema, UID: "later", Reports: 1}))
 	n.silent.Store(true)
 	n.start()
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {

@@ -15,21 +15,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 func TestAVolumeIsTakenIntoUse(t *testing.T) {
 	t.Run("with a record that the next agent understands", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
-		records, broken, err := b.agent.store.load()
+		b.done(plan.MarkInUse)
+		records, broken, err := b.agent.store.Load()
 		if err != nil || len(broken) > 0 || len(records) != 1 {
 			t.Fatalf("%v, %v, %v", records, broken, err)
 		}
 		r := records[0]
-		want := &Record{
-			Schema: recordSchema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName, Handle: "vol", PersistentVolume: "pv-vol",
-			Mode: "Filesystem", Stage: Stage{Path: b.agent.paths.staging(fakeDriverName, "vol", "pv-vol", "Filesystem")}, Uses: r.Uses,
+		want := &record.Record{
+			Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName, Handle: "vol", PersistentVolume: "pv-vol",
+			Mode: "Filesystem", Stage: record.Stage{Path: b.agent.paths.Staging(fakeDriverName, "vol", "pv-vol", "Filesystem")}, Uses: r.Uses,
 		}
 		if !reflect.DeepEqual(r, want) || len(r.Uses) != 1 {
 			t.Errorf("record: %+v", r)
@@ -38,10 +42,10 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 	t.Run("by a write, although the API says so already", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		writes := b.has("report")
-		b.volume.record.InUse = false
-		b.done(doTake)
+		b.volume.Record.InUse = false
+		b.done(plan.MarkInUse)
 		if b.has("report") != writes+1 {
 			t.Errorf("operations: %v", b.operations())
 		}
@@ -49,12 +53,12 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 	t.Run("anew, with nothing of an earlier attachment", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("old")
-		b.done(doTake)
-		b.volume.record.InUse = false
+		b.done(plan.MarkInUse)
+		b.volume.Record.InUse = false
 		b.intents = nil
 		b.want("intent")
 		b.entry(func(e *volumesv1alpha1.NodeAttachment) { e.AttachmentUID = "uid-2" })
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		if r := b.disk(); r.AttachmentUID != "uid-2" || len(r.Uses) != 1 || r.Uses[0].Intent.UID != "intent" {
 			t.Errorf("record: %+v", r)
 		}
@@ -63,26 +67,26 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.stage()
-		b.volume.record.InUse = false
-		b.done(doTake)
-		if r := b.disk(); r.Stage.Phase != PhaseDone {
+		b.volume.Record.InUse = false
+		b.done(plan.MarkInUse)
+		if r := b.disk(); r.Stage.Phase != record.PhaseDone {
 			t.Errorf("record: %+v", r)
 		}
 	})
 	t.Run("and rests on more than the mount table again", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.agent.node.restOnMountTable(b.of.name(), "uid-1")
-		b.done(doTake)
-		if len(b.agent.node.tableReleases) > 0 {
-			t.Errorf("noted: %v", b.agent.node.tableReleases)
+		b.agent.node.NoteMountTableRelease(b.of.name(), "uid-1")
+		b.done(plan.MarkInUse)
+		if len(b.agent.node.TableReleases) > 0 {
+			t.Errorf("noted: %v", b.agent.node.TableReleases)
 		}
 	})
 	t.Run("not while the kubelet has it mounted from an earlier attachment", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.kubelet = &kubeletUse{AttachmentUID: "uid-0"}
-		err := b.act(doTake)
+		b.kubelet = &kubelet.TrackedUse{AttachmentUID: "uid-0"}
+		err := b.act(plan.MarkInUse)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if !strings.Contains(err.Error(), "uid-0") || len(b.operations()) > 0 {
 			t.Errorf("%v, %v", err, b.operations())
@@ -100,10 +104,10 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 				}
 			})
 			b.entry(change)
-			err := b.act(doTake)
+			err := b.act(plan.MarkInUse)
 			b.refused(err, volumesv1alpha1.ReasonStageFailed)
-			var p *problem
-			if !errors.As(err, &p) || !p.stalled || !strings.Contains(p.message, name) || len(b.operations()) > 0 {
+			var p *failure.Problem
+			if !errors.As(err, &p) || !p.Stalled || !strings.Contains(p.Message, name) || len(b.operations()) > 0 {
 				t.Errorf("%v, %v", err, b.operations())
 			}
 		}
@@ -112,10 +116,10 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.failures["write volumes"] = errInjected
-		err := b.act(doTake)
+		err := b.act(plan.MarkInUse)
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
-		if b.volume.record != nil || b.api() != nil {
-			t.Errorf("record %+v, reported %+v", b.volume.record, b.api())
+		if b.volume.Record != nil || b.api() != nil {
+			t.Errorf("record %+v, reported %+v", b.volume.Record, b.api())
 		}
 	})
 	t.Run("not when the attachment is not there any more", func(t *testing.T) {
@@ -126,11 +130,11 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.want("intent")
 			f := b.facts()
-			old := *f.entry
-			f.entry = &old
+			old := *f.Entry
+			f.Entry = &old
 			b.entry(change)
-			if err := b.agent.steps.take(t.Context(), b.volume, f); !errors.Is(err, errAgain) || b.volume.record.InUse || b.api() != nil {
-				t.Errorf("%s: %v, record %+v, reported %+v", name, err, b.volume.record, b.api())
+			if err := b.agent.steps.MarkInUse(t.Context(), b.volume, f); !errors.Is(err, failure.ErrChanged) || b.volume.Record.InUse || b.api() != nil {
+				t.Errorf("%s: %v, record %+v, reported %+v", name, err, b.volume.Record, b.api())
 			}
 		}
 	})
@@ -138,8 +142,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.failures["report"] = errInjected
-		if err := b.act(doTake); err == nil || b.volume.record.InUse {
-			t.Errorf("%v, record %+v", err, b.volume.record)
+		if err := b.act(plan.MarkInUse); err == nil || b.volume.Record.InUse {
+			t.Errorf("%v, record %+v", err, b.volume.Record)
 		}
 	})
 }
@@ -149,8 +153,8 @@ func TestEachIntentThatWantsTheStageIsReadLive(t *testing.T) {
 	for _, uid := range []types.UID{"intent", "second"} {
 		b.want(uid, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
 	}
-	b.done(doTake, doJoin)
-	if uses := b.volume.record.Uses; len(uses) != 2 || !uses[0].Live || !uses[1].Live {
+	b.done(plan.MarkInUse, plan.Join)
+	if uses := b.volume.Record.Uses; len(uses) != 2 || !uses[0].Live || !uses[1].Live {
 		t.Errorf("uses: %+v", uses)
 	}
 }
@@ -161,15 +165,15 @@ func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {
 	b.stage()
 	b.want("second")
 	writes := b.has("report")
-	b.done(doJoin)
-	if uses := b.volume.record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" || uses[1].Want != volumesv1alpha1.DesiredPublished {
+	b.done(plan.Join)
+	if uses := b.volume.Record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" || uses[1].Want != volumesv1alpha1.DesiredPublished {
 		t.Errorf("uses: %+v", uses)
 	}
 	if b.has("report") != writes || slices.Contains(b.operations(), "get intent") {
 		t.Errorf("operations: %v", b.operations())
 	}
 	r, _ := b.agent.state.ReportOf(b.of.name())
-	line := r.line
+	line := r.Line
 	if len(line.Publications) != 2 {
 		t.Errorf("to be reported: %+v", line)
 	}

@@ -25,8 +25,8 @@ const (
 	longestRecord = 1 << 20
 )
 
-// record is what the kubelet writes before it calls a driver and removes after the driver has undone everything.
-type record struct {
+// stageRecord is what the kubelet writes before it calls a driver and removes after the driver has undone everything.
+type stageRecord struct {
 	DriverName   string `json:"driverName"`
 	VolumeHandle string `json:"volumeHandle"`
 	SpecVolID    string `json:"specVolID"`
@@ -139,7 +139,7 @@ func Written(path string) (string, error) {
 
 // readRecord reads one record, what tells it from another one that may come to stand at that path later, and what tells
 // whether it was written again.
-func readRecord(path string) (rec record, life, written string, err error) {
+func readRecord(path string) (rec stageRecord, life, written string, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return rec, "record " + path, "", err
