@@ -31,7 +31,7 @@ import (
 // DefaultDriverTimeout is how long one driver call may take.
 const DefaultDriverTimeout = 2 * time.Minute
 
-// stopGrace is how long driver calls may go on after the agent was told to stop.
+// stopGrace is how long driver calls may go on once the agent is to stop.
 const stopGrace = 15 * time.Second
 
 // Options of an Agent. Those that are said to have a default may be left out.
@@ -66,7 +66,7 @@ type Options struct {
 	Host Host
 	// Clock is the real one by default.
 	Clock clock.WithTicker
-	// Uptime is the time since boot, by default CLOCK_MONOTONIC, by which contexts end too.
+	// Uptime is the time since boot, by default CLOCK_MONOTONIC. Contexts end by the same clock.
 	Uptime func() time.Duration
 	// Step is called between any two steps, with their names; tests stop the agent there.
 	Step func(name string)
@@ -80,7 +80,7 @@ type Agent struct {
 	store  *record.Store
 	state  *report.Writer
 	queue  *dispatcher
-	// observer looks at what the kubelet uses.
+	// observer finds out what the kubelet uses.
 	observer *kubelet.Observer
 	lock     io.Closer
 
@@ -93,9 +93,9 @@ type Agent struct {
 
 	mu      sync.Mutex
 	volumes map[string]*operation.Volume
-	// views are what the mount table is compared with: a copy of each volume's record after its last look.
+	// views are compared with the mount table: a copy of each volume's record after its last reconcile.
 	views sync.Map
-	// started is closed once the first report of this process stands and looks begin.
+	// started is closed once the first report of this process is acknowledged and reconciling begins.
 	started chan struct{}
 }
 
@@ -125,7 +125,8 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("reading boot ID: %w", err)
 	}
 	a := &Agent{
-		Options: o, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
+		Options: o, paths: record.Paths{Root: o.RootDir,
+			Kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
 		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
 	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
@@ -152,8 +153,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// uptime is the time since boot without the time of suspension, in which no driver works either. Nobody can set this clock. Every
-// process reads the same, and Go's timers and contexts end by it.
+// uptime is the time since boot without the time of suspension, in which no driver works either. No program can set
+// this clock. Every process reads the same time, and Go's timers and contexts end by it.
 func uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -185,5 +186,5 @@ func (a *Agent) volume(name string) *operation.Volume {
 // NeedLeaderElection is false: every node has its agent.
 func (a *Agent) NeedLeaderElection() bool { return false }
 
-// Started is closed once the agent is at work: it holds the lock and its first report stands.
+// Started is closed once the agent is at work: it holds the lock, and its first report is acknowledged.
 func (a *Agent) Started() <-chan struct{} { return a.started }

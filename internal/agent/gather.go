@@ -28,7 +28,8 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	if nvs == nil {
 		return plan.Facts{}, report.ErrNoState
 	}
-	f := plan.Facts{Name: v.Name, Paths: a.paths, Now: a.now(), Record: v.Record, Unsaved: v.Unsaved, CallHangs: v.HangingCall() != ""}
+	f := plan.Facts{Name: v.Name, Paths: a.paths, Now: a.now(), Record: v.Record, Unsaved: v.Unsaved,
+		CallHangs: v.HangingCall() != ""}
 	f.Node = handshake.NodeOf(nvs, v.Name)
 	f.Unconfirmed = !a.state.Confirmed()
 	f.Overdue = f.Unconfirmed && a.session.Overdue.Load()
@@ -36,8 +37,8 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	f.Kubelet = a.observer.Use(v.Name)
 	if r := v.Record; r != nil {
 		v.RecordInherited(a.bootID)
-		// What no write of this process stands for has to be taken anew: its outcome may be unknown, or the
-		// object made anew.
+		// InUse counts only if this process wrote it. Otherwise the outcome of the write may be unknown, or the object
+		// may have been created again.
 		acked := handshake.NodeOf(a.state.Acknowledged(), v.Name).Use
 		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		f.DriverSetsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
@@ -68,7 +69,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	return f, nil
 }
 
-// intentsOf lists the intents that name the volume, and those for which the record says it is here.
+// intentsOf lists the intents that name the volume, and those that the record names as its users.
 func (a *Agent) intentsOf(ctx context.Context, v *operation.Volume) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
 	var list volumesv1alpha1.VolumeAttachmentIntentList
 	if err := a.Cache.List(ctx, &list, client.MatchingFields{volumeIndex: v.Name}); err != nil {
@@ -97,7 +98,7 @@ func (a *Agent) intentsOf(ctx context.Context, v *operation.Volume) ([]*volumesv
 	return plan.Sorted(intents), nil
 }
 
-// capable says whether the driver has said that it can do this.
+// capable reports whether the driver announces the capability.
 func (a *Agent) capable(driverName, capability string) bool {
 	for _, d := range a.Registry.Drivers() {
 		if d.Name == driverName {

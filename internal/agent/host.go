@@ -22,7 +22,8 @@ import (
 
 // Host is what the agent needs of its machine beside mounts.
 type Host interface {
-	// Lock waits until nobody else holds the lock on the file, and keeps it until it is closed, or the process ends.
+	// Lock waits until no other process holds the lock on the file. It keeps the lock until it is closed, or the
+	// process ends.
 	Lock(ctx context.Context, path string) (io.Closer, error)
 	// ReplaceFile returns once the whole file is on the disk. After a crash it holds what it held before or data, never
 	// a part.

@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// report tells the API what became of the volume: its line in company, its intents now.
+// report writes what became of the volume: the status of its intents now, its line together with other lines.
 func (a *Agent) report(ctx context.Context, v *operation.Volume, f plan.Facts) error {
 	v.Prune(f)
 	a.steps.Inform(v, f)
@@ -31,7 +31,8 @@ func (a *Agent) reconcileIntent(ctx context.Context, k client.ObjectKey) error {
 		return client.IgnoreNotFound(err)
 	}
 	intent = a.intents.Newest(intent)
-	if intent.Status.UniqueVolumeName != "" || !intent.DeletionTimestamp.IsZero() || !status.CarriedOutByAgent(intent) || !report.ReportedByManager(intent) {
+	if intent.Status.UniqueVolumeName != "" || !intent.DeletionTimestamp.IsZero() ||
+		!status.CarriedOutByAgent(intent) || !report.ReportedByManager(intent) {
 		return nil
 	}
 	return a.intents.Update(ctx, intent, report.IntentReport{Ready: true, Keep: true})

@@ -420,7 +420,7 @@ func testVolumesReleased(t *testing.T, c *cluster) {
 	n.state("released", released)
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), nil)
 	n.looked()
-	present("0 attached, 0 in use, and 1 that cannot be told")
+	present("0 attached, 0 in use, and 1 of no known volume")
 	k.must(os.RemoveAll(k.stageDir(v)))
 	n.state("released", released)
 }

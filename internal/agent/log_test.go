@@ -26,8 +26,8 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 	a.LogStep(&operation.Volume{Name: "v"}, f, plan.Step{Kind: plan.Publish, Intent: "j"})
 	a.LogStep(&operation.Volume{Name: "v"}, f, plan.Step{Kind: plan.MarkInUse})
 	want := []string{
-		`"level"=0 "msg"="acting" "node"="n" "act"="publish" "volume"="v" "intents"=["shop/j"]`,
-		`"level"=1 "msg"="acting" "node"="n" "act"="take" "volume"="v" "intents"=["shop/i" "shop/j"]`,
+		`"level"=0 "msg"="running step" "node"="n" "step"="publish" "volume"="v" "intents"=["shop/j"]`,
+		`"level"=1 "msg"="running step" "node"="n" "step"="mark-in-use" "volume"="v" "intents"=["shop/i" "shop/j"]`,
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("lines: %q", lines)

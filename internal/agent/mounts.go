@@ -31,7 +31,8 @@ func (b boundedMounts) Bind(ctx context.Context, source, target string, readOnly
 	return b.Mounts.Bind(ctx, source, target, readOnly, options)
 }
 
-func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool,
+	options []string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.BindFile(ctx, source, target, readOnly, options)
@@ -85,13 +86,15 @@ func (b boundedMounts) SetReadOnly(ctx context.Context, d mount.Device, readOnly
 	return b.Mounts.SetReadOnly(ctx, d, readOnly)
 }
 
-func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
+func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error,
+	within ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.ShutdownFilesystem(ctx, path, still, within...)
 }
 
-func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
+func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64,
+	policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
 	stalled := fmt.Errorf("no progress for %s", b.timeout)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

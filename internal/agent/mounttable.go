@@ -49,16 +49,17 @@ func (a *Agent) watchMounts(ctx context.Context) {
 	}
 }
 
-// reportLostMounts tells of mounts that somebody else removed, before they are put back.
+// reportLostMounts reports mounts that another program removed, before they are made again.
 func (a *Agent) reportLostMounts(ctx context.Context, v *operation.Volume, f plan.Facts) {
 	lost := f.Lost()
 	fresh := v.SetLost(lost)
 	if !fresh {
 		return
 	}
-	a.Log.Info("mounts were removed by somebody else", "volume", v.Name, "paths", lost)
+	a.Log.Info("mounts were removed by another program", "volume", v.Name, "paths", lost)
 	for _, i := range f.Wanting() {
-		a.steps.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify", "not mounted any more: "+strings.Join(lost, ", "))
+		a.steps.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify",
+			"not mounted any more: "+strings.Join(lost, ", "))
 	}
 	line := report.NewVolumeReport(v.Snapshot(), f)
 	if err := a.state.WriteNow(ctx, report.Change{Volume: v.Name, Report: &line}); err != nil {

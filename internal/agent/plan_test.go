@@ -150,7 +150,7 @@ func TestPlans(t *testing.T) {
 	}{
 		{"nothing to do when all is well", func(*plan.Facts) {}, ""},
 		{"nothing while a call hangs", func(f *plan.Facts) { f.CallHangs = true; deleting(f) }, ""},
-		{"a wanted volume is taken into use first", fresh, "take"},
+		{"a wanted volume is taken into use first", fresh, "mark-in-use"},
 		{"not without an entry", func(f *plan.Facts) { fresh(f); f.Entry = nil }, ""},
 		{"not while it is being detached", func(f *plan.Facts) { fresh(f); f.Entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
 		{"not for an intent that is being deleted", func(f *plan.Facts) { fresh(f); deleting(f) }, ""},
@@ -162,7 +162,7 @@ func TestPlans(t *testing.T) {
 		{"but is not published again", func(f *plan.Facts) { unfinalized(f); f.Uses["intent-1"] = record.Missing }, ""},
 		{"nor staged again", func(f *plan.Facts) { unfinalized(f); f.Stage = record.Missing }, ""},
 		{"and is unpublished when it asks for that", func(f *plan.Facts) { unfinalized(f); deleting(f) }, "unpublish intent-1"},
-		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false }, "take"},
+		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false }, "mark-in-use"},
 		{"stage before publish", func(f *plan.Facts) {
 			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing, record.Missing
 			f.Record.Uses = f.Joined()
@@ -171,7 +171,7 @@ func TestPlans(t *testing.T) {
 		{"an uncertain publication is published again", func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
 		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
 		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing }, "publish intent-1"},
-		{"a lost reference is put back", func(f *plan.Facts) { f.Reference = record.Missing }, "refer"},
+		{"a lost reference is put back", func(f *plan.Facts) { f.Reference = record.Missing }, "reference"},
 		{"another boot has nothing mounted", func(f *plan.Facts) { f.Now.BootID = "next" }, "stage"},
 		{"another intent joins", func(f *plan.Facts) { f.Intents = append(f.Intents, planIntent("intent-2")) }, "join"},
 		{"a deleted intent is unpublished", deleting, "unpublish intent-1"},
@@ -223,32 +223,32 @@ func TestPlans(t *testing.T) {
 		{"an end that the disk does not know is written before it is told", func(f *plan.Facts) {
 			unused(f)
 			f.Kubelet, f.Reference, f.Unsaved = &kubelet.TrackedUse{}, record.Missing, true
-		}, "record"},
-		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true }, "unstage, record"},
+		}, "persist"},
+		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true }, "unstage, persist"},
 		{"without uses the stage is undone", unused, "unstage"},
 		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} }, "unstage"},
 		{"without a stage inUse is cleared", func(f *plan.Facts) {
 			unused(f)
 			f.Record.Stage, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, record.Missing, record.Missing
-		}, "clear"},
+		}, "clear-in-use"},
 		{"a record of a use that never began is dropped", func(f *plan.Facts) {
 			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid", Uses: []record.Use{{Intent: f.Record.Uses[0].Intent}}}
 			f.Intents = nil
-		}, "clear"},
+		}, "clear-in-use"},
 		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged }, "unpublish intent-1"},
 		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
 		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }, "unpublish intent-1"},
 		{"other mount options too", func(f *plan.Facts) {
 			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 		}, "unpublish intent-1"},
-		{"while the kubelet uses the stage the agent's reference goes", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "unrefer"},
+		{"while the kubelet uses the stage the agent's reference goes", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "dereference"},
 		{"and then the kubelet is waited for", func(f *plan.Facts) { unused(f); f.Kubelet, f.Reference = &kubelet.TrackedUse{}, record.Missing }, ""},
 		{"not for one that is only suspected", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"} }, "unstage"},
 		{"not while it is used", func(f *plan.Facts) { f.Kubelet = &kubelet.TrackedUse{} }, ""},
 		{"a stage of the kubelet does not keep a record that has none", func(f *plan.Facts) {
 			unused(f)
 			f.Kubelet, f.Reference, f.Record.Stage = &kubelet.TrackedUse{}, record.Missing, record.Stage{Path: "/k/stage"}
-		}, "clear"},
+		}, "clear-in-use"},
 		{"what the kubelet has mounted of a forced away attachment is shut down", kubeletAway, "shutdown-kubelet"},
 		{"but once", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.ShutDown = true }, ""},
 		{"not when nothing is mounted", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.Mounts = nil }, ""},
@@ -290,7 +290,7 @@ func TestPlans(t *testing.T) {
 			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid", InUse: true}
 			f.Stage, f.Reference = record.Missing, record.Missing
 			f.Entry.State = volumesv1alpha1.AttachmentDetaching
-		}, "clear"},
+		}, "clear-in-use"},
 		{"a larger capacity is brought to the node", func(f *plan.Facts) {
 			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},

@@ -20,14 +20,14 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// key names what is to be looked at: a volume, or an intent that has no volume yet.
+// key names what is to be reconciled: a volume, or an intent that has no volume yet.
 type key struct {
 	volume string
 	intent types.NamespacedName
 }
 
 // dispatcher gives every key that is due a goroutine of its own, one at a time for each key. So a volume whose driver
-// hangs keeps nobody else waiting, however many there are.
+// hangs blocks no other, however many there are.
 type dispatcher struct {
 	log    logr.Logger
 	queue  workqueue.TypedDelayingInterface[key]
@@ -40,9 +40,11 @@ type dispatcher struct {
 	ended     chan struct{}
 }
 
-func newDispatcher(c clock.WithTicker, log logr.Logger, handle func(context.Context, key) (time.Duration, error)) *dispatcher {
+func newDispatcher(c clock.WithTicker, log logr.Logger,
+	handle func(context.Context, key) (time.Duration, error)) *dispatcher {
 	return &dispatcher{
-		log: log, handle: handle, failures: map[key]int32{}, stateSeen: make(chan struct{}, 1), ended: make(chan struct{}),
+		log: log, handle: handle, failures: map[key]int32{}, stateSeen: make(chan struct{},
+			1), ended: make(chan struct{}),
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c}),
 	}
 }
@@ -85,7 +87,7 @@ func (d *dispatcher) process(ctx context.Context, k key) {
 	}
 	if err != nil {
 		rest = d.failed(k)
-		d.log.Error(err, "look failed, trying again", "volume", k.volume, "intent", k.intent, "after", rest)
+		d.log.Error(err, "reconciling failed, retrying", "volume", k.volume, "intent", k.intent, "after", rest)
 	} else {
 		d.succeeded(k)
 	}
@@ -117,7 +119,7 @@ func (d *dispatcher) succeeded(k key) {
 	delete(d.failures, k)
 }
 
-// stateAppeared tells whoever waits for the NodeVolumeState.
+// stateAppeared wakes what waits for the NodeVolumeState.
 func (d *dispatcher) stateAppeared() {
 	select {
 	case d.stateSeen <- struct{}{}:

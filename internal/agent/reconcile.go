@@ -48,7 +48,8 @@ func (a *Agent) reconcile(ctx context.Context, name string) (time.Duration, erro
 	}
 }
 
-// finish brings what is known at the end of a look to the disk, and to those who compare it with the mount table.
+// finish writes what is known at the end of a reconcile to the disk, and to the copies that are compared with the mount
+// table.
 func (a *Agent) finish(v *operation.Volume) {
 	v.UpdateAwaits()
 	if v.Record == nil {
@@ -63,7 +64,8 @@ func (a *Agent) finish(v *operation.Volume) {
 	}
 }
 
-// forgetVolume drops what is kept of a volume of which nothing is left to know. Whoever still holds v loses no more than a nudge.
+// forgetVolume drops what is kept of a volume of which nothing is left to know. A goroutine that still has v loses no
+// more than the note of a change.
 func (a *Agent) forgetVolume(v *operation.Volume) {
 	if len(v.Failures) > 0 || v.HangingCall() != "" {
 		return

@@ -20,8 +20,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// recoverRecords takes up what earlier processes have left: records from the disk, and volumes of which only the API
-// still knows. Nothing is done for them here; that follows from looking at each.
+// recoverRecords loads what earlier processes have left: records from the disk, and volumes that only the API still
+// names. Nothing is done for them here; that follows when each is reconciled.
 func (a *Agent) recoverRecords(ctx context.Context) error {
 	records, broken, err := a.store.Load()
 	if err != nil {
@@ -38,9 +38,10 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
 	for _, r := range records {
-		r.Abandon() // nobody will learn the end of a call that was going on
+		r.Abandon() // the end of a call that was going on will not become known
 		r.ForgetOtherBoots(a.bootID)
-		// What the API does not show was taken back, or never stood: whoever was told may have let the intents go.
+		// What the API does not show was cleared, or never acknowledged: the manager may have removed the intents'
+		// finalizers since.
 		r.InUse = r.InUse && handshake.NodeOf(nvs, r.VolumeName).Use == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		v := a.volume(r.VolumeName)
 		v.Record = r
@@ -49,7 +50,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		f := plan.Facts{Now: a.now(), Record: r}
 		if r.CountsAsInUse(f.Now) {
 			line := report.NewVolumeReport(v.Snapshot(), f)
-			// Who is there and who is not is told by the first look.
+			// The first reconcile finds out which intents exist.
 			for i := range line.Line.Publications {
 				line.Line.Publications[i].Orphan = false
 			}
@@ -65,7 +66,8 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken
 // records whose volume the API names. What the driver was asked for, and when, is not known.
-func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.Record, broken []record.Broken) []*record.Record {
+func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.Record,
+	broken []record.Broken) []*record.Record {
 	var rebuilt []*record.Record
 	known := func(name string) bool {
 		return slices.ContainsFunc(records, func(r *record.Record) bool { return r.VolumeName == name })
@@ -89,7 +91,8 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.
 }
 
 // rebuilt is a record that assumes everything that may be: staged, published, and a call going on.
-func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volumesv1alpha1.NodeAttachment) *record.Record {
+func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
+	e *volumesv1alpha1.NodeAttachment) *record.Record {
 	a.Log.Info("rebuilding a record from the API", "volume", name)
 	r := &record.Record{Schema: record.Schema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
 	r.Driver, r.Handle = record.SplitUniqueName(name)
@@ -103,7 +106,8 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 	if line != nil {
 		r.AttachmentUID = line.AttachmentUID
 		for _, p := range line.Publications {
-			u := record.Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: record.PhaseUncertain, Path: p.Path, Target: p.Path,
+			u := record.Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: record.PhaseUncertain,
+				Path: p.Path, Target: p.Path,
 				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.BootID}
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
@@ -115,7 +119,8 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 			r.Uses = append(r.Uses, u)
 		}
 	}
-	r.Stage = record.Stage{Phase: record.PhaseUncertain, Path: a.paths.Staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.BootID}
+	r.Stage = record.Stage{Phase: record.PhaseUncertain,
+		Path: a.paths.Staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.BootID}
 	unknown := a.steps.NewCall("unknown", r.Stage.Path)
 	unknown.Mounts = true
 	r.Begin(unknown)

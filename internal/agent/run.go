@@ -70,7 +70,8 @@ func (a *Agent) Start(ctx context.Context) error {
 		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
 	}
 	var background sync.WaitGroup
-	for _, loop := range []func(context.Context){a.state.Run, a.observer.Run, a.watchMounts, a.watchDrivers, a.readStats} {
+	for _, loop := range []func(context.Context){a.state.Run, a.observer.Run, a.watchMounts, a.watchDrivers,
+		a.readStats} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {
@@ -132,8 +133,8 @@ func (a *Agent) acquire(ctx context.Context) error {
 	return nil
 }
 
-// firstReport writes everything that was found. Until it stands nothing is done: it voids whatever an earlier process
-// may still have on its way, and from then on the agent's own writes are all it has to know.
+// firstReport writes everything that was found. Until it is acknowledged nothing is done: it voids whatever an earlier
+// process may still have on its way, and from then on the agent's own writes are all it has to know.
 func (a *Agent) firstReport(ctx context.Context) error {
 	select {
 	case <-a.observer.First:

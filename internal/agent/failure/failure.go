@@ -3,6 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
+// Package failure has what goes wrong in the agent: errors with the reason that users see, and their consequence, which is
+// when the step is retried and what the status reports. This is the one place that maps the one to the other.
 package failure
 
 import (
@@ -23,7 +25,7 @@ import (
 type Problem struct {
 	Reason  string
 	Message string
-	// AwaitsEvent: an event will tell when it is mended, no time is set for another attempt.
+	// AwaitsEvent: an event shows when another attempt makes sense, so no time is set for one.
 	AwaitsEvent bool
 	// Stalled: nothing but a change of the intent or of what it points to can mend it.
 	Stalled bool
@@ -56,7 +58,7 @@ type Failure struct {
 	AwaitsEvent bool
 	// inputs are what the attempt was made with; other inputs are tried at once.
 	inputs string
-	// Announced: an event tells of this message and count.
+	// Announced: an event with this message and count was sent.
 	Announced bool
 }
 
@@ -74,8 +76,8 @@ var PreciseCodes = []string{
 	volumesv1alpha1.ReasonFilesystemMismatch, volumesv1alpha1.ReasonMountOptions,
 }
 
-// LongestMessage of one failure. A condition of the node names some of them and holds 32 KiB; one that is longer would keep
-// the node's whole state from being written.
+// LongestMessage of one failure. A condition of the node names some of them and holds 32 KiB. A longer message would
+// keep the node's whole state from being written.
 const LongestMessage = 4096
 
 // New counts one more failed attempt of the operation after previous, which may be nil.
@@ -111,12 +113,12 @@ func (f *Failure) schedule(p *Problem, now time.Time) {
 	case p != nil && !p.RetryAt.IsZero():
 		f.NextAttemptTime.Time = p.RetryAt
 	case f.Stalled:
-		// Nobody expects another attempt to help; it is made for the sake of a driver that was mended.
+		// Another attempt is not expected to help. It is made because the driver may have been repaired.
 		f.NextAttemptTime.Time = now.Add(status.LongestBackoff)
 	}
 }
 
-// classify gives an error its reason, and says whether no retry can mend it.
+// classify gives an error its reason, and reports whether no retry can succeed.
 func classify(operation string, err error) (reason string, stalled bool) {
 	var p *Problem
 	switch {
@@ -147,7 +149,7 @@ func classify(operation string, err error) (reason string, stalled bool) {
 
 func powerOfTwo(n int32) bool { return n&(n-1) == 0 }
 
-// Waiting says whether the act has to wait for another time, or for an event, before it is tried again.
+// Waiting reports whether the step has to wait for another time, or for an event, before it is tried again.
 func (f *Failure) Waiting(inputs string, now time.Time) bool {
 	if f == nil || f.inputs != "" && f.inputs != inputs {
 		return false
@@ -155,24 +157,25 @@ func (f *Failure) Waiting(inputs string, now time.Time) bool {
 	return f.AwaitsEvent || f.NextAttemptTime != nil && now.Before(f.NextAttemptTime.Time)
 }
 
-// AwaitsOtherUse reports whether the end of another intent's publication may mend it.
+// AwaitsOtherUse reports whether the end of another intent's publication may let a retry succeed.
 func (f *Failure) AwaitsOtherUse() bool {
 	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceReadOnly
 }
 
-// AwaitsHolder reports whether the end of a process that holds the device may mend it.
+// AwaitsHolder reports whether the end of a process that holds the device may let a retry succeed.
 func (f *Failure) AwaitsHolder() bool {
 	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceHeld
 }
 
-// AwaitsMounts says whether a change of the mount table may mend it.
+// AwaitsMounts reports whether a change of the mount table may let a retry succeed.
 func (f *Failure) AwaitsMounts() bool {
 	return f.Reason == volumesv1alpha1.ReasonSharedByKubelet || f.Reason == volumesv1alpha1.ReasonPathOccupied ||
 		f.Reason == volumesv1alpha1.ReasonMountLost || f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced
 }
 
 // NextError is the OperationError of newFailure, for what keeps no more than that.
-func NextError(previous *volumesv1alpha1.OperationError, operation string, err error, now time.Time) *volumesv1alpha1.OperationError {
+func NextError(previous *volumesv1alpha1.OperationError, operation string, err error,
+	now time.Time) *volumesv1alpha1.OperationError {
 	var before *Failure
 	if previous != nil {
 		before = &Failure{OperationError: *previous}

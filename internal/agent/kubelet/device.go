@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// addDevices notes the devices of the mounts that the look before did not show.
+// addDevices notes the devices of the mounts that the observation before did not show.
 func (o *Observer) addDevices(table *mount.Table, before, now map[string]TrackedUse) {
 	for name, u := range now {
 		for _, path := range u.Mounts {
@@ -26,7 +26,8 @@ func (o *Observer) addDevices(table *mount.Table, before, now map[string]Tracked
 			}
 			d, err := OwnDevice(o.Lifetime, o.Mounts, o.Paths, table, e, u.Block)
 			if err != nil {
-				o.Log.Info("the device that the kubelet uses is not known", "volume", name, "path", path, "error", err.Error())
+				o.Log.Info("the device that the kubelet uses is not known", "volume", name, "path", path, "error",
+					err.Error())
 			}
 			if d.Path != "" && !slices.Contains(u.Devices, d) {
 				u.Devices = append(slices.Clone(u.Devices), d)
@@ -36,8 +37,8 @@ func (o *Observer) addDevices(table *mount.Table, before, now map[string]Tracked
 	}
 }
 
-// keepHeld keeps the uses that have ended while the kernel says that something still holds a device. Where the agent has the
-// volume too, its own release asks.
+// keepHeld keeps the uses that have ended while the kernel says that something still holds a device. Where the agent
+// has the volume too, its own release asks.
 func (o *Observer) keepHeld(before, now map[string]TrackedUse, own map[string]record.Identity) {
 	for name, u := range before {
 		if _, lasts := now[name]; lasts {
@@ -79,9 +80,11 @@ type DeviceFinder interface {
 	DeviceUnder(e mount.Entry) (mount.Device, error)
 }
 
-// OwnDevice returns the block device that the volume has to itself; one without a path where there is none. A filesystem that
-// the node has mounted elsewhere too, for itself or for other volumes, stays in use for good: it tells nothing.
-func OwnDevice(ctx context.Context, mounts DeviceFinder, p record.Paths, table *mount.Table, e mount.Entry, block bool) (mount.Device, error) {
+// OwnDevice returns the block device that the volume has to itself; one without a path where there is none. A
+// filesystem that the node has mounted elsewhere too, for itself or for other volumes, stays in use for good, so it
+// proves nothing.
+func OwnDevice(ctx context.Context, mounts DeviceFinder, p record.Paths, table *mount.Table, e mount.Entry,
+	block bool) (mount.Device, error) {
 	switch {
 	case block:
 		return mounts.DeviceNode(ctx, e.Path)
@@ -94,8 +97,10 @@ func OwnDevice(ctx context.Context, mounts DeviceFinder, p record.Paths, table *
 func HeldProblem(err error) *failure.Problem {
 	var held *mount.HeldError
 	if errors.As(err, &held) {
-		return failure.Problemf(volumesv1alpha1.ReasonDeviceHeld, "the volume is unmounted, but counts as in use until its device is free: %v", held)
+		return failure.Problemf(volumesv1alpha1.ReasonDeviceHeld,
+			"the volume is unmounted, but counts as in use until its device is free: %v", held)
 	}
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonDeviceHeld, Err: err,
-		Message: "the volume is unmounted, but counts as in use, because the kernel does not tell whether its device is free"}
+		Message: "the volume is unmounted, but counts as in use, because the kernel does not report whether its " +
+			"device is free"}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// kubeletFile is what the agent remembers of the volumes that the kubelet uses: which attachment each belongs to,
-// and what tells it from a later use of the same volume.
+// kubeletFile is what the agent remembers of the volumes that the kubelet uses: which attachment each belongs to, and
+// what distinguishes it from a later use of the same volume.
 type UseFile struct {
 	Schema int                   `json:"schema"`
 	BootID string                `json:"bootID"`
@@ -86,13 +86,14 @@ func (o *Observer) Save() error {
 func (o *Observer) Recover(nvs *volumesv1alpha1.NodeVolumeState) {
 	uses, err := o.load()
 	if err != nil {
-		o.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
+		o.Log.Error(err, "the file about the kubelet's volumes is unreadable; the uses in the API are taken instead")
 	}
 	if uses == nil {
 		uses = map[string]TrackedUse{}
 		for _, line := range nvs.Status.Volumes {
 			if line.PublishedBy == volumesv1alpha1.PublisherKubelet {
-				uses[line.VolumeName] = TrackedUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath, DevicePath: line.DevicePath}
+				uses[line.VolumeName] = TrackedUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath,
+					DevicePath: line.DevicePath}
 			}
 		}
 	}

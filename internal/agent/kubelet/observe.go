@@ -21,10 +21,10 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// slowObservation is how long a look at the kubelet's records may take before people are told.
+// slowObservation is how long one observation may take before the node's conditions report it.
 const slowObservation = 10 * time.Second
 
-// Run looks whenever there may be something new, until ctx ends.
+// Run observes whenever there may be something new, until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	defer o.Watcher.Close() //nolint:errcheck // nothing is lost with it
 	o.observeOnce(ctx)
@@ -52,7 +52,7 @@ func (o *Observer) Run(ctx context.Context) {
 	}
 }
 
-// nextAttempt is when to look although nothing has changed: after a look that failed, and while a device is held.
+// nextAttempt is when to observe although nothing has changed: after a failure, and while a device is held.
 func (o *Observer) nextAttempt() <-chan time.Time {
 	if failures := o.failures; failures > 0 {
 		return o.Clock.After(status.Backoff(failures))
@@ -61,7 +61,8 @@ func (o *Observer) nextAttempt() <-chan time.Time {
 	var first time.Time
 	last, _ := o.Latest()
 	for _, u := range last.Uses {
-		if u.Held != nil && u.Held.NextAttemptTime != nil && (first.IsZero() || u.Held.NextAttemptTime.Time.Before(first)) {
+		if u.Held != nil && u.Held.NextAttemptTime != nil &&
+			(first.IsZero() || u.Held.NextAttemptTime.Time.Before(first)) {
 			first = u.Held.NextAttemptTime.Time
 			next = o.Clock.After(max(first.Sub(o.Clock.Now()), time.Millisecond))
 		}
@@ -80,7 +81,7 @@ func (o *Observer) drain() {
 	}
 }
 
-// observeOnce looks once. A look that hangs keeps only this waiting, and tells people.
+// observeOnce observes once. An observation that hangs blocks only this loop, and the node's conditions report it.
 func (o *Observer) observeOnce(ctx context.Context) {
 	done := make(chan error, 1)
 	go func() { done <- o.observe() }()
@@ -121,7 +122,7 @@ func (o *Observer) reportTrouble(trouble string) {
 	}
 }
 
-// otherMounts says whether the mount table shows other mounts of the kubelet than the last look did.
+// otherMounts reports whether the mount table shows other mounts of the kubelet than the last observation did.
 func (o *Observer) otherMounts() bool {
 	last, _ := o.Latest()
 	table, err := o.Mounts.Table()
@@ -139,7 +140,7 @@ func (o *Observer) mountsOfKubelet(table *mount.Table, own map[string]record.Ide
 	return shown
 }
 
-// ownPlace says whether the agent has a volume there.
+// ownPlace reports whether the agent has a volume there.
 func ownPlace(own map[string]record.Identity, s Sign) bool {
 	for _, i := range own {
 		if s.Hash != "" && i.Driver == s.HashDriver && i.Hash == s.Hash ||
@@ -158,7 +159,7 @@ func sourcesOf(uses map[string]TrackedUse) []Source {
 	return sources
 }
 
-// observe is one look: the version of the spec is taken first, then the mount table is read, then the records.
+// observe observes once: the version of the spec is read first, then the mount table is read, then the records.
 func (o *Observer) observe() error {
 	nvs := o.Reports.Newest()
 	last, _ := o.Latest()
@@ -173,7 +174,7 @@ func (o *Observer) observe() error {
 		return o.Watcher.Add(dir)
 	})
 	o.unwatch(watched)
-	// A volume that the agent let go of, or took, during the look was its own.
+	// A volume that the agent released, or marked as in use, during the observation was its own.
 	maps.Copy(own, o.Store.Known())
 	found, strange := Attribute(signs, knownVolumes(nvs, own, last.Uses))
 	now := observation{Uses: trackUses(last.Uses, found, nvs, o.BootID)}
@@ -189,12 +190,12 @@ func (o *Observer) observe() error {
 	return o.accept(last, now)
 }
 
-// accept makes the look the last one, and tells whoever waits for what changed.
+// accept makes the observation the latest one, and has what changed reported and reconciled.
 func (o *Observer) accept(last, now observation) error {
 	o.replace(now)
 	err := o.Save()
 	switch {
-	case last.UID == "": // nothing is reported yet: the first report tells all
+	case last.UID == "": // nothing is reported yet: the first report contains everything
 		o.Reports.ReportSoon()
 	case now.UID != last.UID || now.fences != last.fences || urgent(last.Uses, now.Uses):
 		o.Reports.ReportNow()
@@ -223,7 +224,8 @@ func unproven(uses map[string]TrackedUse, nvs *volumesv1alpha1.NodeVolumeState) 
 func affected(before, now map[string]TrackedUse) map[string]bool {
 	names := map[string]bool{}
 	for name, u := range now {
-		if old, ok := before[name]; !ok || old.AttachmentUID != u.AttachmentUID || !slices.Equal(old.Mounts, u.Mounts) || old.Doubt != u.Doubt {
+		if old, ok := before[name]; !ok || old.AttachmentUID != u.AttachmentUID ||
+			!slices.Equal(old.Mounts, u.Mounts) || old.Doubt != u.Doubt {
 			names[name] = true
 		}
 	}
@@ -248,7 +250,8 @@ func (o *Observer) unwatch(watched map[string]bool) {
 }
 
 // knownVolumes are those that a sign may belong to.
-func knownVolumes(nvs *volumesv1alpha1.NodeVolumeState, own map[string]record.Identity, uses map[string]TrackedUse) []Known {
+func knownVolumes(nvs *volumesv1alpha1.NodeVolumeState, own map[string]record.Identity,
+	uses map[string]TrackedUse) []Known {
 	var known []Known
 	if nvs != nil {
 		for _, e := range nvs.Spec.Attachments {

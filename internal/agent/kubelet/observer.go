@@ -19,29 +19,29 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// observation is what a look found, and the version of the spec that was read before it.
+// Observation is what was found at one time, and the version of the spec that was read before.
 type observation struct {
 	UID        types.UID
 	Generation int64
 	fences     int64
 	Uses       map[string]TrackedUse
-	// strange are the signs that belong to no volume that is known.
+	// strange are the signs that belong to no known volume.
 	Unattributed []string
-	// shown are the mounts that the look saw at the kubelet's places, but for the agent's own.
+	// shown are the mounts at the kubelet's places, without the agent's own.
 	shown []string
 }
 
-// Observer looks at what the kubelet uses: when the mount table shows another mount of it, when a record that a look found
-// changes, and when the spec does. Nothing waits for it, but the acknowledgement that it looked.
+// Observer finds out what the kubelet uses: when the mount table shows another mount of it, when a record that it found
+// changes, and when the spec does. Only the acknowledgement of the spec's generation waits for it.
 type Observer struct {
 	ObserverOptions
-	// mounted is signalled when the mount table changed, wake when a look is due whatever the table says.
+	// mounted is signalled when the mount table changed, Wake when an observation is due whatever the table shows.
 	mounted, Wake chan struct{}
 	Watcher       Watcher
 	// Lifetime is the context of calls into the kernel.
 	Lifetime context.Context
 
-	// First is closed once the first look ended, or took too long.
+	// First is closed once the first observation has ended, or takes too long.
 	First    chan struct{}
 	failures int32
 
@@ -52,7 +52,7 @@ type Observer struct {
 	Last observation
 	// reporting are the uses of the report that is on its way.
 	reporting map[string]TrackedUse
-	// Trouble is why no look succeeds.
+	// Trouble is why observations fail.
 	Trouble string
 }
 
@@ -97,10 +97,11 @@ type ObserverOptions struct {
 }
 
 func NewObserver(options ObserverOptions) *Observer {
-	return &Observer{ObserverOptions: options, mounted: make(chan struct{}, 1), Wake: make(chan struct{}, 1), proved: make(chan struct{}, 1), First: make(chan struct{})}
+	return &Observer{ObserverOptions: options, mounted: make(chan struct{}, 1), Wake: make(chan struct{}, 1),
+		proved: make(chan struct{}, 1), First: make(chan struct{})}
 }
 
-// Latest is what the last look found. It must not be changed.
+// Latest is what the last observation found. It must not be changed.
 func (o *Observer) Latest() (last observation, trouble string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,13 +130,13 @@ func (o *Observer) Update(name string, f func(*TrackedUse)) {
 	}
 }
 
-// ObserveSoon has the observer look, whatever the mount table shows.
+// ObserveSoon requests an observation, whatever the mount table shows.
 func (o *Observer) ObserveSoon() { signal(o.Wake) }
 
-// MountsChanged has the observer look if the mount table shows other mounts of the kubelet.
+// MountsChanged requests an observation if the mount table shows other mounts of the kubelet.
 func (o *Observer) MountsChanged() { signal(o.mounted) }
 
-// replace makes the look the last one. What became of a use during the look is not forgotten.
+// replace makes the observation the latest one. What became of a use meanwhile is not forgotten.
 func (o *Observer) replace(now observation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +151,7 @@ func (o *Observer) replace(now observation) {
 	o.Last = now
 }
 
-// BeginReport notes what the report that is being written says, and returns it.
+// BeginReport notes what the report that is being written contains, and returns it.
 func (o *Observer) BeginReport() observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,8 +159,8 @@ func (o *Observer) BeginReport() observation {
 	return o.Last
 }
 
-// Reported takes in the version that a report was taken as. At that version, so at the look before it, no attachment had come
-// after those whose entries are Attached in it: what the look saw mounted is of these.
+// Reported takes in the version that a report was taken as. At that version, and so at the observation before it, no
+// attachment had followed those whose entries are Attached in it. What the observation saw mounted belongs to these.
 func (o *Observer) Reported(nvs *volumesv1alpha1.NodeVolumeState) {
 	o.mu.Lock()
 	told := o.reporting
@@ -184,7 +185,7 @@ func (o *Observer) SetKnown(uses map[string]TrackedUse) {
 	o.Last.Uses = uses
 }
 
-// setTrouble sets why no look succeeds and says whether that is news.
+// setTrouble sets why observations fail, and reports whether that is new.
 func (o *Observer) setTrouble(trouble string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

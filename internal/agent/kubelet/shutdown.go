@@ -18,8 +18,8 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// Shutdown stops the filesystem that the kubelet has mounted on an attachment that was forced away, so that
-// nothing of it reaches the volume's next life. Unmounting is the kubelet's; until it has done that the volume stays in use here.
+// Shutdown stops the filesystem that the kubelet has mounted on an attachment that was forced away, so that nothing of
+// it reaches the volume's next life. Unmounting is the kubelet's; until it has done that the volume stays in use here.
 func (o *Observer) Shutdown(ctx context.Context, name string, use *TrackedUse) error {
 	err := o.stopMounts(ctx, name, use)
 	if errors.Is(err, failure.ErrChanged) {
@@ -29,7 +29,8 @@ func (o *Observer) Shutdown(ctx context.Context, name string, use *TrackedUse) e
 	if err != nil {
 		failed = failure.NextError(use.Failure, "unstage", err, o.Clock.Now())
 	} else {
-		o.Log.Info("shut down what the kubelet has mounted of an attachment that was forced away", "volume", name, "paths", use.Mounts)
+		o.Log.Info("shut down what the kubelet has mounted of an attachment that was forced away", "volume", name,
+			"paths", use.Mounts)
 	}
 	o.Update(name, func(u *TrackedUse) {
 		if sameLife(u.Life, use.Life) {
@@ -48,7 +49,8 @@ func (o *Observer) stopMounts(ctx context.Context, name string, u *TrackedUse) e
 	}
 	if !u.Proven() {
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonForcedAway, AwaitsEvent: true,
-			Message: "an attachment was taken away, and whether what the kubelet has mounted is of that one or of a later one is not known; it is left alone"}
+			Message: "an attachment was taken away, and whether what the kubelet has mounted is of that one or of a " +
+				"later one is not known; it is left alone"}
 	}
 	driverName, handle := record.SplitUniqueName(name)
 	written := o.Paths.KubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
@@ -56,7 +58,8 @@ func (o *Observer) stopMounts(ctx context.Context, name string, u *TrackedUse) e
 		last, err := Written(written)
 		if err != nil || last != u.ProvenStage {
 			signal(o.Wake)
-			return fmt.Errorf("the kubelet has changed its record of the stage: %w", errors.Join(err, failure.ErrChanged))
+			return fmt.Errorf("the kubelet has changed its record of the stage: %w",
+				errors.Join(err, failure.ErrChanged))
 		}
 		return nil
 	}

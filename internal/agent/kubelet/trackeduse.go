@@ -19,24 +19,28 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// TrackedUse is the kubelet's use of one volume, from the look that saw it first to the one that does not see it any more.
+// TrackedUse is the kubelet's use of one volume, from the observation that finds it first to the one that finds it no
+// more.
 type TrackedUse struct {
 	// AttachmentUID of the entry that was Attached when the use was seen; empty where there was none.
 	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
-	// Life tells this use from a later one of the same volume. Empty where an earlier process told of it in the API alone.
+	// Life distinguishes this use from a later one of the same volume. Empty where only an earlier process' report
+	// names it.
 	Life              []string `json:"life,omitempty"`
 	Sources           []Source `json:"sources,omitempty"`
 	PersistentVolumes []string `json:"persistentVolumes,omitempty"`
 	StagedPath        string   `json:"stagedPath,omitempty"`
 	DevicePath        string   `json:"devicePath,omitempty"`
-	// Devices that the volume has to itself. Once the kubelet has unmounted it each is asked whether anything still holds it.
+	// Devices that the volume has to itself. Once the kubelet has unmounted it each is asked whether anything still
+	// holds it.
 	Devices []mount.Device `json:"devices,omitempty"`
 	Block   bool           `json:"block,omitempty"`
-	// StageWritten tells when the record of the stage was last written, EarlierStage when it was by the end of the boot before.
+	// StageWritten identifies the last write of the record of the stage, EarlierStage the last one of the boot before.
 	StageWritten string `json:"stageWritten,omitempty"`
 	EarlierStage string `json:"earlierStage,omitempty"`
-	// ProvenStage is StageWritten at the last look of which a report was taken while the entry of AttachmentUID was Attached. The
-	// kubelet writes its record before each call to stage: so while it is as it was then, what is mounted is of that attachment.
+	// ProvenStage is StageWritten at the last observation whose report was accepted while the entry of AttachmentUID
+	// was Attached. The kubelet writes its record before each call to stage: so while it is as it was then, what is
+	// mounted is of that attachment.
 	ProvenStage string `json:"provenStage,omitempty"`
 	// ShutDown: its filesystem was shut down because the attachment was taken away.
 	ShutDown bool `json:"shutDown,omitempty"`
@@ -52,8 +56,10 @@ type TrackedUse struct {
 	Failure *volumesv1alpha1.OperationError `json:"-"`
 }
 
-// trackUses are the uses that a look found, by the volumes' unique names, in company of those that were known before.
-func trackUses(before map[string]TrackedUse, found map[string]*Use, nvs *volumesv1alpha1.NodeVolumeState, boot string) map[string]TrackedUse {
+// trackUses are the uses that an observation found, by the volumes' unique names, merged with those that were known
+// before.
+func trackUses(before map[string]TrackedUse, found map[string]*Use, nvs *volumesv1alpha1.NodeVolumeState,
+	boot string) map[string]TrackedUse {
 	uses := make(map[string]TrackedUse, len(found))
 	for name, u := range found {
 		use := TrackedUse{
@@ -74,9 +80,9 @@ func trackUses(before map[string]TrackedUse, found map[string]*Use, nvs *volumes
 	return uses
 }
 
-// markWaiting says that the kubelet only waits, where nothing that it has can be of the attachment that was forced away from an
-// earlier boot. n was read before the look. A raw block volume has no record that tells: the kubelet writes its own anew each
-// time that it tries.
+// markWaiting notes that the kubelet only waits, where nothing that it has can be of the attachment that was forced
+// away from an earlier boot. n was read before the observation. A raw block volume has no record that proves this: the
+// kubelet rewrites its own at each attempt.
 func (u *TrackedUse) markWaiting(n handshake.Node, boot string) {
 	untouched := u.StageWritten != "" && u.StageWritten == u.EarlierStage
 	if !untouched || u.Block || u.Doubt != "" || len(u.Mounts) > 0 {
@@ -92,7 +98,8 @@ func (u *TrackedUse) Proven() bool { return u.StageWritten != "" && u.StageWritt
 
 // provable reports whether a report would prove that.
 func (u *TrackedUse) provable(nvs *volumesv1alpha1.NodeVolumeState, name string) bool {
-	return u.AttachmentUID != "" && u.AttachmentUID == attachedUID(nvs, name) && u.StageWritten != "" && len(u.Mounts) > 0
+	return u.AttachmentUID != "" && u.AttachmentUID == attachedUID(nvs, name) && u.StageWritten != "" &&
+		len(u.Mounts) > 0
 }
 
 // inherit takes over what stays while the use lasts.
@@ -109,7 +116,7 @@ func (u *TrackedUse) inherit(old TrackedUse) {
 	}
 }
 
-// sameLife says whether something of the earlier use is still there. Where both have records those decide, because a
+// sameLife reports whether something of the earlier use is still there. Where both have records those decide, because a
 // later mount may get an earlier one's number.
 func sameLife(before, now []string) bool {
 	if len(before) == 0 {
@@ -134,16 +141,19 @@ func attachedUID(nvs *volumesv1alpha1.NodeVolumeState, name string) types.UID {
 	return ""
 }
 
-// sameUses says whether the node's lines would be the same.
+// sameUses reports whether the node's lines would be the same.
 func sameUses(x, y map[string]TrackedUse) bool {
 	return maps.EqualFunc(x, y, func(a, b TrackedUse) bool {
-		return a.AttachmentUID == b.AttachmentUID && a.Waiting == b.Waiting && a.StagedPath == b.StagedPath && a.DevicePath == b.DevicePath &&
-			a.Published == b.Published && a.Block == b.Block && a.Doubt == b.Doubt && (a.Failure == nil) == (b.Failure == nil) &&
+		return a.AttachmentUID == b.AttachmentUID && a.Waiting == b.Waiting && a.StagedPath == b.StagedPath &&
+			a.DevicePath == b.DevicePath &&
+			a.Published == b.Published && a.Block == b.Block && a.Doubt == b.Doubt &&
+			(a.Failure == nil) == (b.Failure == nil) &&
 			a.MountTableOnly() == b.MountTableOnly() && reflect.DeepEqual(a.Held, b.Held)
 	})
 }
 
-// urgent says whether somebody waits to hear of the change: a use that ended, or that speaks of another attachment.
+// urgent reports whether another program waits for the report of the change: a use has ended, or belongs to another
+// attachment.
 func urgent(before, now map[string]TrackedUse) bool {
 	for name, old := range before {
 		if u, ok := now[name]; !ok || u.AttachmentUID != old.AttachmentUID || u.Waiting && !old.Waiting {

@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher tells of changes in directories.
+// Watcher reports changes in directories.
 type Watcher interface {
 	Add(dir string) error
 	Remove(dir string) error

@@ -26,18 +26,20 @@ import (
 const (
 	// callGrace is how long a call may take to notice that its deadline has passed.
 	callGrace = time.Second
-	// slowCall is after how long users are told that a call is going on.
+	// slowCall is after how long the intents' status reports that a call is going on.
 	slowCall = 3 * time.Second
 )
 
 // Call makes one driver call. It is in the record on disk before it is made; its outcome is in the record in memory
 // afterwards. A call that ignores its deadline goes on in a goroutine of its own, its outcome is uncertain, and
 // the volume rests until it returns.
-func (env *Environment) Call(ctx context.Context, v *Volume, f plan.Facts, operation, target string, do func(context.Context) error) error {
+func (env *Environment) Call(ctx context.Context, v *Volume, f plan.Facts, operation, target string,
+	do func(context.Context) error) error {
 	if err := env.mayCall(v, operation); err != nil {
 		return err
 	}
-	// The context ends by the same clock as the record's deadline, which is read after this: the call cannot outlive the record's.
+	// The context ends by the same clock as the record's deadline, which is read after this: the call cannot outlive
+	// the record's.
 	until := time.Now().Add(env.DriverTimeout)
 	v.Record.Begin(env.NewCall(operation, target))
 	if err := env.Persist(v); err != nil {
@@ -47,7 +49,8 @@ func (env *Environment) Call(ctx context.Context, v *Volume, f plan.Facts, opera
 	env.Step("before " + operation)
 	if !time.Now().Before(until) {
 		v.Record.Finish() // likewise
-		return failure.Problemf(volumesv1alpha1.ReasonRecordFailed, "writing the record of the volume took longer than %s, so nothing is done", env.DriverTimeout)
+		return failure.Problemf(volumesv1alpha1.ReasonRecordFailed,
+			"writing the record of the volume took longer than %s, so nothing is done", env.DriverTimeout)
 	}
 	err := env.runCall(ctx, v, f, operation, until, do)
 	env.Step("after " + operation)
@@ -80,7 +83,8 @@ func (env *Environment) mayCall(v *Volume, operation string) error {
 	return nil
 }
 
-func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, operation string, until time.Time, do func(context.Context) error) error {
+func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, operation string, until time.Time,
+	do func(context.Context) error) error {
 	// The call does not end with the agent's context: a driver that is interrupted leaves doubt behind.
 	callCtx, cancel := context.WithDeadline(env.Lifetime, until)
 	done := make(chan error, 1)
@@ -101,7 +105,8 @@ func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, op
 			v.slow = ""
 			return err
 		case <-slow.C():
-			v.slow = fmt.Sprintf("the driver's %s call is going on since %s", operation, started.UTC().Format("15:04:05"))
+			v.slow = fmt.Sprintf("the driver's %s call is going on since %s", operation,
+				started.UTC().Format("15:04:05"))
 			if err := env.ReportIntents(ctx, v, f); err != nil {
 				env.Log.Info("slow call not reported", "volume", v.Name, "error", err.Error())
 			}
@@ -155,7 +160,8 @@ func (env *Environment) secrets(ctx context.Context, ref *corev1.SecretReference
 	var secret corev1.Secret
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	if err := env.Live.Get(ctx, key, &secret); err != nil {
-		return nil, &failure.Problem{Reason: volumesv1alpha1.ReasonSecretNotReadable, Message: fmt.Sprintf("reading secret %s", key), Err: err}
+		return nil, &failure.Problem{Reason: volumesv1alpha1.ReasonSecretNotReadable,
+			Message: fmt.Sprintf("reading secret %s", key), Err: err}
 	}
 	values := make(map[string]string, len(secret.Data))
 	for k, value := range secret.Data {
@@ -164,7 +170,7 @@ func (env *Environment) secrets(ctx context.Context, ref *corev1.SecretReference
 	return values, nil
 }
 
-// nothingAt says whether the mount table agrees with a driver that says that nothing was done.
+// nothingAt reports whether the mount table shows nothing at path, as after a driver's final error it should.
 func (env *Environment) nothingAt(path string) bool {
 	table, err := env.Mounts.Table()
 	return err == nil && len(table.All(path)) == 0
@@ -181,5 +187,6 @@ func (env *Environment) callMayMount(v *Volume, f plan.Facts) error {
 
 func inFlight(c *record.Call, until time.Time) *failure.Problem {
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonCallInFlight, RetryAt: until,
-		Message: fmt.Sprintf("an earlier %s call may still run until %s", c.Operation, c.Deadline.UTC().Format(time.TimeOnly))}
+		Message: fmt.Sprintf("an earlier %s call may still run until %s", c.Operation,
+			c.Deadline.UTC().Format(time.TimeOnly))}
 }

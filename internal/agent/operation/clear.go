@@ -26,8 +26,8 @@ var clearInUseStep = step{
 	},
 }
 
-// clearInUse takes inUse back: when everything is known to be undone, no call can still be running, and the
-// mount table agrees. From the moment it is tried the volume has to be taken anew to be used.
+// clearInUse takes inUse back: when everything is known to be undone, no call can still be running, and the mount table
+// agrees. From the attempt on, the volume has to be marked as in use again before it is used.
 func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
 	if !r.CallsEnded(f.Now) {
@@ -36,7 +36,8 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	if err := env.checkFree(ctx, v); err != nil {
 		return err
 	}
-	held := handshake.Held{Released: !r.MayHaveMounts(), CallsEnded: r.CallsEnded(f.Now), Mounted: f.Mounted() || env.mountsBusy(v)}
+	held := handshake.Held{Released: !r.MayHaveMounts(), CallsEnded: r.CallsEnded(f.Now), Mounted: f.Mounted() ||
+		env.mountsBusy(v)}
 	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
 		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
 	}
@@ -61,7 +62,8 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	}
 	env.Step("after clear")
 	if err := env.Store.Remove(v.Name); err != nil {
-		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed", Err: err}
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed",
+			Err: err}
 	}
 	env.Step("after forget")
 	v.Record, v.Unsaved = nil, false
@@ -70,7 +72,7 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	return nil
 }
 
-// mountsBusy says whether a call into the kernel that was given up may still mount something.
+// mountsBusy reports whether a call into the kernel that was given up may still mount something.
 func (env *Environment) mountsBusy(v *Volume) bool {
 	places := []string{v.Record.Stage.Path, env.Paths.Reference(v.Name)}
 	return slices.ContainsFunc(places, func(p string) bool { _, busy := env.Mounts.Busy(p); return busy })

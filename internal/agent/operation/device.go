@@ -16,8 +16,9 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// noteDevice notes the block device of what is mounted at path, so that the kernel can be asked about it once nothing is mounted any
-// more. It is called while the volume is there: a device number may be another volume's later, and the node may be gone.
+// noteDevice notes the block device of what is mounted at path, so that the kernel can be asked about it once nothing
+// is mounted any more. It is called while the volume is there: a device number may be another volume's later, and the
+// node may be gone.
 func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) error {
 	table, err := env.Mounts.Table()
 	if err != nil {
@@ -37,8 +38,8 @@ func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) 
 	return nil
 }
 
-// checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount that no unmount
-// reaches, or a process that has the raw device open.
+// checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount
+// that no unmount reaches, or a process that has the raw device open.
 func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
 	r := v.Record
 	for i := range r.Devices {
@@ -58,13 +59,15 @@ func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
 	return nil
 }
 
-// What a driver has published is compared with what it has staged, see docs/decisions/0020-what-is-published-is-the-volume.md.
+// What a driver has published is compared with what it has staged, see
+// docs/decisions/0020-what-is-published-is-the-volume.md.
 
 // ErrOwnDisk: what is mounted is a directory of the node's own disk.
 var ErrOwnDisk = errors.New("the node's own disk")
 
-// notVolume says why what is mounted at path cannot be the volume, nil if it can.
-func (env *Environment) notVolume(ctx context.Context, r *record.Record, table *mount.Table, path string, e mount.Entry) error {
+// notVolume is why what is mounted at path cannot be the volume, nil if it can.
+func (env *Environment) notVolume(ctx context.Context, r *record.Record, table *mount.Table, path string,
+	e mount.Entry) error {
 	if r.Block() {
 		return env.notDevice(ctx, r.Stage, path)
 	}
@@ -75,10 +78,12 @@ func (env *Environment) notVolume(ctx context.Context, r *record.Record, table *
 	if err := env.notOwn(table, r.Stage, e); err != nil || !known {
 		return err
 	}
-	return fmt.Errorf("%s of %s is mounted at %s, and the volume is staged from %s", record.SourceOf(e), e.Source, path, r.Stage.Source)
+	return fmt.Errorf("%s of %s is mounted at %s, and the volume is staged from %s", record.SourceOf(e), e.Source, path,
+		r.Stage.Source)
 }
 
-// notOwn refuses a directory of the node's own disk that belongs to the kubelet or the agent, such as the bare staging path.
+// notOwn refuses a directory of the node's own disk that belongs to the kubelet or the agent, such as the bare staging
+// path.
 func (env *Environment) notOwn(table *mount.Table, s record.Stage, e mount.Entry) error {
 	for _, dir := range []string{filepath.Dir(s.Path), env.Paths.Kubelet, env.Paths.Root} {
 		if own, ok := table.Shown(dir); ok && e.PartOf(own) {
@@ -93,7 +98,7 @@ func (env *Environment) notDevice(ctx context.Context, s record.Stage, path stri
 	d, err := env.Mounts.DeviceOf(ctx, path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("looking at the device: %w", err)
+		return fmt.Errorf("reading the device: %w", err)
 	case !d.Node:
 		return fmt.Errorf("%s is no device node", path)
 	case s.Device != "" && d.Path != "" && d.Path != s.Device:
@@ -102,8 +107,8 @@ func (env *Environment) notDevice(ctx context.Context, s record.Stage, path stri
 	return nil
 }
 
-// stagedDevice names the device of the stage. For a block volume that is the device node at the staging path: what else a driver
-// mounts there, such as the filesystem that holds an image, is not what it publishes.
+// stagedDevice names the device of the stage. For a block volume that is the device node at the staging path: what else
+// a driver mounts there, such as the filesystem that holds an image, is not what it publishes.
 func (env *Environment) stagedDevice(ctx context.Context, r *record.Record) string {
 	d := env.deviceAt(ctx, r.Stage.Path)
 	if r.Block() && !d.Node {

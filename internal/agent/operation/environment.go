@@ -98,7 +98,8 @@ func (env *Environment) ReportIntents(ctx context.Context, v *Volume, f plan.Fac
 func (env *Environment) Persist(v *Volume) error {
 	env.Step("before record")
 	if err := env.WriteRecord(v); err != nil {
-		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record of the volume cannot be written, so nothing is done", Err: err}
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed,
+			Message: "the record of the volume cannot be written, so nothing is done", Err: err}
 	}
 	env.Step("after record")
 	return nil
@@ -156,7 +157,7 @@ func (env *Environment) removeEmpty(ctx context.Context, dirs ...string) {
 func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 	_, err := os.Lstat(env.Paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("looking for the kubelet's use: %w", err)
+		return false, fmt.Errorf("checking the kubelet's use: %w", err)
 	}
 	return err == nil, nil
 }
@@ -191,12 +192,13 @@ type Mounts interface {
 	ReadOnly(ctx context.Context, d mount.Device) (bool, error)
 	SetReadOnly(ctx context.Context, d mount.Device, readOnly bool) error
 	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
-	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
+	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy,
+		progress func(files int)) error
 }
 
 var _ Mounts = (*mount.Mounter)(nil)
 
-// FilesystemKnower says whether the kernel or a program of the node knows a filesystem.
+// FilesystemKnower reports whether the kernel or a program of the node knows a filesystem.
 type FilesystemKnower interface {
 	Known(fsType string) bool
 }

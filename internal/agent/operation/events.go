@@ -38,7 +38,8 @@ func (env *Environment) announceFailure(v *Volume, f plan.Facts, done plan.Step,
 	}
 	failed.Announced = true
 	reason := eventReason(v, done, failed)
-	env.Log.Info("operation failed", "volume", v.Name, "operation", failed.Operation, "reason", failed.Reason, "error", failed.Message, "attempts", failed.Attempts)
+	env.Log.Info("operation failed", "volume", v.Name, "operation", failed.Operation, "reason", failed.Reason, "error",
+		failed.Message, "attempts", failed.Attempts)
 	for _, i := range f.Intents {
 		if done.Intent == "" || done.Intent == i.UID {
 			env.Event(i, corev1.EventTypeWarning, reason, actions[failed.Operation], failed.Message)
@@ -47,7 +48,8 @@ func (env *Environment) announceFailure(v *Volume, f plan.Facts, done plan.Step,
 }
 
 // actions name what was tried, for events.
-var actions = map[string]string{"stage": "Stage", "publish": "Publish", "expand": "Expand", "unpublish": "Unpublish", "unstage": "Unstage"}
+var actions = map[string]string{"stage": "Stage", "publish": "Publish", "expand": "Expand", "unpublish": "Unpublish",
+	"unstage": "Unstage"}
 
 func eventReason(v *Volume, done plan.Step, failed *failure.Failure) string {
 	event := steps[done.Kind].event
@@ -60,8 +62,8 @@ func eventReason(v *Volume, done plan.Step, failed *failure.Failure) string {
 	return event
 }
 
-// LogStep tells what is about to be done: what changes a mount always, the rest to who wants to follow closely. The node is in
-// every line. Names only, never what a Secret or a volume's attributes hold.
+// LogStep logs what is about to be done: always where it changes a mount, otherwise at a higher verbosity. The node is
+// in every line. It logs names only, never the content of a Secret or of a volume's attributes.
 func (env *Environment) LogStep(v *Volume, f plan.Facts, next plan.Step) {
 	log := env.Log
 	if !steps[next.Kind].logged {
@@ -76,5 +78,5 @@ func (env *Environment) LogStep(v *Volume, f plan.Facts, next plan.Step) {
 			intents = append(intents, i.Namespace+"/"+i.Name)
 		}
 	}
-	log.Info("acting", "act", next.Kind, "volume", v.Name, "intents", intents)
+	log.Info("running step", "step", next.Kind, "volume", v.Name, "intents", intents)
 }

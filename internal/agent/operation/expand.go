@@ -38,7 +38,8 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 	if err != nil {
 		return err
 	}
-	req := driver.ExpandRequest{Volume: env.request(f), StagingPath: r.Stage.Path, Path: r.Stage.Path, Capacity: *f.Entry.Capacity, Secrets: secrets}
+	req := driver.ExpandRequest{Volume: env.request(f), StagingPath: r.Stage.Path, Path: r.Stage.Path,
+		Capacity: *f.Entry.Capacity, Secrets: secrets}
 	for _, u := range r.Uses {
 		if f.Published(u) && !u.ReadOnly {
 			req.Path = u.Target
@@ -55,7 +56,7 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 		return err
 	}
 	if seen.IsZero() || seen.Cmp(*f.Entry.Capacity) < 0 {
-		seen = *f.Entry.Capacity // the driver does not tell, or counts the filesystem's own needs off
+		seen = *f.Entry.Capacity // the driver reports no capacity, or subtracts the filesystem's own needs
 	}
 	r.Capacity = &seen
 	env.announceExpanded(v, f)
@@ -64,6 +65,7 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 
 func (env *Environment) announceExpanded(v *Volume, f plan.Facts) {
 	for _, i := range f.Wanting() {
-		env.Event(i, corev1.EventTypeNormal, EventResized, "Expand", "the node sees "+plan.QuantityText(v.Record.Capacity))
+		env.Event(i, corev1.EventTypeNormal, EventResized, "Expand",
+			"the node sees "+plan.QuantityText(v.Record.Capacity))
 	}
 }

@@ -32,8 +32,8 @@ func NewHolders(log logr.Logger, ended func(volumes []string)) *Holders {
 	return &Holders{log: log, ended: ended, awaited: map[int]map[string]bool{}}
 }
 
-// Await tries again once the first process that holds the device has ended. One that lets go without ending is noticed by
-// the backoff.
+// Await tries again once the first process that holds the device has ended. One that lets go without ending is noticed
+// by the backoff.
 func (h *Holders) Await(volume string, held *mount.HeldError) {
 	i := slices.IndexFunc(held.Holders, func(holder mount.Holder) bool { return holder.PID != 0 })
 	if i < 0 {

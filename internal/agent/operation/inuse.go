@@ -35,11 +35,12 @@ var joinStep = step{
 	},
 }
 
-// take takes the volume into use: the record first, so that no crash leaves a use that nobody remembers, then
-// inUse with the publications that are about to be made, at a version at which the entry is Attached.
+// MarkInUse marks the volume as in use: in the record first, so that no crash leaves a use without a record, then inUse
+// with the publications that are about to be made, at a version at which the entry is Attached.
 func (env *Environment) MarkInUse(ctx context.Context, v *Volume, f plan.Facts) error {
 	if f.KubeletStale() {
-		return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, "the kubelet still has the volume mounted from an earlier attachment (%s)", f.Kubelet.AttachmentUID)
+		return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet,
+			"the kubelet still has the volume mounted from an earlier attachment (%s)", f.Kubelet.AttachmentUID)
 	}
 	before := v.Record
 	r := before.Copy()
@@ -67,7 +68,7 @@ func (env *Environment) MarkInUse(ctx context.Context, v *Volume, f plan.Facts) 
 		Volume: v.Name, Report: &line, Fence: true,
 		Check: func(nvs *volumesv1alpha1.NodeVolumeState) error {
 			if g := (handshake.Protocol{}).MaySetInUse(handshake.NodeOf(nvs, v.Name), uid); g != handshake.GuardNone {
-				return fmt.Errorf("taking the volume into use: refused by %s: %w", g, failure.ErrChanged)
+				return fmt.Errorf("marking the volume as in use: refused by %s: %w", g, failure.ErrChanged)
 			}
 			return nil
 		},
@@ -106,8 +107,9 @@ func (env *Environment) join(ctx context.Context, v *Volume, f plan.Facts) error
 	return nil
 }
 
-// readLive reads an intent live that wants the volume staged and not published: the cache may still have it when it is gone. One that is
-// there while the volume is in use stays until the agent has answered. What wants it published is read before that, see mayPublish.
+// readLive reads an intent live that wants the volume staged and not published: the cache may still have it when it is
+// gone. One that is there while the volume is in use stays until the agent has answered. What wants it published is
+// read before that, see mayPublish.
 func (env *Environment) readLive(ctx context.Context, u *record.Use) error {
 	if u.Want != volumesv1alpha1.DesiredStaged || u.Live {
 		return nil

@@ -95,8 +95,8 @@ func (op publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	return err
 }
 
-// mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is, must not be
-// published any more.
+// mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is,
+// must not be published any more.
 func (op publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
 	node := handshake.NodeOf(op.State.Acknowledged(), v.Name)
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
@@ -114,10 +114,11 @@ func (op publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) er
 	return nil
 }
 
-// checkPath says whether the published path is free for this use, or holds what an earlier call for it put there.
+// checkPath fails unless the published path is free for this use, or holds what an earlier call for it put there.
 func (op publisher) checkPath(f plan.Facts, u record.Use) error {
 	occupied := func(by string) error {
-		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied, "%s stands at %s; it is left alone until somebody removes it", by, u.Path)
+		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
+			"%s is in the way at %s; it stays there until an administrator removes it", by, u.Path)
 	}
 	if f.Uses[u.Intent.UID] == record.Foreign {
 		return occupied("another mount")
@@ -133,7 +134,7 @@ func (op publisher) checkPath(f plan.Facts, u record.Use) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking at published path: %w", err)
+		return fmt.Errorf("reading published path: %w", err)
 	case !info.IsDir():
 		return occupied("a file")
 	case u.Type == volumesv1alpha1.PublicationDevice:
@@ -141,7 +142,7 @@ func (op publisher) checkPath(f plan.Facts, u record.Use) error {
 	}
 	entries, err := os.ReadDir(u.Path)
 	if err != nil {
-		return fmt.Errorf("looking at published path: %w", err)
+		return fmt.Errorf("reading published path: %w", err)
 	}
 	if len(entries) > 0 {
 		return occupied("a directory that is not empty")
@@ -214,7 +215,7 @@ func (op publisher) bindSubPath(ctx context.Context, u *record.Use) error {
 	if err != nil {
 		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
 	}
-	defer part.Close() //nolint:errcheck // only looked through
+	defer part.Close() //nolint:errcheck // only read
 	info, err := part.Stat()
 	if err != nil {
 		return fmt.Errorf("reading sub path: %w", err)
@@ -238,27 +239,32 @@ func (op publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
 	}
 }
 
-// verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this publish
-// has put there and is not the volume is taken away again.
-func (op publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry, error) {
+// verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this
+// publish has put there and is not the volume is taken away again.
+func (op publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry,
+	error) {
 	table, err := op.Mounts.Table()
 	if err != nil {
 		return mount.Entry{}, err
 	}
 	e, mounted := table.At(path)
 	if !mounted {
-		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but nothing is mounted at %s", path)
+		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
+			"the driver reports success, but nothing is mounted at %s", path)
 	}
 	wrong := op.notVolume(ctx, v.Record, table, path, e)
 	switch {
 	case wrong == nil:
 		return e, nil
 	case f.Uses[u.Intent.UID] != record.Missing && !errors.Is(wrong, ErrOwnDisk):
-		return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPathOccupied, Message: "what is mounted at the published path is left alone", Err: wrong}
+		return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPathOccupied,
+			Message: "what is mounted at the published path is left alone", Err: wrong}
 	}
 	if v.Record.Stage.Source == "" {
-		v.Record.Stage.Phase = record.PhaseUncertain // what the driver published from may have been a mount that is gone
+		// what the driver published from may have been a mount that is gone
+		v.Record.Stage.Phase = record.PhaseUncertain
 	}
-	return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPublishFailed, Message: "what the driver published is not the volume",
-		Err: errors.Join(wrong, op.Unpublisher().undoPublication(ctx, v, f, u))}
+	return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPublishFailed,
+		Message: "what the driver published is not the volume",
+		Err:     errors.Join(wrong, op.Unpublisher().undoPublication(ctx, v, f, u))}
 }

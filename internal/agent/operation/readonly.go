@@ -19,10 +19,12 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// A device node can be written to through a read-only bind mount of it, so the device itself has to refuse writes. That holds for
-// everybody on the node. Therefore a device is either published read-only or for writing; who comes second waits.
+// A device node can be written to through a read-only bind mount of it, so the device itself has to refuse writes. That
+// holds for every process on the node. Therefore a device is published either read-only or for writing; the second
+// intent waits.
 
-// publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes to it.
+// publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes
+// to it.
 func (op publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if err := op.noteDevice(ctx, v, u.Target); err != nil {
 		return err
@@ -32,7 +34,8 @@ func (op publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts
 		return fmt.Errorf("finding the published device: %w", err)
 	}
 	if device.Path == "" {
-		return failure.Problemf(volumesv1alpha1.ReasonPublishFailed, "the driver reports success, but publishes no device")
+		return failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
+			"the driver reports success, but publishes no device")
 	}
 	if err := op.forbidWrites(ctx, v, f, u, device); err != nil {
 		return err
@@ -49,9 +52,10 @@ func (op publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts
 	return nil
 }
 
-// forbidWrites has the kernel refuse writes to the device, unless it does so already or somebody else on the node may
-// write to it. The disk knows of it before.
-func (op publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, device mount.Device) error {
+// forbidWrites has the kernel refuse writes to the device, unless it does so already or another process on the node may
+// write to it. The record on disk names it before.
+func (op publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use,
+	device mount.Device) error {
 	already, err := op.Mounts.ReadOnly(ctx, device)
 	if err != nil || already {
 		return err
@@ -73,10 +77,11 @@ func (op publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u
 	return err
 }
 
-// writers is the error that names who may write to the device.
+// writers returns an error that names what else may write to the device.
 func (op publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, device mount.Device) error {
 	refused := func(who string) error {
-		return failure.Problemf(volumesv1alpha1.ReasonReadOnlyNotEnforced, "%s cannot be made read-only while %s", device.Path, who)
+		return failure.Problemf(volumesv1alpha1.ReasonReadOnlyNotEnforced, "%s cannot be made read-only while %s",
+			device.Path, who)
 	}
 	for _, o := range v.Record.Uses {
 		if o.Intent.UID != u.Intent.UID && !o.ReadOnly && o.Phase != record.PhaseNone {
@@ -96,7 +101,7 @@ func (op publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *rec
 	case !errors.As(err, &held):
 		return err
 	case !held.Claimed && len(held.Writers()) == 0:
-		return nil // who reads may go on
+		return nil // readers may go on
 	}
 	op.Holders.Await(v.Name, held)
 	return refused("something writes to it: " + held.Error())
@@ -105,16 +110,19 @@ func (op publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *rec
 // mayWrite refuses to publish a device for writing while the agent has it read-only for another intent.
 func (op publisher) mayWrite(v *Volume, u *record.Use) error {
 	for _, o := range v.Record.Uses {
-		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != record.PhaseNone && v.Record.RefusesWrites(op.BootID) {
-			return failure.Problemf(volumesv1alpha1.ReasonDeviceReadOnly, "the device refuses writes while intent %s/%s has it published read-only",
+		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != record.PhaseNone &&
+			v.Record.RefusesWrites(op.BootID) {
+			return failure.Problemf(volumesv1alpha1.ReasonDeviceReadOnly,
+				"the device refuses writes while intent %s/%s has it published read-only",
 				o.Intent.Namespace, o.Intent.Name)
 		}
 	}
 	return nil
 }
 
-// allowWrites takes the kernel's refusal back when the last read-only publication ends. A process that has the device open for
-// writing all the same would begin to write: it is waited for, unless the kubelet uses the device for pods, which may write.
+// allowWrites takes the kernel's refusal back when the last read-only publication ends. A process that has the device
+// open for writing all the same would begin to write: it is waited for, unless the kubelet uses the device for pods,
+// which may write.
 func (op unpublisher) allowWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	r := v.Record
 	others := slices.ContainsFunc(r.Uses, func(o record.Use) bool {
@@ -133,7 +141,8 @@ func (op unpublisher) allowWrites(ctx context.Context, v *Volume, f plan.Facts, 
 		switch {
 		case errors.As(err, &held) && len(held.Writers()) > 0 && f.Kubelet == nil:
 			op.Holders.Await(v.Name, held)
-			return failure.Problemf(volumesv1alpha1.ReasonDeviceHeld, "the device stays read-only until nobody has it open for writing: %v", held)
+			return failure.Problemf(volumesv1alpha1.ReasonDeviceHeld,
+				"the device stays read-only until no process has it open for writing: %v", held)
 		case err != nil && held == nil:
 			return err
 		}

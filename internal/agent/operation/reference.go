@@ -35,7 +35,8 @@ var dereferenceStep = step{
 // referencer shows the kubelet that the agent uses a stage, and takes that away.
 type referencer struct{ *Environment }
 
-// create keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for Block, by device nodes.
+// create keeps the kubelet from unstaging: by a bind mount of the stage under the agent's own root or, for Block, by
+// device nodes.
 func (op referencer) create(ctx context.Context, v *Volume, f plan.Facts) error {
 	if v.Record.Block() {
 		return op.createForDevice(ctx, v)
@@ -56,15 +57,15 @@ func (op referencer) create(ctx context.Context, v *Volume, f plan.Facts) error 
 	return nil
 }
 
-// createForDevice makes a device node for each use where the kubelet looks for a device's users. Only the type of these directory
-// entries counts there: a bind would show as the file beneath it (kubernetes#123119).
+// createForDevice makes a device node for each use where the kubelet finds a device's users. Only the type of these
+// directory entries counts there: a bind would show as the file beneath it (kubernetes#123119).
 func (op referencer) createForDevice(ctx context.Context, v *Volume) error {
 	for i := range v.Record.Uses {
 		if err := op.unbind(ctx, &v.Record.Uses[i]); err != nil {
 			return err
 		}
 	}
-	if err := op.Persist(v); err != nil { // so that no crash leaves a node of nobody
+	if err := op.Persist(v); err != nil { // so that no crash leaves a device node without a record
 		return err
 	}
 	dir := op.Paths.GlobalMap(v.Record.PersistentVolume)
@@ -74,7 +75,8 @@ func (op referencer) createForDevice(ctx context.Context, v *Volume) error {
 	}
 	if err != nil {
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Err: err,
-			Message: "the kubelet cannot see that the volume is in use, and may unstage it when a pod that uses it too ends"}
+			Message: "the kubelet cannot see that the volume is in use, and may unstage it when a pod that uses it " +
+				"too ends"}
 	}
 	op.Step("after reference")
 	return nil

@@ -32,8 +32,9 @@ var shutdownKubeletStep = step{
 	},
 }
 
-// shutdown stops the filesystem of an attachment that was taken away, by a mount that is certainly of it, so that nothing of it
-// reaches the volume's next life. Where that cannot be done the mount stays, and everybody is told.
+// shutdown stops the filesystem of an attachment that was taken away, by a mount that is certainly of it, so that
+// nothing of it reaches the volume's next life. Where that fails the mount stays, and the status reports the volume as
+// unprotected.
 func (env *Environment) shutdown(ctx context.Context, v *Volume, f plan.Facts) error {
 	r, path := v.Record, f.OwnMount()
 	still := func() error {
@@ -54,7 +55,8 @@ func (env *Environment) shutdown(ctx context.Context, v *Volume, f plan.Facts) e
 	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
 		v.Unprotected = true
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonForcedAway, Err: err,
-			Message: fmt.Sprintf("the attachment was taken away, but the filesystem at %s cannot be shut down; the mount is left alone", path)}
+			Message: fmt.Sprintf("the attachment was taken away, but the filesystem at %s cannot be shut down; the "+
+				"mount is left alone", path)}
 	}
 	v.Unprotected = false
 	r.ShutDown = true

@@ -23,18 +23,19 @@ import (
 )
 
 var stageStep = step{
-	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unstage, plan.ClearInUse},
+	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unstage,
+		plan.ClearInUse},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Stager().stage(ctx, v, f)
 	},
 }
 
-// The right to read Secrets stands apart, in config/rbac, because clusters may want to narrow it.
+// The right to read Secrets is separate, in config/rbac, because clusters may want to narrow it.
 
 const (
 	// sharedDirMode is the kubelet's for directories that it shares with drivers.
 	sharedDirMode = 0o750
-	// OwnDirMode is for what only the agent looks into.
+	// OwnDirMode is for what only the agent reads.
 	OwnDirMode = 0o700
 	// PublishedDirMode lets every user of the node pass; the volume has permissions of its own.
 	PublishedDirMode = 0o755
@@ -53,7 +54,8 @@ func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return err
 	}
 	if f.Stage == record.Foreign {
-		return failure.Problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
+			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
 	secrets, err := op.secrets(ctx, f.Entry.NodeStageSecretRef)
 	if err != nil {
@@ -62,7 +64,8 @@ func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	if err := op.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
 		return fmt.Errorf("making staging path: %w", err)
 	}
-	req := driver.StageRequest{Volume: op.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(), Secrets: secrets}
+	req := driver.StageRequest{Volume: op.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
+		Secrets: secrets}
 	if !r.Block() {
 		req.MountOptions = f.Entry.MountOptions
 	}
@@ -72,7 +75,8 @@ func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	switch {
 	case err == nil:
 		return op.staged(ctx, v, f, before)
-	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) && (f.Stage != record.Missing || op.nothingAt(r.Stage.Path)):
+	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) &&
+		(f.Stage != record.Missing || op.nothingAt(r.Stage.Path)):
 		r.Stage = before // a final error of the first call: nothing was done
 	}
 	return op.ExplainStage(f, err)
@@ -92,7 +96,8 @@ func (op stager) staged(ctx context.Context, v *Volume, f plan.Facts, before rec
 			return err
 		}
 		if err := op.notOwn(table, *s, e); err != nil {
-			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Message: "what the driver staged is not the volume", Err: err}
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed,
+				Message: "what the driver staged is not the volume", Err: err}
 		}
 		s.Source = record.SourceOf(e)
 		s.Device = op.stagedDevice(ctx, v.Record)
@@ -114,7 +119,7 @@ func rightFilesystem(fsType string, e mount.Entry) error {
 		return nil
 	}
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonFilesystemMismatch, Stalled: true,
-		Message: fmt.Sprintf("the volume carries %s, but its PersistentVolume says fsType %s", e.FSType, fsType)}
+		Message: fmt.Sprintf("the volume carries %s, but its PersistentVolume asks for fsType %s", e.FSType, fsType)}
 }
 
 // compatible filesystems are served by the same driver of the kernel under different names.
@@ -129,7 +134,8 @@ func compatible(a, b string) bool {
 func (op stager) ExplainStage(f plan.Facts, err error) error {
 	var e *driver.Error
 	fsType := f.Entry.FSType
-	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain || slices.Contains(failure.PreciseCodes, e.Code) {
+	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain ||
+		slices.Contains(failure.PreciseCodes, e.Code) {
 		return err
 	}
 	if op.Filesystems == nil || op.Filesystems.Known(fsType) {
@@ -140,7 +146,8 @@ func (op stager) ExplainStage(f plan.Facts, err error) error {
 	explained.Message = fmt.Sprintf("filesystem %q is not known on node %s: %s", fsType, op.NodeName, e.Message)
 	if mount.KnownFilesystem(fsType) {
 		explained.Code = volumesv1alpha1.ReasonFormatToolMissing
-		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are missing: %s", op.NodeName, fsType, e.Message)
+		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are "+
+			"missing: %s", op.NodeName, fsType, e.Message)
 	}
 	return &explained
 }

@@ -3,6 +3,10 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
+// Package operation carries out the steps of a plan, one file for each. A step is a row of the table steps: the operation
+// that users see, the event, the precondition, what its success makes pointless, and the function that runs it.
+//
+// A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps.
 package operation
 
 import (
@@ -68,7 +72,7 @@ func (env *Environment) Run(ctx context.Context, v *Volume, f plan.Facts, next p
 }
 
 // Finish notes how a step ended. It returns an error only when the API server did not take what was to be written: that
-// is nothing to tell in the API, and is tried again by the queue.
+// cannot be reported in the API either, and the queue retries it.
 func (env *Environment) Finish(v *Volume, f plan.Facts, done plan.Step, err error) error {
 	var unwritten *report.UnwrittenError
 	switch {

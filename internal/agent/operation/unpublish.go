@@ -49,7 +49,8 @@ func (op unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 
 func (op unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if there := f.Uses[u.Intent.UID]; there == record.Foreign || there == record.Present && u.BootID != f.Now.BootID {
-		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied, "another mount stands over %s; it is left alone until somebody removes it", u.Path)
+		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
+			"another mount covers %s; it stays there until an administrator removes it", u.Path)
 	}
 	d, err := op.driverOf(v)
 	if err != nil {
@@ -72,7 +73,8 @@ func (op unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 		return err
 	}
 	if left := table.All(u.Target); len(left) > 0 {
-		return failure.Problemf(volumesv1alpha1.ReasonUnpublishFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, u.Target)
+		return failure.Problemf(volumesv1alpha1.ReasonUnpublishFailed,
+			"the driver reports success, but %s is still mounted at %s", left[0].Source, u.Target)
 	}
 	// Drivers should remove the target; not all do. What is not empty is not ours to remove.
 	if err := op.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {

@@ -23,7 +23,8 @@ import (
 )
 
 var unstageStep = step{
-	operation: "unstage", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand},
+	operation: "unstage", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Stage, plan.Shutdown,
+		plan.Expand},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Unstager().unstage(ctx, v, f)
 	},
@@ -34,7 +35,7 @@ var unstageStep = step{
 // unstager undoes stages.
 type unstager struct{ *Environment }
 
-// unstage undoes the stage, unless somebody else still uses it.
+// unstage undoes the stage, unless something else still uses it.
 func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
 	if r.Stage.Phase == record.PhaseNone {
@@ -44,7 +45,8 @@ func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return op.forgetStage(ctx, v, err)
 	}
 	if f.Stage == record.Foreign {
-		return failure.Problemf(volumesv1alpha1.ReasonMountLost, "another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
+			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
 	d, err := op.driverOf(v)
 	if err != nil {
@@ -70,7 +72,8 @@ func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return err
 	}
 	if left := table.All(r.Stage.Path); len(left) > 0 {
-		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed, "the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
+		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed,
+			"the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
 	}
 	if err := op.checkUse(v, table); err != nil {
 		return op.StageAgain(ctx, v, f, err)
@@ -82,8 +85,9 @@ func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	return nil
 }
 
-// stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the kubelet has recorded that
-// it stages there, maybe on the volume's next attachment; or it was mounted after a reboot, which nothing of the attachment outlived.
+// stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
+// kubelet has recorded that it stages there, maybe on the volume's next attachment; or it was mounted after a reboot,
+// which nothing of the attachment outlived.
 func (op unstager) stageIsForeign(f plan.Facts) (bool, error) {
 	if !f.Stale() {
 		return false, nil
@@ -94,7 +98,7 @@ func (op unstager) stageIsForeign(f plan.Facts) (bool, error) {
 	return op.kubeletStages(f.Record)
 }
 
-// forgetStage forgets the stage. What is mounted there counts as in use by the kubelet, or by nobody that is known.
+// forgetStage forgets the stage. What is mounted there counts as used by the kubelet, or by an unknown program.
 func (op unstager) forgetStage(ctx context.Context, v *Volume, err error) error {
 	if err != nil {
 		return err
@@ -107,8 +111,8 @@ func (op unstager) forgetStage(ctx context.Context, v *Volume, err error) error 
 	return nil
 }
 
-// putBack stages again what was undone under somebody who came between the look and the driver's call: the kubelet takes the
-// volume for staged, and would publish the bare staging path.
+// StageAgain stages again what was undone although the kubelet began to use it between the check and the driver's call:
+// the kubelet takes the volume for staged, and would publish the bare staging path.
 func (op unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
 	if !f.Usable() {
 		return used
@@ -136,7 +140,8 @@ func (op unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) 
 		return nil
 	}
 	if err != nil {
-		return &failure.Problem{Reason: volumesv1alpha1.ReasonUnstageFailed, Message: "the Node cannot be read, so the kubelet's use is not known", Err: err}
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonUnstageFailed,
+			Message: "the Node cannot be read, so the kubelet's use is not known", Err: err}
 	}
 	if slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(v.Name)) {
 		return SharedByKubelet("the kubelet uses the volume: node %s lists it in volumesInUse", op.NodeName)
@@ -162,7 +167,7 @@ func SharedByKubelet(format string, args ...any) error {
 	return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
 }
 
-// stageElsewhere lists the other mounts of what is staged, also where somebody has removed the stage itself.
+// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed.
 func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
 	if e, ok := table.At(s.Path); ok {
 		return table.Shares(e)

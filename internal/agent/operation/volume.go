@@ -24,8 +24,8 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// Volume is what this process keeps of one volume between looks. The queue sees to it that one goroutine at a
-// time looks at it; what others touch is behind mu.
+// Volume is what this process keeps of one volume between reconciles. The queue has one goroutine at a time reconcile
+// it; what other goroutines use is behind mu.
 type Volume struct {
 	Name     string
 	Record   *record.Record
@@ -34,10 +34,10 @@ type Volume struct {
 	seeded map[types.UID]bool
 	// Unprotected: a mount of an attachment that was taken away could not be shut down.
 	Unprotected bool
-	// slow is the operation whose call takes so long that users are told.
+	// slow describes a call that takes so long that the status reports it.
 	slow string
-	// Unsaved: uses were ended that the disk still names. Nobody must be told before it knows: whoever is told may let the
-	// intent go, and a process that comes after would take the use for an orphan.
+	// Unsaved: uses have ended that the record on disk still names. No report may come before the record: once the
+	// manager has seen the report, it may remove the finalizer, and a later process would take the use for an orphan.
 	Unsaved bool
 	// Phases are for the metrics only.
 	Phases plan.Phases
@@ -49,7 +49,7 @@ type Volume struct {
 	figure  *report.Figures
 	// reading: the figures are being read.
 	reading bool
-	// lost are the mounts that were reported as removed by somebody else.
+	// lost are the mounts that were reported as removed by another program.
 	lost []string
 	// awaitsMounts: something waits for a change of the mount table.
 	awaitsMounts bool
@@ -93,7 +93,7 @@ func (v *Volume) HangingCall() string {
 	}
 }
 
-// AwaitsMounts says whether a change of the mount table may let something go on.
+// AwaitsMounts reports whether a change of the mount table may let something go on.
 func (v *Volume) AwaitsMounts() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -142,7 +142,7 @@ func (v *Volume) RecordInherited(boot string) {
 	v.inherited = nil
 }
 
-// BeginStats says whether no reading of the volume's figures is going on.
+// BeginStats begins to read the volume's figures; it reports false if that goes on already.
 func (v *Volume) BeginStats() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -168,7 +168,8 @@ func (v *Volume) ApplyChanges() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range v.Failures {
-		if f.AwaitsEvent && v.changes[DriversChanged] || f.AwaitsMounts() && v.changes[MountsChanged] || f.AwaitsHolder() && v.changes[HolderEnded] {
+		if f.AwaitsEvent && v.changes[DriversChanged] || f.AwaitsMounts() && v.changes[MountsChanged] ||
+			f.AwaitsHolder() && v.changes[HolderEnded] {
 			f.AwaitsEvent, f.NextAttemptTime = false, nil
 		}
 	}
@@ -205,7 +206,8 @@ func (v *Volume) Seed(intents []*volumesv1alpha1.VolumeAttachmentIntent, now tim
 			if steps[a.Kind].operation != e.Operation || v.Failures[a] != nil {
 				continue
 			}
-			failed := &failure.Failure{OperationError: *e.DeepCopy(), Reason: failure.Reasons[e.Operation], Announced: true}
+			failed := &failure.Failure{OperationError: *e.DeepCopy(), Reason: failure.Reasons[e.Operation],
+				Announced: true}
 			// A clock that was set back must not keep the volume waiting longer than the backoff would.
 			if n := failed.NextAttemptTime; n != nil && n.Sub(now) > status.LongestBackoff {
 				failed.NextAttemptTime = nil
@@ -215,7 +217,7 @@ func (v *Volume) Seed(intents []*volumesv1alpha1.VolumeAttachmentIntent, now tim
 	}
 }
 
-// Next picks the first act of the plan that need not wait. Nothing is tried twice in one look, so a driver that
+// Next picks the first step of the plan that need not wait. Nothing is tried twice in one reconcile, so a driver that
 // says done and does nothing cannot keep the agent busy.
 func (v *Volume) Next(f plan.Facts, tried map[plan.Step]bool, now time.Time) (plan.Step, bool) {
 	for _, a := range plan.Of(f) {
@@ -273,7 +275,10 @@ func (v *Volume) Prune(f plan.Facts) {
 	for _, a := range plan.Of(f) {
 		planned[a] = true
 	}
-	maps.DeleteFunc(v.Failures, func(a plan.Step, _ *failure.Failure) bool { return !planned[a] && !follows(f.Record, a, planned) })
+	maps.DeleteFunc(v.Failures, func(a plan.Step, _ *failure.Failure) bool {
+		return !planned[a] &&
+			!follows(f.Record, a, planned)
+	})
 }
 
 // follows: the act will be planned when what is planned before it is done.
@@ -288,8 +293,8 @@ func follows(r *record.Record, a plan.Step, planned map[plan.Step]bool) bool {
 	return false
 }
 
-// waitsForConfirmation reports whether the step waits until the manager has confirmed the session: a record that names the volume as in use may be
-// of the time before the volume was forced away, and what the API holds too.
+// waitsForConfirmation reports whether the step waits until the manager has confirmed the session: a record that names
+// the volume as in use may be of the time before the volume was forced away, and what the API holds too.
 func AwaitsConfirmation(f plan.Facts, a plan.Step) bool {
 	return f.Unconfirmed && steps[a.Kind].session
 }

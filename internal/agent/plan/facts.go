@@ -31,8 +31,8 @@ type Facts struct {
 	Intents []*volumesv1alpha1.VolumeAttachmentIntent
 	// Stage and uses are what the mount table says.
 	Stage record.Presence
-	// Reference is present while the kubelet can see that the agent uses the stage: by the agent's bind mount of it or, for Block,
-	// by device nodes.
+	// Reference is present while the kubelet can see that the agent uses the stage: by the agent's bind mount of it or,
+	// for Block, by device nodes.
 	Reference record.Presence
 	// DeviceNodes are the names of those device nodes.
 	DeviceNodes []string
@@ -53,7 +53,8 @@ type Facts struct {
 	Expands bool
 }
 
-// unreferred: the kubelet does not see that the stage is used, or not by whom. A device node can be there before the stage.
+// unreferred: the kubelet does not see that the stage is used, or not by whom. A device node can be there before the
+// stage.
 func (f Facts) Unreferenced() bool {
 	if f.Record.Block() {
 		bound := slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool { return u.Bound != "" })
@@ -94,9 +95,11 @@ func (f Facts) declared(uid types.UID) bool {
 	return declared
 }
 
-// YieldsToKubelet: the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use, by the kubelet.
+// YieldsToKubelet: the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use,
+// by the kubelet.
 func (f Facts) YieldsToKubelet() bool {
-	return f.Kubelet != nil && f.Kubelet.Doubt == "" && f.Kubelet.Held == nil && f.Record.Stage.Phase != record.PhaseNone && len(f.Record.Uses) == 0 && !f.Stale()
+	return f.Kubelet != nil && f.Kubelet.Doubt == "" && f.Kubelet.Held == nil &&
+		f.Record.Stage.Phase != record.PhaseNone && len(f.Record.Uses) == 0 && !f.Stale()
 }
 
 // Released: nothing is left of the agent's own part, and the disk knows it.
@@ -104,9 +107,9 @@ func (f Facts) Released() bool {
 	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved
 }
 
-// OwnMount is the path of a mount that can only be of the record's attachment: made in this boot, at a place where nobody but the
-// agent mounts, or at the stage while the kubelet has no part in it. Empty where there is none: a mount that somebody else made
-// may be of the volume's next attachment, whatever device it shows.
+// OwnMount is the path of a mount that can only be of the record's attachment: made in this boot, at a place where only
+// the agent mounts, or at the stage while the kubelet has no part in it. Empty where there is none: another program's
+// mount may be of the volume's next attachment, whatever device it shows.
 func (f Facts) OwnMount() string {
 	r := f.Record
 	staged := r.Stage.Phase != record.PhaseNone && r.Stage.BootID == f.Now.BootID
@@ -126,11 +129,13 @@ func (f Facts) OwnMount() string {
 
 // KubeletStale: what the kubelet has mounted was made on another attachment than the one that the volume has now.
 func (f Facts) KubeletStale() bool {
-	return f.Kubelet != nil && f.Attached() && f.Kubelet.AttachmentUID != "" && f.Kubelet.AttachmentUID != f.Entry.AttachmentUID
+	return f.Kubelet != nil && f.Attached() && f.Kubelet.AttachmentUID != "" &&
+		f.Kubelet.AttachmentUID != f.Entry.AttachmentUID
 }
 
-// kubeletAway: the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that is
-// left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume again.
+// kubeletAway: the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that
+// is left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume
+// again.
 func (f Facts) KubeletForcedAway() bool {
 	k, e := f.Kubelet, f.Entry
 	if f.Unconfirmed || k == nil || k.ShutDown || k.Doubt != "" || !k.Block && len(k.Mounts) == 0 {
@@ -176,7 +181,8 @@ func (f Facts) Lost() []string {
 	if r == nil {
 		return nil
 	}
-	if s := r.Stage; s.Phase == record.PhaseDone && s.BootID == f.Now.BootID && s.Source != "" && f.Stage != record.Present {
+	if s := r.Stage; s.Phase == record.PhaseDone && s.BootID == f.Now.BootID && s.Source != "" &&
+		f.Stage != record.Present {
 		paths = append(paths, s.Path)
 	}
 	for _, u := range r.Uses {
@@ -187,8 +193,8 @@ func (f Facts) Lost() []string {
 	return paths
 }
 
-// SeenCapacity is the capacity that the node sees of a staged volume. One that was staged just now has what the claim records:
-// if it has grown since, a node has yet to expand it.
+// SeenCapacity is the capacity that the node sees of a staged volume. One that was staged just now has what the claim
+// records: if it has grown since, a node has yet to expand it.
 func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 	switch {
 	case noPart: // the node has no part in it
@@ -204,13 +210,14 @@ func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 // Grows: the volume has a larger capacity than the node has seen.
 func (f Facts) Grows() bool {
 	r := f.Record
-	if !f.Expands || f.Entry.Capacity == nil || !slices.ContainsFunc(r.Uses, func(u record.Use) bool { return !u.ReadOnly }) {
+	if !f.Expands || f.Entry.Capacity == nil || !slices.ContainsFunc(r.Uses,
+		func(u record.Use) bool { return !u.ReadOnly }) {
 		return false
 	}
 	return r.Capacity != nil && CompareQuantities(*f.Entry.Capacity, *r.Capacity) > 0
 }
 
-// Compare looks the record's places up in the mount table.
+// Compare finds the record's places in the mount table.
 func (f *Facts) Compare(table *mount.Table) {
 	f.Stage, f.Reference, f.Uses = record.Missing, record.Missing, map[types.UID]record.Presence{}
 	r := f.Record

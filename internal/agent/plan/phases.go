@@ -13,8 +13,8 @@ import (
 	"github.com/hawser-io/hawser/internal/metrics"
 )
 
-// Phases remembers when a volume came how far, only to measure it. What is mended later is not measured again, nor is what
-// an earlier process began.
+// Phases remembers when a volume came how far, only to measure it. What is mended later is not measured again, nor is
+// what an earlier process began.
 type Phases struct {
 	attachment types.UID
 	// attached is when the volume was first seen to be attached and wanted; zero once it is staged.

@@ -3,6 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
+// Package plan turns what is known of one volume into the steps that may be taken now. It is pure: it reads no clock, no
+// disk and no API, and changes nothing.
 package plan
 
 import (
@@ -19,7 +21,7 @@ type Kind string
 
 const (
 	// MarkInUse writes the record, and inUse for the entry's attachment.
-	MarkInUse Kind = "take"
+	MarkInUse Kind = "mark-in-use"
 	// Join notes in the record what the intents want.
 	Join Kind = "join"
 	// Stage and the following call the driver.
@@ -29,17 +31,17 @@ const (
 	Unpublish Kind = "unpublish"
 	Unstage   Kind = "unstage"
 	// Reference shows the kubelet that the stage is used, so that it does not unstage.
-	Reference Kind = "refer"
+	Reference Kind = "reference"
 	// Shutdown stops a filesystem whose attachment was taken away.
 	Shutdown Kind = "shutdown"
 	// Dereference takes that away, for the kubelet to unstage.
-	Dereference Kind = "unrefer"
+	Dereference Kind = "dereference"
 	// ShutdownKubelet stops a filesystem that the kubelet mounted on an attachment that was forced away.
 	ShutdownKubelet Kind = "shutdown-kubelet"
 	// ClearInUse takes inUse back and forgets the volume.
-	ClearInUse Kind = "clear"
-	// Persist brings to the disk which uses have ended, so that their intents may be told.
-	Persist Kind = "record"
+	ClearInUse Kind = "clear-in-use"
+	// Persist writes to the disk which uses have ended, so that their intents' status may report it.
+	Persist Kind = "persist"
 )
 
 // Step is one step.
@@ -49,8 +51,8 @@ type Step struct {
 	Intent types.UID
 }
 
-// Of lists the steps that may be taken now, in the order in which they matter. The first one that does not
-// wait for its next attempt is carried out, and then everything is looked at again.
+// Of lists the steps that may be taken now, in the order in which they matter. The first one that does not wait for its
+// next attempt is carried out, and then everything is gathered again.
 func Of(f Facts) []Step {
 	if f.CallHangs {
 		return nil
@@ -93,7 +95,8 @@ func planOwn(f Facts) []Step {
 	return append(acts, planForward(f)...)
 }
 
-// planStale gives up a volume whose attachment was taken away: what was mounted on it must not reach the device any more.
+// planStale gives up a volume whose attachment was taken away: what was mounted on it must not reach the device any
+// more.
 func planStale(f Facts) []Step {
 	r := f.Record
 	if !r.Block() && !r.ShutDown && f.OwnMount() != "" {

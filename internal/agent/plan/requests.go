@@ -21,7 +21,8 @@ import (
 // allowedOptions are the mount options that an intent may ask for. None of them lets its author do more on the node.
 var allowedOptions = []string{"noexec", "nodev", "nosuid", "noatime", "nodiratime", "relatime", "lazytime"}
 
-// Refused tells why the use must not be published. The API server refuses such an intent, but may have stored it under an earlier rule.
+// Refused returns why the use must not be published. The API server refuses such an intent, but may have stored it
+// under an earlier rule.
 func Refused(u record.Use) error {
 	if u.Mount == nil {
 		return nil
@@ -34,7 +35,8 @@ func Refused(u record.Use) error {
 	if i := slices.IndexFunc(u.Mount.Options, notAllowed); i >= 0 {
 		key, _, _ := strings.Cut(u.Mount.Options[i], "=") // the value may be a password
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonMountNotAllowed, Stalled: true, Message: fmt.Sprintf(
-			"an intent may not ask for the mount option %q, only for %s; others are for administrators, in mountOptions of the PersistentVolume or StorageClass",
+			"an intent may not ask for the mount option %q, only for %s; others are for administrators, in "+
+				"mountOptions of the PersistentVolume or StorageClass",
 			key, strings.Join(allowedOptions, ", "))}
 	}
 	return nil
@@ -48,8 +50,8 @@ func (f Facts) Group(u record.Use) *int64 {
 	return u.Mount.FSGroup
 }
 
-// GroupHolder is the use that decides the group of the volume's files, or nil. What is published holds over what is not; then
-// the first one in the record holds, which is the one whose intent was created first.
+// GroupHolder is the use that decides the group of the volume's files, or nil. What is published holds over what is
+// not; then the first one in the record holds, which is the one whose intent was created first.
 func (f Facts) GroupHolder() *record.Use {
 	var holder *record.Use
 	for k := range f.Record.Uses {
@@ -69,8 +71,8 @@ func (f Facts) HeldGroup() *int64 {
 	return nil
 }
 
-// GroupConflict tells why the use must not be published: another use has given the volume's files to another group. It waits for
-// a change of what groupHolder returns.
+// GroupConflict returns why the use must not be published: another use has given the volume's files to another group.
+// It waits for a change of what groupHolder returns.
 func (f Facts) GroupConflict(u record.Use) error {
 	wanted, held := f.Group(u), f.HeldGroup()
 	if wanted == nil || *wanted == *held {
@@ -78,11 +80,12 @@ func (f Facts) GroupConflict(u record.Use) error {
 	}
 	first := f.GroupHolder().Intent
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonFSGroupConflict, AwaitsEvent: true, Message: fmt.Sprintf(
-		"intent %s/%s has given the volume's files on this node to fsGroup %d, so this intent cannot give them to %d; it waits until that one is gone or names the same group",
+		"intent %s/%s has given the volume's files on this node to fsGroup %d, so this intent cannot give them to "+
+			"%d; it waits until that one is gone or names the same group",
 		first.Namespace, first.Name, *held, *wanted)}
 }
 
-// ownable says whether the CSIDriver's policy lets the group of the files be changed.
+// ownable reports whether the CSIDriver's policy lets the group of the files be changed.
 func ownable(e *volumesv1alpha1.NodeAttachment) bool {
 	switch e.FSGroupPolicy {
 	case storagev1.FileFSGroupPolicy:

@@ -28,8 +28,8 @@ func (f Facts) Intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 // Orphan: the use's intent is simply not there.
 func (f Facts) Orphan(u record.Use) bool { return f.Intent(u.Intent.UID) == nil }
 
-// Ending: the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was there for it, or the
-// last call began to unpublish it and nothing is at its path: its end had been asked for.
+// Ending: the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was
+// there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked for.
 func (f Facts) Ending(u record.Use) bool {
 	if !f.Orphan(u) || f.Uses[u.Intent.UID] != record.Missing {
 		return false
@@ -68,7 +68,8 @@ func (f Facts) Wants(u record.Use) bool {
 // Differs: the publication was asked for with other parameters than its intent has now.
 func (f Facts) Differs(u record.Use) bool {
 	i := f.Intent(u.Intent.UID)
-	if i == nil || u.Phase == record.PhaseNone || u.Want != volumesv1alpha1.DesiredPublished || i.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
+	if i == nil || u.Phase == record.PhaseNone || u.Want != volumesv1alpha1.DesiredPublished ||
+		i.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
 		return false
 	}
 	return u.ReadOnly != i.Spec.ReadOnly || !reflect.DeepEqual(u.Mount, i.Spec.Mount)
@@ -88,15 +89,16 @@ func (f Facts) Ends(u record.Use) bool {
 	return i != nil && (!i.DeletionTimestamp.IsZero() || !f.Unconfirmed && Level(i.Spec.DesiredState) == 0)
 }
 
-// Wanting lists the intents that the agent is to carry out now. One without the release finalizer could be gone before the agent has
-// undone anything; the manager sets it, and that wakes the agent.
+// Wanting lists the intents that the agent is to carry out now. One without the release finalizer could be gone before
+// the agent has undone anything; the manager sets it, and that wakes the agent.
 func (f Facts) Wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 	if !f.Attached() {
 		return nil
 	}
 	var wanting []*volumesv1alpha1.VolumeAttachmentIntent
 	for _, i := range f.Intents {
-		if i.DeletionTimestamp.IsZero() && status.Finalized(i) && i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+		if i.DeletionTimestamp.IsZero() && status.Finalized(i) &&
+			i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 			Level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.Name &&
 			i.Status.VolumeName == f.Entry.PersistentVolumeName {
 			wanting = append(wanting, i)
@@ -105,7 +107,7 @@ func (f Facts) Wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 	return wanting
 }
 
-// JoinChanges says whether the record does not yet say what the intents want.
+// JoinChanges reports whether the record lacks something that the intents want.
 func (f Facts) JoinChanges() bool {
 	unread := func(u record.Use) bool { return f.Wants(u) && u.Want == volumesv1alpha1.DesiredStaged && !u.Live }
 	return f.Usable() && (!reflect.DeepEqual(f.Joined(), f.Record.Uses) || slices.ContainsFunc(f.Record.Uses, unread))

@@ -28,8 +28,8 @@ func (f File) Read() ([]byte, error) { return os.ReadFile(f.Path) }
 // Unchanged notes that data is on the disk, so that it is not written again.
 func (f File) Unchanged(data []byte) { f.store.remember(f.Path, data) }
 
-// Update writes what render returns, unless the disk has it. One that is empty needs no file. render is called under the lock
-// that orders updates, so the last one to be written is the newest.
+// Update writes what render returns, unless the disk has that already. One that is empty needs no file. render is
+// called under the lock that orders updates, so the last one to be written is the newest.
 func (f File) Update(render func() (data []byte, empty bool, err error)) error {
 	f.store.saving.Lock()
 	defer f.store.saving.Unlock()

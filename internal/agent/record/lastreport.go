@@ -35,7 +35,8 @@ func (l LastReport) ForgottenBy(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	case nvs.UID:
 		return nvs.Status.Reports < l.Reports
 	default:
-		return nvs.UID != "" && nvs.Status.ObservedUID == nvs.UID // it was reported to, and then one that was made after it
+		// it was reported to, and then one that was made after it
+		return nvs.UID != "" && nvs.Status.ObservedUID == nvs.UID
 	}
 }
 

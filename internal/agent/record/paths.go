@@ -40,8 +40,8 @@ func (p Paths) Hidden(intent types.UID) string {
 	return filepath.Join(p.Root, "publish", string(intent))
 }
 
-// Reference is the agent's own bind mount of a staged volume: while it stands, the kubelet sees that
-// somebody else uses the stage.
+// Reference is the agent's own bind mount of a staged volume: while it is there, the kubelet sees another use of the
+// stage.
 func (p Paths) Reference(volumeName string) string {
 	return filepath.Join(p.Root, "staged", Hash(volumeName))
 }
@@ -62,8 +62,8 @@ func (p Paths) KubeletData(driverName, handle, persistentVolume string, mode cor
 	return filepath.Join(p.csi(), driverName, Hash(handle), "vol_data.json")
 }
 
-// GlobalMap is where the kubelet looks for users of a block device before it unstages it. The agent has a device node there for
-// each intent, named after the intent's UID.
+// GlobalMap is where the kubelet finds the users of a block device before it unstages it. The agent has a device node
+// there for each intent, named after the intent's UID.
 func (p Paths) GlobalMap(persistentVolume string) string {
 	return filepath.Join(p.csi(), "volumeDevices", persistentVolume, "dev")
 }

@@ -3,6 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
+// Package record is what the agent keeps on the node's disk: a record of each volume that is in use, and the paths.
+// A record is written before each driver call, so a later process knows whatever a call may have left behind.
 package record
 
 import (
@@ -39,8 +41,8 @@ type Record struct {
 	VolumeName string `json:"volumeName"`
 	// AttachmentUID of the attachment that everything here was made on.
 	AttachmentUID types.UID `json:"attachmentUID"`
-	// InUse: inUse stands for AttachmentUID, written at a version at which it was Attached, and nobody
-	// began to take it back.
+	// InUse: the node state has inUse for AttachmentUID, written at a version at which it was Attached, and the agent
+	// has not begun to clear it.
 	InUse bool `json:"inUse"`
 
 	Driver           string                      `json:"driver"`
@@ -49,7 +51,7 @@ type Record struct {
 	Mode             corev1.PersistentVolumeMode `json:"mode,omitempty"`
 
 	Stage Stage `json:"stage"`
-	// Uses are the intents for which the volume is here.
+	// Uses are the volume's users, one for each intent.
 	Uses []Use `json:"uses,omitempty"`
 	// InFlight is the driver call that was begun last and has not returned.
 	InFlight *Call `json:"inFlight,omitempty"`
@@ -103,7 +105,8 @@ type Use struct {
 	Type     volumesv1alpha1.PublicationType `json:"type,omitempty"`
 	ReadOnly bool                            `json:"readOnly,omitempty"`
 	Mount    *volumesv1alpha1.MountSpec      `json:"mount,omitempty"`
-	// Bound is where an earlier agent bound the device for the kubelet to see, in vain. It is empty once a device node is there instead.
+	// Bound is where an earlier agent bound the device for the kubelet to see, in vain. It is empty once a device node
+	// is there instead.
 	Bound string `json:"reference,omitempty"`
 	// Source is what the mount table showed at Path afterwards, as with the stage.
 	Source string `json:"source,omitempty"`
@@ -118,8 +121,8 @@ type Use struct {
 type Call struct {
 	Operation string `json:"operation"`
 	Target    string `json:"target"`
-	// Deadline for people to read; Uptime is the same moment on the clock of the boot, which nobody sets. The call's context has
-	// ended by then.
+	// Deadline is for readers; Uptime is the same moment on the clock of the boot, which no program can set. The call's
+	// context has ended by then.
 	Deadline time.Time     `json:"deadline"`
 	Uptime   time.Duration `json:"uptime"`
 	BootID   string        `json:"bootID"`
@@ -154,7 +157,7 @@ func (r *Record) Begin(c Call) {
 // Finish notes that the call in flight has ended for certain.
 func (r *Record) Finish() { r.InFlight = nil }
 
-// Abandon notes that nobody will learn the end of the call in flight.
+// Abandon notes that the end of the call in flight will not become known.
 func (r *Record) Abandon() {
 	c := r.InFlight
 	r.InFlight = nil
@@ -173,16 +176,16 @@ func (r *Record) Abandon() {
 	r.Unfinished.Mounts = mounts
 }
 
-// MayMount says whether an earlier call may still mount something, so that nothing that is undone now stays undone.
+// MayMount reports whether an earlier call may still mount something, so that what is undone now may come back.
 func (r *Record) MayMount(now Moment) bool {
 	return r.Unfinished != nil && r.Unfinished.Mounts && !r.Unfinished.ended(now)
 }
 
-// CallsEnded says whether no earlier driver call can still be running.
+// CallsEnded reports whether no earlier driver call can still be running.
 func (r *Record) CallsEnded(now Moment) bool { return r.InFlight == nil && r.Unfinished.ended(now) }
 
-// Requested notes that the driver is asked to mount in this boot. What is mounted at the path stays known; where nothing is, the
-// driver may mount the volume under any device number.
+// Requested notes that the driver is asked to mount in this boot. What is mounted at the path stays known; where
+// nothing is, the driver may mount the volume under any device number.
 func (s *Stage) Requested(there Presence, bootID string) {
 	s.Phase, s.BootID = PhaseUncertain, bootID
 	if there == Missing {
@@ -198,7 +201,8 @@ func (u *Use) Requested(there Presence, bootID string) {
 	}
 }
 
-// ForgetOtherBoots forgets what was mounted in other boots than this one: device numbers and names mean nothing in the next.
+// ForgetOtherBoots forgets what was mounted in other boots than this one: device numbers and names mean nothing in the
+// next.
 func (r *Record) ForgetOtherBoots(bootID string) {
 	if r.Stage.BootID != bootID {
 		r.Stage.Source, r.Stage.Device = "", ""
@@ -210,12 +214,12 @@ func (r *Record) ForgetOtherBoots(bootID string) {
 	}
 }
 
-// MayHaveMounts says whether the driver may have anything of the volume on this node.
+// MayHaveMounts reports whether the driver may have anything of the volume on this node.
 func (r *Record) MayHaveMounts() bool {
 	return r.Stage.Phase != PhaseNone || slices.ContainsFunc(r.Uses, func(u Use) bool { return u.Phase != PhaseNone })
 }
 
-// CountsAsInUse says whether the volume counts as in use here.
+// CountsAsInUse reports whether the volume counts as in use here.
 func (r *Record) CountsAsInUse(now Moment) bool {
 	return r.InUse || r.MayHaveMounts() || !r.CallsEnded(now) ||
 		slices.ContainsFunc(r.Devices, func(d SeenDevice) bool { return d.Held && d.BootID == now.BootID })
@@ -246,7 +250,7 @@ func (r *Record) Drop(intent types.UID) {
 	r.Uses = slices.DeleteFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
 }
 
-// Users are the UIDs of the intents for which the volume is here, in order.
+// Users are the UIDs of the intents that use the volume, in order.
 func (r *Record) Users() []string {
 	var users []string
 	for _, u := range r.Uses {

@@ -160,7 +160,7 @@ func (s *Store) forget(volumeName string) {
 	delete(s.records, volumeName)
 }
 
-// Known are the volumes of which there is a record.
+// Known are the volumes that have a record.
 func (s *Store) Known() map[string]Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,16 +53,18 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 func (n *Node) volumesReleased(attached, used int) conditionValue {
 	strange := len(n.unattributed())
 	if attached+used+strange == 0 {
-		return conditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased, Message: "no volume is attached or in use"}
+		return conditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased,
+			Message: "no volume is attached or in use"}
 	}
 	message := fmt.Sprintf("%d attached, %d in use", attached, used)
 	if strange > 0 {
-		message += fmt.Sprintf(", and %d that cannot be told", strange)
+		message += fmt.Sprintf(", and %d of no known volume", strange)
 	}
 	return conditionValue{reason: volumesv1alpha1.ReasonVolumesPresent, Message: message}
 }
 
-// unattributed is what speaks of a volume that is not known: unreadable records, of the agent and of the kubelet, and mounts.
+// unattributed is what belongs to a volume that is not known: unreadable records, of the agent and of the kubelet, and
+// mounts.
 func (n *Node) unattributed() []string {
 	looked, trouble := n.Observer.Latest()
 	all := append(slices.Clone(n.BrokenRecords()), looked.Unattributed...)
@@ -75,15 +77,18 @@ func (n *Node) unattributed() []string {
 func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) conditionValue {
 	var absent []string
 	for _, e := range nvs.Spec.Attachments {
-		known := slices.ContainsFunc(nvs.Status.Drivers, func(d volumesv1alpha1.NodeDriver) bool { return d.Name == e.Driver })
+		known := slices.ContainsFunc(nvs.Status.Drivers,
+			func(d volumesv1alpha1.NodeDriver) bool { return d.Name == e.Driver })
 		if e.Driver != "" && !known && !slices.Contains(absent, e.Driver) {
 			absent = append(absent, e.Driver)
 		}
 	}
 	if len(absent) > 0 {
-		return conditionValue{reason: volumesv1alpha1.ReasonDriversMissing, Message: "not registered on the node: " + strings.Join(absent, ", ")}
+		return conditionValue{reason: volumesv1alpha1.ReasonDriversMissing,
+			Message: "not registered on the node: " + strings.Join(absent, ", ")}
 	}
-	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected, Message: "every driver that is needed is registered"}
+	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+		Message: "every driver that is needed is registered"}
 }
 
 func volumesHealthy(reports map[string]VolumeReport, names []string) conditionValue {
@@ -114,7 +119,8 @@ func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string)
 	if len(differ) > 0 {
 		return conditionValue{reason: volumesv1alpha1.ReasonMountsDiffer, Message: Enumerate(differ)}
 	}
-	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected, Message: "the mount table agrees with the records"}
+	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+		Message: "the mount table agrees with the records"}
 }
 
 // Enumerate names the first few and counts the others: a condition's message is to be read.
@@ -126,7 +132,7 @@ func Enumerate(what []string) string {
 	return fmt.Sprintf("%s; and %d more", strings.Join(what[:shown], "; "), len(what)-shown)
 }
 
-// stopped is what a node's state says once its agent was told to end.
+// SetStopped sets the conditions of a node whose agent was stopped.
 func SetStopped(nvs *volumesv1alpha1.NodeVolumeState) {
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentStopped,

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Connections are those to the API server. All API servers are stopped before they are restored from a backup, so what is said over a
-// connection that was there before is said to the same history.
+// Connections are those to the API server. All API servers are stopped before they are restored from a backup, so what
+// is sent over a connection that was there before reaches the same history.
 type Connections struct {
 	mu   sync.Mutex
 	lost func()
@@ -21,7 +21,9 @@ type Connections struct {
 
 // Dial is for rest.Config.
 func (c *Connections) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address) // as client-go's own
+	// as client-go's own
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network,
+		address)
 	if err != nil {
 		return nil, err
 	}

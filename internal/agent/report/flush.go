@@ -53,8 +53,8 @@ func (w *Writer) flush(ctx context.Context, batch []Change) {
 	}
 }
 
-// number gives the report its number, and that of its session. No write is empty: it voids what is still on its way. It returns how many
-// sessions had ended by then.
+// number gives the report its number, and that of its session. No write is empty: it voids what is still on its way. It
+// returns how many sessions had ended by then.
 func (w *Writer) number(next *volumesv1alpha1.NodeVolumeState, batch []Change) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *Writer) number(next *volumesv1alpha1.NodeVolumeState, batch []Change) (
 	return w.ends, nil
 }
 
-// mustWrite says whether a write has to go out although it may change nothing else.
+// mustWrite reports whether a write has to go out although it may change nothing else.
 func (w *Writer) mustWrite(batch []Change) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,14 +97,16 @@ func (w *Writer) base(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, er
 	defer w.mu.Unlock()
 	w.readLive = false
 	// Within a session what the watch has brought meanwhile is of the same history, and newer.
-	if w.session == 0 || w.known == nil || w.known.UID != read.UID || newer(read.ResourceVersion, w.known.ResourceVersion) {
+	if w.session == 0 || w.known == nil || w.known.UID != read.UID ||
+		newer(read.ResourceVersion, w.known.ResourceVersion) {
 		w.know(read)
 	}
 	return read, nil
 }
 
 // next is base with everything in it that it allows.
-func (w *Writer) next(base *volumesv1alpha1.NodeVolumeState, batch []Change) (next *volumesv1alpha1.NodeVolumeState, accepted []Change, refused map[int]error) {
+func (w *Writer) next(base *volumesv1alpha1.NodeVolumeState, batch []Change) (next *volumesv1alpha1.NodeVolumeState,
+	accepted []Change, refused map[int]error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	refused = map[int]error{}
@@ -165,8 +167,8 @@ func (w *Writer) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []Change
 	}
 }
 
-// failed gives the batch back to those who wait. Whether the write was taken is not known: the next one starts from a
-// live read, and is a real one, so that a late arrival of this one meets a conflict.
+// failed returns the error to the callers that wait. Whether the write was taken is not known: the next one starts from
+// a live read, and is a real one, so that a late arrival of this one meets a conflict.
 func (w *Writer) failed(ctx context.Context, batch []Change, err error) {
 	w.mu.Lock()
 	w.readLive, w.acked = true, nil

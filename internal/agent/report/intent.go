@@ -39,7 +39,7 @@ func failed(f *failure.Failure) *conditionValue {
 	return &conditionValue{reason: f.Reason, Message: f.Message}
 }
 
-// viewOf decides what to say of the intent after a look.
+// newIntentReport decides what to report of the intent after a reconcile.
 func NewIntentReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent) IntentReport {
 	var u *record.Use
 	if v.Record != nil {
@@ -66,7 +66,8 @@ func deletingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmen
 	case failure != nil:
 		return IntentReport{Ready: true, failure: failure, staged: keptStage(f, u), Published: failed(failure)}
 	case u == nil && !f.Unsaved && v.Record != nil && v.Record.CountsAsInUse(f.Now) && (f.Kept() || f.Released()):
-		return IntentReport{Published: &conditionValue{reason: volumesv1alpha1.ReasonReleased, Message: "nothing of this intent is left on the node; others use the volume"}}
+		return IntentReport{Published: &conditionValue{reason: volumesv1alpha1.ReasonReleased,
+			Message: "nothing of this intent is left on the node; others use the volume"}}
 	}
 	return IntentReport{Skip: true}
 }
@@ -103,7 +104,8 @@ func waitingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachment
 		return IntentReport{Ready: true, failure: failure, staged: failed(failure)}
 	}
 	if status.AgentConditionsPresent(i) {
-		gone := &conditionValue{reason: volumesv1alpha1.ReasonMountLost, Message: "the volume is not attached to the node any more"}
+		gone := &conditionValue{reason: volumesv1alpha1.ReasonMountLost,
+			Message: "the volume is not attached to the node any more"}
 		s := IntentReport{Ready: true, staged: gone}
 		if i.Spec.DesiredState == volumesv1alpha1.DesiredPublished {
 			s.Published = gone
@@ -144,8 +146,9 @@ func useReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentInte
 }
 
 var sessionUnconfirmed = &conditionValue{
-	reason:  volumesv1alpha1.ReasonSessionUnconfirmed,
-	Message: "the manager has not confirmed yet that it has heard this agent and all others; until then no volume is taken into use",
+	reason: volumesv1alpha1.ReasonSessionUnconfirmed,
+	Message: "the manager has not yet confirmed the reports of this agent and of all others; no volume is used " +
+		"before that",
 }
 
 func stagedTrue(f plan.Facts) *conditionValue {
@@ -154,7 +157,8 @@ func stagedTrue(f plan.Facts) *conditionValue {
 
 func (v Snapshot) stagedVerdict(f plan.Facts) (*conditionValue, *failure.Failure) {
 	if f.Stale() {
-		gone := &conditionValue{reason: volumesv1alpha1.ReasonForcedAway, Message: "the attachment that the volume was staged on was taken away"}
+		gone := &conditionValue{reason: volumesv1alpha1.ReasonForcedAway,
+			Message: "the attachment that the volume was staged on was taken away"}
 		for _, failed := range v.Failures.Ordered(f) {
 			return gone, failed
 		}
@@ -173,7 +177,8 @@ func (v Snapshot) stagedVerdict(f plan.Facts) (*conditionValue, *failure.Failure
 	case v.Slow != "":
 		return &conditionValue{reason: volumesv1alpha1.ReasonStaging, Message: v.Slow}, nil
 	case !f.Attached():
-		return &conditionValue{reason: volumesv1alpha1.ReasonMountLost, Message: "the volume is not attached to the node any more"}, nil
+		return &conditionValue{reason: volumesv1alpha1.ReasonMountLost,
+			Message: "the volume is not attached to the node any more"}, nil
 	}
 	return &conditionValue{reason: volumesv1alpha1.ReasonStaging, Message: "waiting for the volume to be staged"}, nil
 }
@@ -199,12 +204,15 @@ func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachm
 	if capacity == nil {
 		return nil
 	}
-	if f.Entry != nil && f.Entry.Capacity != nil && plan.CompareQuantities(*f.Entry.Capacity, *capacity) > 0 && f.Expands {
-		return &conditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s", plan.QuantityText(capacity), plan.QuantityText(f.Entry.Capacity))}
+	if f.Entry != nil && f.Entry.Capacity != nil && plan.CompareQuantities(*f.Entry.Capacity, *capacity) > 0 &&
+		f.Expands {
+		return &conditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s",
+			plan.QuantityText(capacity), plan.QuantityText(f.Entry.Capacity))}
 	}
 	grew := i.Status.Capacity != nil && plan.CompareQuantities(*capacity, *i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
-		return &conditionValue{OK: true, reason: volumesv1alpha1.ReasonExpanded, Message: "the node sees " + plan.QuantityText(capacity)}
+		return &conditionValue{OK: true, reason: volumesv1alpha1.ReasonExpanded,
+			Message: "the node sees " + plan.QuantityText(capacity)}
 	}
 	return nil
 }
@@ -231,7 +239,7 @@ func (s IntentReport) apply(i *volumesv1alpha1.VolumeAttachmentIntent, now metav
 	}
 }
 
-// set sets or removes the condition and says whether it has become True.
+// set sets or removes the condition, and reports whether it has become True.
 func (s IntentReport) set(i *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, c *conditionValue) bool {
 	if c == nil {
 		meta.RemoveStatusCondition(&i.Status.Conditions, conditionType)
@@ -270,7 +278,7 @@ func (s IntentReport) applyFailure(i *volumesv1alpha1.VolumeAttachmentIntent) {
 	meta.RemoveStatusCondition(&i.Status.Conditions, volumesv1alpha1.ConditionStalled)
 }
 
-// ReportedByManager says whether the cluster controller has said anything of the intent.
+// ReportedByManager reports whether the manager has written the intent's status.
 func ReportedByManager(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved) != nil ||
 		meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached) != nil
@@ -294,7 +302,8 @@ func (v Snapshot) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *r
 }
 
 func (v Snapshot) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure.Failure {
-	for _, a := range []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}, {Kind: plan.Publish, Intent: i.UID}, {Kind: plan.Join}} {
+	for _, a := range []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}, {Kind: plan.Publish, Intent: i.UID},
+		{Kind: plan.Join}} {
 		if failure := v.Failures[a]; failure != nil {
 			return failure
 		}

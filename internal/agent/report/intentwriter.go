@@ -33,12 +33,14 @@ type IntentWriter struct {
 }
 
 func NewIntentWriter(live client.Client, c clock.Clock, step func(string)) *IntentWriter {
-	return &IntentWriter{Live: live, Clock: c, Step: step, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{}}
+	return &IntentWriter{Live: live, Clock: c, Step: step,
+		written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{}}
 }
 
 // Update brings the view into the intent's status. After a conflict the intent is read live; if it asks for
 // something else than before, the watch brings it here again.
-func (w *IntentWriter) Update(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, s IntentReport) error {
+func (w *IntentWriter) Update(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent,
+	s IntentReport) error {
 	next := intent.DeepCopy()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		before := next.Status.DeepCopy()
@@ -56,7 +58,8 @@ func (w *IntentWriter) Update(ctx context.Context, intent *volumesv1alpha1.Volum
 		if err := w.Live.Get(ctx, client.ObjectKeyFromObject(next), live); err != nil {
 			return err
 		}
-		if live.UID != intent.UID || live.Generation != intent.Generation || live.DeletionTimestamp.IsZero() != intent.DeletionTimestamp.IsZero() {
+		if live.UID != intent.UID || live.Generation != intent.Generation ||
+			live.DeletionTimestamp.IsZero() != intent.DeletionTimestamp.IsZero() {
 			next = nil
 			return nil
 		}

@@ -30,7 +30,8 @@ const (
 	leaseInterval = 10 * time.Second
 )
 
-// RenewLease says every few seconds that the agent lives: a dead one cannot say so. Where the session has ended it begins another.
+// RenewLease renews the Lease every few seconds, which only an agent that lives can do. Where the session has ended it
+// begins another.
 func (s *Session) RenewLease(ctx context.Context) {
 	ticker := s.Clock.NewTicker(leaseInterval)
 	defer ticker.Stop()
@@ -91,7 +92,8 @@ func (s *Session) renew(ctx context.Context, acquire bool) error {
 }
 
 func (s *Session) leaseKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + s.NodeName}
+	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace,
+		Name: volumesv1alpha1.AgentLeasePrefix + s.NodeName}
 }
 
 // writeLease renews the lease as it was renewed last. This process reads it before the first renewal.
@@ -122,7 +124,8 @@ func (s *Session) writeLease(ctx context.Context, acquire bool, last record.Last
 
 // renewSpec renews the lease; each process acquires it once.
 func (s *Session) renewSpec(lease *coordinationv1.Lease, acquire bool) {
-	now := metav1.NewMicroTime(s.Clock.Now().Truncate(time.Microsecond)) // as the API keeps it, so that it is recognised
+	// as the API keeps it, so that it is recognised
+	now := metav1.NewMicroTime(s.Clock.Now().Truncate(time.Microsecond))
 	if acquire || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}
@@ -131,7 +134,7 @@ func (s *Session) renewSpec(lease *coordinationv1.Lease, acquire bool) {
 	lease.Spec.RenewTime = &now
 }
 
-// ReportStopped tells that the agent was stopped; nobody waits for it long.
+// ReportStopped reports that the agent was stopped. It gives up soon: the report only informs.
 func (s *Session) ReportStopped() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -53,7 +53,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	s := &nvs.Status
 	looked := n.Observer.BeginReport()
 	if s.BootID != n.BootID {
-		s.ObservedGeneration = 0 // what an earlier boot looked at says nothing of this one
+		s.ObservedGeneration = 0 // what an earlier boot observed does not hold for this one
 	}
 	if looked.UID == nvs.UID && looked.Generation <= nvs.Generation {
 		s.ObservedGeneration, s.ObservedUID = looked.Generation, nvs.UID
@@ -79,7 +79,8 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 	n.SetConditions(nvs, reports, names)
 }
 
-// NoteMountTableRelease notes that what ends with the next report ends on the word of the mount table alone; without a UID that it does not.
+// NoteMountTableRelease notes that what ends with the next report is shown by the mount table alone; without a UID that
+// it is not.
 func (n *Node) NoteMountTableRelease(volume string, attachment types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,8 +90,9 @@ func (n *Node) NoteMountTableRelease(volume string, attachment types.UID) {
 	}
 }
 
-// MountTableReleases adds what is noted to what stands in the API, and leaves out what is in use or not attached any more.
-func (n *Node) MountTableReleases(nvs *volumesv1alpha1.NodeVolumeState, inUse map[string]VolumeReport) []volumesv1alpha1.MountTableRelease {
+// MountTableReleases adds what is noted to what the API has, and leaves out what is in use or not attached any more.
+func (n *Node) MountTableReleases(nvs *volumesv1alpha1.NodeVolumeState,
+	inUse map[string]VolumeReport) []volumesv1alpha1.MountTableRelease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var releases []volumesv1alpha1.MountTableRelease
@@ -101,7 +103,10 @@ func (n *Node) MountTableReleases(nvs *volumesv1alpha1.NodeVolumeState, inUse ma
 			releases = append(releases, r)
 		}
 	}
-	maps.DeleteFunc(n.TableReleases, func(name string, _ types.UID) bool { return handshake.AttachmentOf(nvs, name) == nil })
+	maps.DeleteFunc(n.TableReleases, func(name string,
+		_ types.UID) bool {
+		return handshake.AttachmentOf(nvs, name) == nil
+	})
 	return releases
 }
 

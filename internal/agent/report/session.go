@@ -25,15 +25,18 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// A session is a time in which the API server was never out of reach, so that nobody can have restored it from a backup. It begins
-// with a report of all that the node uses, under a number that is higher than every earlier one, and a renewed Lease tells the
-// manager of it. It ends with the connection, and with a renewal that fails. See package handshake.
+// A session is a time in which the API server was never out of reach, so it was not restored from a backup meanwhile.
+// It begins with a report of all that the node uses, under a number that is higher than every earlier one, and a
+// renewed Lease announces it to the manager. It ends with the connection, and with a renewal that fails. See package
+// handshake.
 
-// ErrRestored ends the agent: its caches hold objects of a history that the API server has forgotten. The next process begins with none.
+// ErrRestored ends the agent: its caches hold objects of a history that the API server has forgotten. The next process
+// begins with none.
 var ErrRestored = errors.New("the API server was restored from a backup: it has forgotten what this agent has written")
 
 // errNoSession is for what would be written outside of a session.
-var errNoSession = errors.New("the API server was out of reach; nothing is reported before it is known whether it was restored from a backup")
+var errNoSession = errors.New("the API server was out of reach; nothing is reported before it is known whether it " +
+	"was restored from a backup")
 
 // SessionOptions are what sessions work with.
 type SessionOptions struct {
@@ -47,14 +50,14 @@ type SessionOptions struct {
 	RequeueAll func()
 }
 
-// Session begins sessions, and renews the Lease that tells the manager of them.
+// Session begins sessions, and renews the Lease that announces them to the manager.
 type Session struct {
 	SessionOptions
 	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
 	lease     *coordinationv1.Lease
 	attempted metav1.MicroTime
-	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and no manager has
-	// confirmed the session since.
+	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and
+	// no manager has confirmed the session since.
 	Persisted record.LastReport
 	Restored  bool
 	// Overdue: the manager has not confirmed the session in time.
@@ -80,7 +83,8 @@ func (s *Session) PersistLastReport() (record.LastReport, error) {
 	return now, nil
 }
 
-// lastPersisted is the last report to the state that the disk names. What was reported to one before says nothing of a state that was made anew.
+// lastPersisted is the last report to the state that the disk names. A report to an earlier state does not count for
+// one that was created again.
 func (s *Session) lastPersisted() record.LastReport {
 	if last := s.Writer.LastReport(); last.UID == s.Persisted.UID {
 		return last
@@ -88,13 +92,14 @@ func (s *Session) lastPersisted() record.LastReport {
 	return s.Persisted
 }
 
-// Begin looks for what the API server may have forgotten, and reports everything.
+// Begin checks what the API server may have forgotten, and reports everything.
 func (s *Session) Begin(ctx context.Context) error {
 	since := s.Writer.sessionsEnded()
 	if err := s.CheckRestored(ctx); err != nil {
 		return err
 	}
-	if err := s.Writer.WriteNow(ctx, Change{begins: true, since: since, Check: requireState(s.Persisted.UID)}); err != nil {
+	if err := s.Writer.WriteNow(ctx, Change{begins: true, since: since,
+		Check: requireState(s.Persisted.UID)}); err != nil {
 		return err
 	}
 	if !s.Writer.inSession() {
@@ -107,7 +112,7 @@ func (s *Session) Begin(ctx context.Context) error {
 	return err
 }
 
-// requireState refuses a state that was made since the agent has looked: the disk has to know of it before the first report.
+// requireState refuses a state that was created since the check: the disk has to name it before the first report.
 func requireState(state types.UID) func(*volumesv1alpha1.NodeVolumeState) error {
 	return func(nvs *volumesv1alpha1.NodeVolumeState) error {
 		if nvs.UID != state {
@@ -124,7 +129,7 @@ func (s *Session) CheckRestored(ctx context.Context) error {
 		err := s.Live.Get(ctx, s.leaseKey(), standing)
 		switch {
 		case apierrors.IsNotFound(err):
-			s.lease = nil // somebody deleted it, or it is of a later time than the backup: the state tells which
+			s.lease = nil // it was deleted, or is of a later time than the backup; the state shows which
 		case err != nil:
 			return fmt.Errorf("reading the Lease: %w", err)
 		case !s.lease.Spec.RenewTime.Equal(standing.Spec.RenewTime) && !s.attempted.Equal(standing.Spec.RenewTime):
@@ -148,13 +153,14 @@ func (s *Session) CheckRestored(ctx context.Context) error {
 	return s.persistState(nvs)
 }
 
-// persistState brings to the disk whether the API server has forgotten reports, and which state the next ones go to. The report that follows
-// leaves no trace of either.
+// persistState writes to the disk whether the API server has forgotten reports, and which state the next ones go to.
+// The report that follows leaves no trace of either.
 func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	next := s.Persisted
 	next.Restored = next.Restored || next.ForgottenBy(nvs)
 	if next.Restored && !s.Restored {
-		s.Log.Info("the API server was restored from a backup; nothing moves here until the manager has heard every agent",
+		s.Log.Info("the API server was restored from a backup; nothing is staged or published here until every agent "+
+			"has reported to the manager",
 			"remembered", nvs.Status.Reports, "reported", s.Persisted.Reports)
 	}
 	s.Restored = next.Restored

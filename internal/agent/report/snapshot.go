@@ -12,7 +12,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// Figures of one volume, as its driver told them last.
+// Figures of one volume, as its driver reported them last.
 type Figures struct {
 	Used, Available    *resource.Quantity
 	Inodes, InodesUsed *int64

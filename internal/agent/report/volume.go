@@ -91,7 +91,7 @@ func reportOfKubelet(name string, u kubelet.TrackedUse) VolumeReport {
 	}})
 }
 
-// addKubelet adds to a volume's report what the kubelet's use of it has to tell. The zero use tells nothing.
+// addKubelet adds to a volume's report what the kubelet's use of it has to report. The zero use adds nothing.
 func addKubelet(u kubelet.TrackedUse, r VolumeReport) VolumeReport {
 	r.Staged, r.Published = r.Staged || u.StagedPath != "", r.Published || u.Published
 	if r.Differs == "" {

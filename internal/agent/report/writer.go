@@ -3,6 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
+// Package report writes what the agent has to report: the status of the node's NodeVolumeState, of the intents, and the
+// Lease. What only informs is written together with what cannot wait.
 package report
 
 import (
@@ -23,7 +25,7 @@ import (
 // informDelay is how long what only informs may wait for company.
 const informDelay = time.Second
 
-// UnwrittenError means that the API server did not answer, or that nobody knows whether it took a write.
+// UnwrittenError means that the API server did not answer, or that the outcome of a write is not known.
 type UnwrittenError struct{ Err error }
 
 func (e *UnwrittenError) Error() string { return fmt.Sprintf("asking the API server: %v", e.Err) }
@@ -39,10 +41,11 @@ type Change struct {
 	Report *VolumeReport
 	// Check refuses the change on a version that does not allow it.
 	Check func(*volumesv1alpha1.NodeVolumeState) error
-	// Fence makes the update a real one even where the line stands already, so that its acknowledgement can be
-	// relied on and it voids every write that may still be on its way.
+	// Fence makes the update a real one even where the line is there already, so that its acknowledgement can be relied
+	// on and it voids every write that may still be on its way.
 	Fence bool
-	// begins a session, unless one has ended since so many had: then the API server was out of reach after the look for a restore.
+	// begins a session, unless one has ended since so many had: then the API server was out of reach after the check
+	// for a restore.
 	begins bool
 	since  int
 	done   chan error
@@ -72,7 +75,8 @@ type Writer struct {
 	last    record.LastReport
 	highest int64
 	known   *volumesv1alpha1.NodeVolumeState
-	// acked is what the last write of this process was acknowledged with; nil when the outcome of a later one is not known.
+	// acked is what the last write of this process was acknowledged with; nil when the outcome of a later one is not
+	// known.
 	acked     *volumesv1alpha1.NodeVolumeState
 	readLive  bool
 	reports   map[string]VolumeReport
@@ -86,11 +90,12 @@ type Writer struct {
 
 func NewWriter(c clock.Clock, log logr.Logger) *Writer {
 	return &Writer{
-		clock: c, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}, 1), readLive: true, reports: map[string]VolumeReport{},
+		clock: c, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{},
+			1), readLive: true, reports: map[string]VolumeReport{},
 	}
 }
 
-// WriteNow writes the change as soon as possible and returns once it stands, or was refused.
+// WriteNow writes the change as soon as possible and returns once it is acknowledged, or refused.
 func (w *Writer) WriteNow(ctx context.Context, c Change) error {
 	c.done = make(chan error, 1)
 	w.mu.Lock()
@@ -112,7 +117,7 @@ func (w *Writer) SetReport(volume string, r VolumeReport) {
 	}
 }
 
-// store says whether the line is another than before.
+// store reports whether the line differs from before.
 func (w *Writer) store(volume string, r VolumeReport) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +126,7 @@ func (w *Writer) store(volume string, r VolumeReport) bool {
 	return !ok || !old.Equal(r)
 }
 
-// ReportSoon asks for a look whether the status says what it should.
+// ReportSoon requests a write, if the status is not what it should be.
 func (w *Writer) ReportSoon() {
 	w.mu.Lock()
 	if w.due.IsZero() {
@@ -131,7 +136,8 @@ func (w *Writer) ReportSoon() {
 	w.signal()
 }
 
-// ReportAnyway asks for a report although it may say nothing new: that it is taken proves what the version says.
+// ReportAnyway requests a report although nothing may have changed: its acknowledgement proves what the version
+// contains.
 func (w *Writer) ReportAnyway() {
 	w.mu.Lock()
 	w.reportAnyway = true
@@ -139,7 +145,7 @@ func (w *Writer) ReportAnyway() {
 	w.ReportSoon()
 }
 
-// ReportNow asks for that look at once: somebody waits for what the status would say.
+// ReportNow requests that at once: another program waits for the status.
 func (w *Writer) ReportNow() {
 	w.mu.Lock()
 	w.reportNow = true
@@ -182,8 +188,8 @@ func (w *Writer) timer() (<-chan time.Time, func()) {
 	return t.C(), func() { t.Stop() }
 }
 
-// batch takes what is to be written, if it is time. Outside of a session nothing is written but what begins one: it would take a number
-// above those that a restored API server has forgotten, before anybody has looked whether it has.
+// batch takes what is to be written, if it is time. Outside of a session nothing is written but what begins one: it
+// would take a number above those that a restored API server has forgotten, before the check for a restore.
 func (w *Writer) batch() ([]Change, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

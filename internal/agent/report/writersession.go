@@ -25,7 +25,8 @@ func (w *Writer) Observe(nvs *volumesv1alpha1.NodeVolumeState) {
 	w.ReportSoon()
 }
 
-// know takes in a version. The session of an object that was made anew under the same name ends: it was not looked at for a restore.
+// know takes in a version. The session ends if the object was created again under the same name: that one was not
+// checked for a restore.
 func (w *Writer) know(nvs *volumesv1alpha1.NodeVolumeState) {
 	w.known = nvs
 	if w.session != 0 && nvs.UID != w.last.UID {
@@ -79,7 +80,8 @@ func (w *Writer) inSession() bool {
 func (w *Writer) Confirmed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.session != 0 && w.known != nil && w.known.Status.Session == w.session && w.known.Spec.ConfirmedSession == w.session
+	return w.session != 0 && w.known != nil && w.known.Status.Session == w.session &&
+		w.known.Spec.ConfirmedSession == w.session
 }
 
 // NumberAbove has the next report take a higher number than that.
