@@ -29,7 +29,7 @@ type scenario struct {
 	wanted func(*volumesv1alpha1.VolumeAttachmentIntent)
 	change func(*bench)
 	act    plan.Kind
-	// informs are the operations that may fail without anybody being told: they only inform or tidy up.
+	// informs are the operations that may fail without a report: they only inform or clean up.
 	informs []string
 	// ends checks what there is in the end.
 	ends func(*bench)
@@ -140,7 +140,7 @@ var scenarios = map[string]scenario{
 	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
 }
 
-// nobodyWants: nobody wants the volume any more, and what was published is undone.
+// nobodyWants: no intent wants the volume any more, and what was published is undone.
 func nobodyWants(b *bench) {
 	deletedIntents(b)
 	b.done(plan.Unpublish)

@@ -369,7 +369,7 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 	return missing
 }
 
-// benchMounts is the kernel, of which each call may fail.
+// benchMounts is the kernel. Each call to it may fail.
 type benchMounts struct {
 	*fakeNode
 	bench *bench

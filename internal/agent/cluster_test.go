@@ -121,7 +121,7 @@ func (n *node) must(err error) {
 // testVolume is one volume of the test.
 type testVolume struct {
 	handle string
-	// driver is the fake one unless told.
+	// driver is the fake one by default.
 	driver string
 	mode   corev1.PersistentVolumeMode
 	change func(*volumesv1alpha1.NodeAttachment)

@@ -99,7 +99,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name()) == nil
 		})
 	})
-	// A crash may come after the API was told, before the record is removed.
+	// A crash may come after the report, before the record is removed.
 	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return r.steps.Load(), r.deathAt()

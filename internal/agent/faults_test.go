@@ -228,7 +228,7 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
 		t.Errorf("message: %s", got.Status.LastError.Message)
 	}
-	// Also when somebody removes the stage itself by hand.
+	// Also when the stage itself is removed by hand.
 	a.recorded()
 	n.kernel.umount(n.driver.staged("vol").StagingPath)
 	n.eventually("refused again", func() bool {

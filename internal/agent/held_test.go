@@ -122,7 +122,7 @@ func testHeldOverARestart(t *testing.T, n *realNode) {
 	n.end(v)
 }
 
-// The kernel cannot be asked about a volume without a device: what its release rests on is told instead.
+// The kernel cannot be asked about a volume without a device: what proves its release is reported instead.
 func TestTheReportTellsWhatTheReleaseOfAVolumeWithoutADeviceRestsOn(t *testing.T) {
 	c := newCluster(t)
 	n := c.node(t)

@@ -98,7 +98,7 @@ func testReleasedAfterReboot(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// testUncertainAgain: somebody removes a mount, and the driver puts it back under another device number and gives no answer.
+// testUncertainAgain: a mount is removed, and the driver puts it back under another device number and gives no answer.
 func testUncertainAgain(method string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -158,7 +158,7 @@ func (n *node) stagingPath(v testVolume) string {
 	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
 }
 
-// testStageRemoved: the mount goes while the agent, which has looked, calls the driver.
+// testStageRemoved: the mount goes after the agent has gathered and before it calls the driver.
 func testStageRemoved(step string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -343,7 +343,7 @@ func testOtherDevice(t *testing.T, c *cluster) {
 	n.end(v, i)
 }
 
-// testKubeletBetween: the kubelet takes the volume for staged while the agent, which has looked, undoes the stage.
+// testKubeletBetween: the kubelet takes the volume for staged after the agent has gathered and before it undoes the stage.
 func testKubeletBetween(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v, k := testVolume{handle: "vol"}, fakeKubelet{n}

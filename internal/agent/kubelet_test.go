@@ -149,7 +149,7 @@ func testKubeletLine(t *testing.T, c *cluster) {
 	k.kernel.umount(filepath.Join(k.stageDir(v), "globalmount"))
 	// Nothing is mounted any more, but the kubelet's record is there.
 	n.line(v, "no stage", func(l *volumesv1alpha1.NodeVolume) bool { return l.InUse && l.StagedPath == "" })
-	k.must(os.RemoveAll(k.stageDir(v))) // no mount tells of this
+	k.must(os.RemoveAll(k.stageDir(v))) // no mount shows this
 	n.gone(v)
 	if calls := n.driver.made(); len(calls) > 0 {
 		t.Errorf("calls: %v", calls)
@@ -254,7 +254,7 @@ func testFence(t *testing.T, c *cluster) {
 	n.begun(0)
 	n.looked() // the confirmation of the session has been seen as well
 	a.rest()
-	// A record without a mount: no change of the mount table tells of it.
+	// A record without a mount: no change of the mount table shows it.
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
 	a.writes.reset()
 	s := n.looked()
@@ -334,7 +334,7 @@ func testKubeletDoubt(t *testing.T, c *cluster) {
 	}
 	k.must(os.RemoveAll(k.stageDir(v)))
 	n.gone(v)
-	// A pod's record tells no hash. It may be of any volume that is attached.
+	// A pod's record contains no hash. It may be of any volume that is attached.
 	pod := filepath.Join(n.kubelet, "pods", "pod-1", "volumes", "kubernetes.io~csi", "whatever")
 	k.write(filepath.Join(pod, "vol_data.json"), []byte(`{"driver`))
 	n.looked()
@@ -450,7 +450,7 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	}
 }
 
-// proven waits until a report has proven on which attachment the volume is mounted, and the disk tells the next agent.
+// proven waits until a report has proven on which attachment the volume is mounted, and the disk records it for the next agent.
 func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
@@ -601,7 +601,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	n.line(v, "the agent's line", func(l *volumesv1alpha1.NodeVolume) bool { return l.AttachmentUID == "uid-2" })
 }
 
-// unlistedIn is an entry that was forced away and is gone, and for which the agent is asked to look once more.
+// unlistedIn is an entry that was forced away and is gone. The agent is asked for another observation.
 func unlistedIn(boot string) func(*volumesv1alpha1.NodeAttachment) {
 	return func(e *volumesv1alpha1.NodeAttachment) {
 		forceAway(e)

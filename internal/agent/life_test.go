@@ -202,7 +202,7 @@ func testBlock(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// referred waits until the kubelet sees that the device is used for the intents and for nobody else.
+// referred waits until the kubelet sees that the device is used for the intents and for nothing else.
 func (n *node) referred(intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
 	n.t.Helper()
 	var want []string
@@ -351,7 +351,7 @@ func testRaised(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// losing reads an intent for the first time as it stands after somebody took its finalizer off, which the watch has yet to bring.
+// losing reads an intent for the first time as it is after its finalizer was removed, which the watch has yet to bring.
 type losing struct {
 	client.Client
 	reads atomic.Int32

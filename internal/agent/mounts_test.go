@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/operation"
 )
 
-// slowOwnership tells of files done as the test says, until it is told to end.
+// slowOwnership reports progress as the test wants, until its context ends.
 type slowOwnership struct {
 	operation.Mounts
 	files chan int

@@ -55,7 +55,7 @@ func TestPhasesAreMeasuredOnce(t *testing.T) {
 			t.Errorf("%s: measured %v, want %v", when, got, want)
 		}
 	}
-	p.Observe(attachedAs("1"), second(0)) // attached and not wanted: nobody waits
+	p.Observe(attachedAs("1"), second(0)) // attached and not wanted: no intent waits
 	p.Observe(attachedAs("1", "i"), second(10))
 	p.Observe(attachedAs("1", "i"), second(12))
 	p.Done("phases.test", plan.Step{Kind: plan.Stage}, second(13))

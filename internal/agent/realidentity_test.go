@@ -75,7 +75,7 @@ func (n *realNode) stageOf(v testVolume) string {
 	return filepath.Join(fakeKubelet{n.node}.stageDir(v), "globalmount")
 }
 
-// binding is a registry whose drivers do not look what they publish.
+// binding is a registry whose drivers do not check what they publish.
 type binding struct{ driver.Registry }
 
 func (b binding) Get(name string) (driver.Driver, bool) {

@@ -64,7 +64,7 @@ func (a *Agent) finish(v *operation.Volume) {
 	}
 }
 
-// forgetVolume drops what is kept of a volume of which nothing is left to know. A goroutine that still has v loses no
+// forgetVolume drops what is kept of a volume that nothing is left to know about. A goroutine that still has v loses no
 // more than the note of a change.
 func (a *Agent) forgetVolume(v *operation.Volume) {
 	if len(v.Failures) > 0 || v.HangingCall() != "" {

@@ -92,7 +92,7 @@ func (w *writes) isDown() bool {
 	return w.down
 }
 
-// setDown lets every request fail but the watches that stand.
+// setDown lets every request fail except the open watches.
 func (w *writes) setDown(down bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -411,7 +411,7 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 		}, true},
 		"it has lost its finalizer":                      {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].Finalizers = nil }, true},
 		"it cannot be read":                              {func(b *bench) { b.failures["get intent"] = errInjected }, false},
-		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.Assume(nil, record.LastReport{}) }, true},
+		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.EndSession() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)

@@ -72,12 +72,12 @@ func (h *host) mount(path string, minor int, change ...func(*mount.Entry)) {
 	h.entries = append(h.entries, e)
 }
 
-// knows tells of a volume that the controller lists.
+// knows is a volume that the controller lists.
 func (h *host) knows(handle string) {
 	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle, PersistentVolumes: []string{"pv-" + handle}, Attached: true})
 }
 
-// owns tells of a volume of which the agent has a record.
+// owns is a volume that the agent has a record of.
 func (h *host) owns(handle string) {
 	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle, PersistentVolumes: []string{"pv-" + handle}, Own: true})
 }

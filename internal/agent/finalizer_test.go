@@ -83,7 +83,7 @@ func TestAnIntentThatIsLetGoWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
 	}
 }
 
-// letGo lets an intent go as soon as its agent has told that it is released, while somebody else uses the volume. The agent
+// letGo removes an intent's finalizer as soon as its agent has reported it as released, while another intent uses the volume. The agent
 // is killed at the step, and the next one does not find the intent any more. It returns the steps of the release.
 func (c *cluster) letGo(t *testing.T, with company, killAt int64) (from, to int64) {
 	t.Helper()
@@ -119,13 +119,13 @@ func (c *cluster) letGo(t *testing.T, with company, killAt int64) (from, to int6
 			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), v.name()) == nil
 		})
 	})
-	// A crash may come after the API was told, before the record is removed.
+	// A crash may come after the report, before the record is removed.
 	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return from, r.steps.Load()
 }
 
-// isReleased says whether the manager may let the intent go, in whatever its dead agent has told.
+// isReleased reports whether the manager may remove the intent's finalizer, by what its dead agent has reported.
 func (n *node) isReleased(i *volumesv1alpha1.VolumeAttachmentIntent, v testVolume) bool {
 	n.t.Helper()
 	live, s := &volumesv1alpha1.VolumeAttachmentIntent{}, &volumesv1alpha1.NodeVolumeState{}
@@ -179,7 +179,7 @@ func TestAnOrphanThatWasBeingUnpublishedIsFinished(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing was unpublished")
 	}
-	n.unfinalize(i) // as after an agent of an earlier version, which told before it wrote
+	n.unfinalize(i) // as after an agent of an earlier version, which reported before it wrote
 	n.dieAt = ""
 	n.start()
 	n.gone(v)
