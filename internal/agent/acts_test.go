@@ -63,7 +63,8 @@ var scenarios = map[string]scenario{
 		}
 	}},
 	"a filesystem is staged": {before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"}, ends: isStaged},
-	"a device is staged":     {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"}, ends: isStaged},
+	"a device is staged": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"},
+		ends: isStaged},
 	"a stage is shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, ends: func(b *bench) {
 		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
 			b.t.Error("no bind mount of the stage")
@@ -72,7 +73,8 @@ var scenarios = map[string]scenario{
 	"another stage was shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, change: func(b *bench) {
 		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
 	}, ends: func(b *bench) {
-		if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok || record.SourceOf(e) != b.volume.Record.Stage.Source {
+		if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
+			record.SourceOf(e) != b.volume.Record.Stage.Source {
 			b.t.Errorf("shown is %v", e)
 		}
 	}},
@@ -90,41 +92,50 @@ var scenarios = map[string]scenario{
 			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
 		}},
 	"a part of a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, wanted: subPath, ends: isPublished},
-	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish, informs: []string{"DeviceOf"},
+	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish,
+		informs: []string{"DeviceOf"},
 		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") > 0 {
 				b.t.Errorf("the kernel refuses writes: %v", b.operations())
 			}
 		}},
-	"a device is published read-only": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, wanted: readOnlyUse, act: plan.Publish,
+	"a device is published read-only": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, wanted: readOnlyUse,
+		act:     plan.Publish,
 		informs: []string{"DeviceOf"}, ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") == 0 || !b.disk().RefusesWrites("boot") {
 				b.t.Errorf("the kernel takes writes: %v", b.operations())
 			}
 		}},
-	"a publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
-	"a part's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, wanted: subPath, change: deletedIntents, act: plan.Unpublish,
+	"a publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, change: deletedIntents, act: plan.Unpublish,
 		ends: isUnpublished},
-	"a device's publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish}, change: deletedIntents,
-		act: plan.Unpublish, ends: isUnpublished},
-	"a device's read-only publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish}, wanted: readOnlyUse,
+	"a part's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, wanted: subPath, change: deletedIntents,
+		act:  plan.Unpublish,
+		ends: isUnpublished},
+	"a device's publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: deletedIntents,
+		act:    plan.Unpublish, ends: isUnpublished},
+	"a device's read-only publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		wanted: readOnlyUse,
 		change: deletedIntents, act: plan.Unpublish, ends: func(b *bench) {
 			isUnpublished(b)
 			if b.volume.Record.RefusesWrites("boot") {
 				b.t.Error("the device still refuses writes")
 			}
 		}},
-	"a stage is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: nobodyWants, act: plan.Unstage, ends: isUnstaged},
-	"a device's stage is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish}, change: nobodyWants, act: plan.Unstage,
+	"a stage is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: nobodyWants,
+		act: plan.Unstage, ends: isUnstaged},
+	"a device's stage is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: nobodyWants, act: plan.Unstage,
 		informs: []string{"RemoveMountPoint of the kubelet"}, ends: isUnstaged},
 	"a stage is not shown any more": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference}, act: plan.Dereference, ends: func(b *bench) {
 		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
 			b.t.Error("the bind mount of the stage is there")
 		}
 	}},
-	"what was taken away is shut down": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: takenAway, act: plan.Shutdown,
+	"what was taken away is shut down": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: takenAway,
+		act: plan.Shutdown,
 		ends: func(b *bench) {
 			if b.kernel.shutDown() == 0 || !b.disk().ShutDown {
 				b.t.Errorf("%d shut down, record %+v", b.kernel.shutDown(), b.disk())
@@ -134,10 +145,11 @@ var scenarios = map[string]scenario{
 		nobodyWants(b)
 		b.done(plan.Unstage)
 	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
-	"a device is let go of": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish}, change: func(b *bench) {
-		nobodyWants(b)
-		b.done(plan.Unstage)
-	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+	"a device is let go of": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: func(b *bench) {
+			nobodyWants(b)
+			b.done(plan.Unstage)
+		}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
 }
 
 // nobodyWants: no intent wants the volume any more, and what was published is undone.
@@ -162,7 +174,8 @@ func isStaged(b *bench) {
 	if e, ok := b.kernel.at(s.Path); b.volume.Record.Block() == ok || ok && record.SourceOf(e) != s.Source {
 		b.t.Errorf("mounted is %v, and known %+v", e, s)
 	}
-	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != record.PhaseUncertain || r.InFlight.Operation != "stage" {
+	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != record.PhaseUncertain ||
+		r.InFlight.Operation != "stage" {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 	if !b.inUse["stage"] {
@@ -179,7 +192,8 @@ func isPublished(b *bench) {
 		b.t.Errorf("mounted is %v, and known %+v", e, u)
 	}
 	r := b.onDisk["publish"]
-	if r == nil || r.InFlight == nil || r.UseOf("intent").Phase != record.PhaseUncertain || r.InFlight.Operation != "publish" {
+	if r == nil || r.InFlight == nil || r.UseOf("intent").Phase != record.PhaseUncertain ||
+		r.InFlight.Operation != "publish" {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 	if !b.inUse["publish"] {
@@ -196,7 +210,8 @@ func isUnpublished(b *bench) {
 	if u := b.volume.Record.UseOf("intent"); u != nil {
 		b.t.Errorf("still there is %+v", u)
 	}
-	if r := b.onDisk["unpublish"]; r == nil || r.UseOf("intent") == nil || r.UseOf("intent").Phase != record.PhaseUncertain {
+	if r := b.onDisk["unpublish"]; r == nil || r.UseOf("intent") == nil ||
+		r.UseOf("intent").Phase != record.PhaseUncertain {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 }
@@ -335,7 +350,8 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 				t.Errorf("read %d times more", more)
 			}
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{}
-			if ends := slices.Contains(plan.Of(b.facts()), plan.Step{Kind: plan.Unpublish, Intent: "intent"}); ends == test.stays {
+			if ends := slices.Contains(plan.Of(b.facts()),
+				plan.Step{Kind: plan.Unpublish, Intent: "intent"}); ends == test.stays {
 				t.Errorf("the plan is %v", plan.Of(b.facts()))
 			}
 		})

@@ -133,7 +133,8 @@ func New(o Options) (*Agent, error) {
 	a.state = report.NewWriter(o.Clock, o.Log)
 	a.holders = operation.NewHolders(o.Log, a.holderEnded)
 	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
-		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock, Log: o.Log,
+		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock,
+		Log: o.Log,
 	})
 	a.node = report.NewNode(a.bootID, o.Version, o.Registry.Drivers, a.observer)
 	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
@@ -141,8 +142,10 @@ func New(o Options) (*Agent, error) {
 		NodeName: o.NodeName, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log, RequeueAll: a.queueAll,
 	})
 	a.steps = &operation.Environment{Options: operation.Options{
-		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock, Now: a.now, Mounts: o.Mounts,
-		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log, State: a.state, Node: a.node,
+		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,
+		Now: a.now, Mounts: o.Mounts,
+		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
+		State: a.state, Node: a.node,
 		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.add, Step: a.step,
 	}}
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState

@@ -21,7 +21,8 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has passed.
+// TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has
+// passed.
 func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 	for name, slow := range map[string]struct{ preparing, saving time.Duration }{
 		"when nothing takes long":                       {},
@@ -79,7 +80,8 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	}
 }
 
-// TestDeadlinesAreOnTheClockThatCallsEndBy runs itself where the time since boot and that clock differ, as after a suspension.
+// TestDeadlinesAreOnTheClockThatCallsEndBy runs itself where the time since boot and that clock differ, as after a
+// suspension.
 func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 	const inside = "AGENT_TEST_IN_TIME_NAMESPACE"
 	if os.Getenv(inside) != "" {
@@ -96,7 +98,8 @@ func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("LEFT OUT (needs root and unshare): a machine that was suspended")
 	}
-	c := exec.CommandContext(t.Context(), program, "--time", "--boottime", "100000", "--fork", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	c := exec.CommandContext(t.Context(), program, "--time", "--boottime", "100000", "--fork", os.Args[0],
+		"-test.run=^"+t.Name()+"$", "-test.count=1")
 	c.Env = append(os.Environ(), inside+"=1")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

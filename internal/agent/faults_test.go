@@ -153,7 +153,8 @@ func testNoDriver(t *testing.T, c *cluster) {
 
 func testSecret(t *testing.T, c *cluster) {
 	n := c.node(t)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-secret"}, Data: map[string][]byte{"key": []byte("hush")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-secret"},
+		Data: map[string][]byte{"key": []byte("hush")}}
 	v := testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) {
 		e.NodeStageSecretRef = &corev1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}
 	}}
@@ -206,7 +207,8 @@ func testKubeletUses(t *testing.T, c *cluster) {
 func testManyWords(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol"}
-	n.driver.fail("stage", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: strings.Repeat("ä", 40000)})
+	n.driver.fail("stage", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument",
+		Message: strings.Repeat("ä", 40000)})
 	n.start()
 	n.attach(v, "uid-1")
 	got := n.condition(n.want(v, "data"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonStageFailed)
@@ -222,7 +224,8 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
-	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4", Source: device("vol")})
+	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4",
+		Source: device("vol")})
 	n.release(i)
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSharedByKubelet)
 	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
@@ -257,7 +260,8 @@ func testFinalWithEffect(t *testing.T, c *cluster) {
 			n := c.node(t)
 			v := testVolume{handle: "vol", mode: test.mode}
 			n.driver.after = true
-			n.driver.fail(test.method, &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: "the message"})
+			n.driver.fail(test.method, &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument",
+				Message: "the message"})
 			n.start()
 			n.attach(v, "uid-1")
 			i := n.want(v, "data")
@@ -304,7 +308,8 @@ func testLostMount(t *testing.T, c *cluster) {
 }
 
 func testBrokenRecord(t *testing.T, c *cluster) {
-	for name, content := range map[string]string{"empty": "", "half": `{"schema":1,"volumeNa`, "of another time": `{"schema":99}`} {
+	for name, content := range map[string]string{"empty": "", "half": `{"schema":1,"volumeNa`,
+		"of another time": `{"schema":99}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := c.node(t)

@@ -83,8 +83,9 @@ func TestAnIntentThatIsLetGoWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
 	}
 }
 
-// letGo removes an intent's finalizer as soon as its agent has reported it as released, while another intent uses the volume. The agent
-// is killed at the step, and the next one does not find the intent any more. It returns the steps of the release.
+// letGo removes an intent's finalizer as soon as its agent has reported it as released, while another intent uses the
+// volume. The agent is killed at the step, and the next one does not find the intent any more. It returns the steps of
+// the release.
 func (c *cluster) letGo(t *testing.T, with company, killAt int64) (from, to int64) {
 	t.Helper()
 	n := c.node(t)
@@ -96,9 +97,11 @@ func (c *cluster) letGo(t *testing.T, with company, killAt int64) (from, to int6
 	t.Cleanup(r.stop)
 	ready := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		r = n.outlive(r, func(ctx context.Context) bool {
-			return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, func(o client.Object) bool {
-				return meta.IsStatusConditionTrue(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions, volumesv1alpha1.ConditionReady)
-			})
+			return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name,
+				func(o client.Object) bool {
+					return meta.IsStatusConditionTrue(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions,
+						volumesv1alpha1.ConditionReady)
+				})
 		})
 	}
 	ready(i)
@@ -110,7 +113,8 @@ func (c *cluster) letGo(t *testing.T, with company, killAt int64) (from, to int6
 
 	n.release(i)
 	r = n.outlive(r, func(ctx context.Context) bool {
-		return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, toldReleased) || n.isReleased(i, v)
+		return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, toldReleased) ||
+			n.isReleased(i, v)
 	})
 	n.unfinalize(i)
 	with.leave(n, v, other)
@@ -136,7 +140,8 @@ func (n *node) isReleased(i *volumesv1alpha1.VolumeAttachmentIntent, v testVolum
 }
 
 func toldReleased(o client.Object) bool {
-	c := meta.FindStatusCondition(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions, volumesv1alpha1.ConditionPublished)
+	c := meta.FindStatusCondition(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions,
+		volumesv1alpha1.ConditionPublished)
 	return c != nil && c.Reason == volumesv1alpha1.ReasonReleased
 }
 

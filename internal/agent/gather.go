@@ -83,7 +83,9 @@ func (a *Agent) intentsOf(ctx context.Context, v *operation.Volume) ([]*volumesv
 		return plan.Sorted(intents), nil
 	}
 	for _, u := range v.Record.Uses {
-		if slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == u.Intent.UID }) {
+		if slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return i.UID == u.Intent.UID
+		}) {
 			continue
 		}
 		var i volumesv1alpha1.VolumeAttachmentIntent

@@ -51,7 +51,8 @@ func unknownEnd() error {
 	return &driver.Error{Outcome: driver.Uncertain, Code: "DeadlineExceeded", Message: "no answer"}
 }
 
-// testUncertainAfterReboot: the driver mounts the volume in the new boot, under another device number, and gives no answer.
+// testUncertainAfterReboot: the driver mounts the volume in the new boot, under another device number, and gives no
+// answer.
 func testUncertainAfterReboot(method string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -229,7 +230,9 @@ func testStageGone(t *testing.T, c *cluster) {
 	n.kernel.umount(n.stagingPath(v))
 	n.calledTimes("stage vol", 3)
 	n.ready(i)
-	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more") }) {
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
+		return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more")
+	}) {
 		t.Errorf("events: %v", e)
 	}
 	n.shows(v, n.stagingPath(v))
@@ -290,7 +293,8 @@ func testStageless(t *testing.T, c *cluster) {
 func testDirectory(dir string, volume bool) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
-		within := map[string]string{"kubelet": filepath.Join(n.kubelet, "plugins", "driver", "vol"), "root": filepath.Join(n.root, "vol")}
+		within := map[string]string{"kubelet": filepath.Join(n.kubelet, "plugins", "driver", "vol"),
+			"root": filepath.Join(n.root, "vol")}
 		n.driver.stageless, n.driver.directory = true, cmp.Or(within[dir], dir)
 		v := testVolume{handle: "vol"}
 		n.start()
@@ -302,7 +306,8 @@ func testDirectory(dir string, volume bool) func(*testing.T, *cluster) {
 			return
 		}
 		got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPublishFailed)
-		if m := got.Status.LastError.Message; !strings.Contains(m, n.driver.directory) || !strings.Contains(m, "node's own disk") {
+		if m := got.Status.LastError.Message; !strings.Contains(m, n.driver.directory) ||
+			!strings.Contains(m, "node's own disk") {
 			t.Errorf("message: %s", m)
 		}
 		n.eventually("taken away", func() bool {
@@ -343,7 +348,8 @@ func testOtherDevice(t *testing.T, c *cluster) {
 	n.end(v, i)
 }
 
-// testKubeletBetween: the kubelet takes the volume for staged after the agent has gathered and before it undoes the stage.
+// testKubeletBetween: the kubelet takes the volume for staged after the agent has gathered and before it undoes the
+// stage.
 func testKubeletBetween(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v, k := testVolume{handle: "vol"}, fakeKubelet{n}

@@ -32,8 +32,11 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		}
 		r := records[0]
 		want := &record.Record{
-			Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName, Handle: "vol", PersistentVolume: "pv-vol",
-			Mode: "Filesystem", Stage: record.Stage{Path: b.agent.paths.Staging(fakeDriverName, "vol", "pv-vol", "Filesystem")}, Uses: r.Uses,
+			Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
+			Handle: "vol", PersistentVolume: "pv-vol",
+			Mode:  "Filesystem",
+			Stage: record.Stage{Path: b.agent.paths.Staging(fakeDriverName, "vol", "pv-vol", "Filesystem")},
+			Uses:  r.Uses,
 		}
 		if !reflect.DeepEqual(r, want) || len(r.Uses) != 1 {
 			t.Errorf("record: %+v", r)
@@ -133,7 +136,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			old := *f.Entry
 			f.Entry = &old
 			b.entry(change)
-			if err := b.agent.steps.MarkInUse(t.Context(), b.volume, f); !errors.Is(err, failure.ErrChanged) || b.volume.Record.InUse || b.api() != nil {
+			if err := b.agent.steps.MarkInUse(t.Context(), b.volume, f); !errors.Is(err, failure.ErrChanged) ||
+				b.volume.Record.InUse || b.api() != nil {
 				t.Errorf("%s: %v, record %+v, reported %+v", name, err, b.volume.Record, b.api())
 			}
 		}
@@ -166,7 +170,8 @@ func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {
 	b.want("second")
 	writes := b.has("report")
 	b.done(plan.Join)
-	if uses := b.volume.Record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" || uses[1].Want != volumesv1alpha1.DesiredPublished {
+	if uses := b.volume.Record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" ||
+		uses[1].Want != volumesv1alpha1.DesiredPublished {
 		t.Errorf("uses: %+v", uses)
 	}
 	if b.has("report") != writes || slices.Contains(b.operations(), "get intent") {

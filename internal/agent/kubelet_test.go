@@ -115,7 +115,8 @@ func (k fakeKubelet) unpublish(v testVolume, pod string) {
 }
 
 // line waits until the volume's line is as wanted.
-func (n *node) line(v testVolume, what string, ok func(*volumesv1alpha1.NodeVolume) bool) *volumesv1alpha1.NodeVolumeState {
+func (n *node) line(v testVolume, what string,
+	ok func(*volumesv1alpha1.NodeVolume) bool) *volumesv1alpha1.NodeVolumeState {
 	n.t.Helper()
 	return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -374,8 +375,10 @@ func (k fakeKubelet) mapDevice(v testVolume, pod string) {
 	k.write(filepath.Join(devices, "pv-"+v.handle, "data", "vol_data.json"), data)
 	links := filepath.Join(k.kubelet, "pods", pod, "volumeDevices", "kubernetes.io~csi")
 	k.must(os.MkdirAll(links, 0o750))
-	e := mount.Entry{FSType: "devtmpfs", Minor: 6, Root: strings.TrimPrefix(device(v.handle), "/dev"), Source: "devtmpfs"}
-	for _, path := range []string{filepath.Join(devices, "publish", "pv-"+v.handle, pod), filepath.Join(devices, "pv-"+v.handle, "dev", pod)} {
+	e := mount.Entry{FSType: "devtmpfs", Minor: 6, Root: strings.TrimPrefix(device(v.handle), "/dev"),
+		Source: "devtmpfs"}
+	for _, path := range []string{filepath.Join(devices, "publish", "pv-"+v.handle, pod),
+		filepath.Join(devices, "pv-"+v.handle, "dev", pod)} {
 		e.Path = path
 		k.kernel.mount(e)
 	}
@@ -450,7 +453,8 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	}
 }
 
-// proven waits until a report has proven on which attachment the volume is mounted, and the disk records it for the next agent.
+// proven waits until a report has proven on which attachment the volume is mounted, and the disk records it for the
+// next agent.
 func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
@@ -480,8 +484,8 @@ func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
 	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
 }
 
-// testKubeletAwayStagedAnew: the kubelet undid its stage and died before it removed its record. The next one finds the record and stages the
-// next attachment under the same device number; it writes into the file that is there.
+// testKubeletAwayStagedAnew: the kubelet undid its stage and died before it removed its record. The next one finds the
+// record and stages the next attachment under the same device number; it writes into the file that is there.
 func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
 	for name, away := range map[string]func(*node, testVolume){
 		"the next attachment has an entry": func(n *node, v testVolume) { n.attach(v, "uid-2") },
@@ -638,7 +642,9 @@ func testKubeletWaits(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "the same line after a restart", waitingKubelet)
 	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
-	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("")(l) && !l.Waiting })
+	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("")(l) && !l.Waiting
+	})
 	n.attach(v, "uid-2")
 	n.line(v, "the next attachment's line", usedByKubelet("uid-2"))
 	k.stage(v)
@@ -657,7 +663,9 @@ func testKubeletTouches(t *testing.T, c *cluster) {
 	n.start()
 	n.changeEntry(v, unlistedIn("boot-1"))
 	n.looked()
-	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && !l.Waiting
+	})
 }
 
 func testKubeletSameBoot(t *testing.T, c *cluster) {
@@ -667,5 +675,7 @@ func testKubeletSameBoot(t *testing.T, c *cluster) {
 	n.start()
 	n.changeEntry(v, unlistedIn("boot-2"))
 	n.looked()
-	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && !l.Waiting
+	})
 }

@@ -104,7 +104,8 @@ func testRestart(t *testing.T, c *cluster) {
 	n.settled(v)
 	a.stop()
 	n.state("AgentStopped", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
+		return meta.FindStatusCondition(s.Status.Conditions,
+			volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
 	})
 	before := len(n.driver.made())
 	b := n.start()
@@ -131,7 +132,8 @@ func testOrphan(t *testing.T, c *cluster) {
 	n.release(i)
 	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		return l != nil && l.InUse && len(l.Publications) == 1 && l.Publications[0].Orphan && s.Status.Summary.Orphaned == 1
+		return l != nil && l.InUse && len(l.Publications) == 1 && l.Publications[0].Orphan &&
+			s.Status.Summary.Orphaned == 1
 	})
 	if _, ok := n.kernel.at(path); !ok {
 		t.Error("unmounted without a command")
@@ -211,7 +213,8 @@ func (n *node) referred(intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
 	}
 	slices.Sort(want)
 	n.eventually("what the kubelet counts", func() bool {
-		nodes, err := n.kernel.DeviceNodes(filepath.Join(n.kubelet, "plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"))
+		nodes, err := n.kernel.DeviceNodes(filepath.Join(n.kubelet,
+			"plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"))
 		n.must(err)
 		return slices.Equal(nodes, want)
 	})
@@ -249,7 +252,8 @@ func testBlockUnseen(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.ready(i)
 	n.intent(i, "the warning", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "the kubelet cannot see that the volume is in use") &&
+		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message,
+			"the kubelet cannot see that the volume is in use") &&
 			strings.Contains(i.Status.LastError.Message, unix.EPERM.Error())
 	})
 	n.release(i)
@@ -293,7 +297,8 @@ func testLowered(t *testing.T, c *cluster) {
 	}
 	desire(volumesv1alpha1.DesiredStaged)
 	got := n.ready(i)
-	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
+	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" ||
+		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
 		t.Errorf("still published: %+v", got.Status)
 	}
 	if _, ok := n.kernel.at(n.driver.staged("vol").StagingPath); !ok {
@@ -326,7 +331,8 @@ func testRaised(t *testing.T, c *cluster) {
 	})
 	n.intent(i, "looked at and not staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		ready := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady)
-		return ready != nil && ready.Reason == volumesv1alpha1.ReasonProgressing && i.Status.ObservedGeneration == i.Generation
+		return ready != nil && ready.Reason == volumesv1alpha1.ReasonProgressing &&
+			i.Status.ObservedGeneration == i.Generation
 	})
 	a.rest()
 	if calls := n.driver.made(); len(calls) > 0 {
@@ -336,7 +342,8 @@ func testRaised(t *testing.T, c *cluster) {
 	// What the manager says of why it does not get it is what the intent is not Ready for.
 	resolve := func(is metav1.ConditionStatus, reason string) {
 		n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
-		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: is, Reason: reason})
+		meta.SetStatusCondition(&i.Status.Conditions,
+			metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: is, Reason: reason})
 		n.must(n.client.Status().Update(t.Context(), i))
 	}
 	resolve(metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
@@ -406,7 +413,9 @@ func testGrows(t *testing.T, c *cluster) {
 		l := handshake.VolumeOf(s, v.name())
 		return l.Capacity != nil && l.Capacity.String() == "2Gi"
 	})
-	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, operation.EventResized) }) {
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
+		return strings.Contains(s, operation.EventResized)
+	}) {
 		t.Errorf("events: %v", e)
 	}
 }
@@ -463,12 +472,14 @@ func testInfeasible(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpandInfeasible)
-	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) || got.Status.Capacity.String() != "1Gi" {
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) ||
+		got.Status.Capacity.String() != "1Gi" {
 		t.Errorf("status: %+v", got.Status)
 	}
 	n.state("the failure and the old capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" && l.Error.Code == "NotFound"
+		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" &&
+			l.Error.Code == "NotFound"
 	})
 	n.driver.setBefore(nil)
 	n.grow(v, "3Gi")
@@ -485,9 +496,11 @@ func testHundred(t *testing.T, c *cluster) {
 		for k := range many {
 			v := testVolume{handle: fmt.Sprintf("vol-%d", k)}
 			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{
-				VolumeName: v.name(), AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName,
-				VolumeHandle: v.handle, PersistentVolumeName: "pv-" + v.handle, VolumeMode: corev1.PersistentVolumeFilesystem,
-				Capacity: ptr.To(resource.MustParse("1Gi")),
+				VolumeName: v.name(), AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached,
+				Driver:       fakeDriverName,
+				VolumeHandle: v.handle, PersistentVolumeName: "pv-" + v.handle,
+				VolumeMode: corev1.PersistentVolumeFilesystem,
+				Capacity:   ptr.To(resource.MustParse("1Gi")),
 			})
 		}
 	})
@@ -498,7 +511,9 @@ func testHundred(t *testing.T, c *cluster) {
 	for _, i := range intents {
 		n.ready(i)
 	}
-	n.state("everything told", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Published == many })
+	n.state("everything told", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Summary.Published == many
+	})
 	states, others := 0, 0
 	for _, w := range a.writes.list() {
 		if strings.Contains(w, "nodevolumestates") {
@@ -524,11 +539,13 @@ func testOwnNode(t *testing.T, c *cluster) {
 	n.gone(v)
 	for _, r := range a.writes.all() {
 		path, query, _ := strings.Cut(r, "?")
-		collection := strings.HasSuffix(path, "/volumeattachmentintents") || strings.HasSuffix(path, "/nodevolumestates")
+		collection := strings.HasSuffix(path, "/volumeattachmentintents") ||
+			strings.HasSuffix(path, "/nodevolumestates")
 		switch {
 		case collection && strings.Contains(query, n.name):
 		case strings.Contains(path, n.name): // an object of this node, by name
-		case strings.HasSuffix(path, "/apis") || strings.HasSuffix(path, "/api") || strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
+		case strings.HasSuffix(path, "/apis") || strings.HasSuffix(path, "/api") ||
+			strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
 		case strings.HasSuffix(path, "/namespaces/"+volumesv1alpha1.InstallNamespace+"/leases"): // its own one is made
 		default:
 			t.Errorf("not about node %s: %s", n.name, r)
@@ -578,7 +595,8 @@ func testGroupConflict(t *testing.T, c *cluster) {
 	second := n.want(v, "second", group(3000))
 	got := n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonFSGroupConflict)
 	message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
-	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
+	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") ||
+		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
 		t.Errorf("status: %+v", got.Status)
 	}
 	same := n.want(v, "same", group(2000))
@@ -610,7 +628,8 @@ func testStats(t *testing.T, c *cluster) {
 	n.state("figures", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
 		h := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)
-		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse && strings.Contains(h.Message, "scratched") &&
+		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse &&
+			strings.Contains(h.Message, "scratched") &&
 			s.Status.Summary.Failing == 1
 	})
 }

@@ -22,7 +22,8 @@ type slowOwnership struct {
 	files chan int
 }
 
-func (s slowOwnership) SetOwnership(ctx context.Context, _ string, _ int64, _ corev1.PodFSGroupChangePolicy, progress func(int)) error {
+func (s slowOwnership) SetOwnership(ctx context.Context, _ string, _ int64, _ corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
 	for {
 		select {
 		case n, more := <-s.files:
@@ -52,7 +53,8 @@ func TestAChangeOfOwnershipThatGoesOnIsNotEnded(t *testing.T) {
 		s.files <- 1024
 		close(s.files)
 	}()
-	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways, func(n int) { told <- n }); err != nil {
+	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways,
+		func(n int) { told <- n }); err != nil {
 		t.Error(err)
 	}
 	if n := <-told; n != 1024 {

@@ -31,15 +31,17 @@ func measured(t *testing.T, driver string) map[string]float64 {
 
 func attachedAs(uid types.UID, intents ...types.UID) plan.Facts {
 	f := plan.Facts{
-		Name:   "v",
-		Entry:  &volumesv1alpha1.NodeAttachment{State: volumesv1alpha1.AttachmentAttached, AttachmentUID: uid, PersistentVolumeName: "pv"},
+		Name: "v",
+		Entry: &volumesv1alpha1.NodeAttachment{State: volumesv1alpha1.AttachmentAttached, AttachmentUID: uid,
+			PersistentVolumeName: "pv"},
 		Record: &record.Record{},
 	}
 	for _, i := range intents {
 		f.Intents = append(f.Intents, &volumesv1alpha1.VolumeAttachmentIntent{
-			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
-			Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
-			Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: "v", VolumeName: "pv"},
+			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1,
+				Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+			Spec:   volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
+			Status: volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: "v", VolumeName: "pv"},
 		})
 	}
 	return f

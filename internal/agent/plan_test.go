@@ -32,12 +32,15 @@ const planVolume = "kubernetes.io/csi/fake^vol"
 // situation is a volume that is published for intent-1, and all is well; tests change it.
 func situation() *plan.Facts {
 	f := &plan.Facts{
-		Name: planVolume, Paths: record.Paths{Root: "/r", Kubelet: "/k"}, Now: record.Moment{BootID: "boot", Uptime: time.Hour},
+		Name: planVolume, Paths: record.Paths{Root: "/r", Kubelet: "/k"},
+		Now: record.Moment{BootID: "boot", Uptime: time.Hour},
 		Entry: &volumesv1alpha1.NodeAttachment{
-			VolumeName: planVolume, AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, PersistentVolumeName: "pv",
-			VolumeMode: corev1.PersistentVolumeFilesystem,
+			VolumeName: planVolume, AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached,
+			PersistentVolumeName: "pv",
+			VolumeMode:           corev1.PersistentVolumeFilesystem,
 		},
-		Stage: record.Present, Reference: record.Present, Uses: map[types.UID]record.Presence{"intent-1": record.Present},
+		Stage: record.Present, Reference: record.Present,
+		Uses: map[types.UID]record.Presence{"intent-1": record.Present},
 	}
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{planIntent("intent-1")}
 	f.Record = &record.Record{
@@ -51,9 +54,10 @@ func situation() *plan.Facts {
 
 func planIntent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
-		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
-		Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid,
+			Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+		Spec:   volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
+		Status: volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
 	}
 }
 
@@ -135,7 +139,8 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 			{Kind: plan.Stage}: {}, {Kind: plan.Publish, Intent: "intent-1"}: {},
 		}}
 		v.Prune(*f)
-		stages, publishes := v.Failures[plan.Step{Kind: plan.Stage}] != nil, v.Failures[plan.Step{Kind: plan.Publish, Intent: "intent-1"}] != nil
+		stages, publishes := v.Failures[plan.Step{Kind: plan.Stage}] != nil, v.Failures[plan.Step{Kind: plan.Publish,
+			Intent: "intent-1"}] != nil
 		if stages != test.stages || publishes != test.publishes {
 			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
 		}
@@ -154,23 +159,29 @@ func TestPlans(t *testing.T) {
 		{"not without an entry", func(f *plan.Facts) { fresh(f); f.Entry = nil }, ""},
 		{"not while it is being detached", func(f *plan.Facts) { fresh(f); f.Entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
 		{"not for an intent that is being deleted", func(f *plan.Facts) { fresh(f); deleting(f) }, ""},
-		{"not for an intent with another volume pinned", func(f *plan.Facts) { fresh(f); f.Intents[0].Status.VolumeName = "other" }, ""},
+		{"not for an intent with another volume pinned",
+			func(f *plan.Facts) { fresh(f); f.Intents[0].Status.VolumeName = "other" }, ""},
 		{"not for the kubelet", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
 		{"not for Attached", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
 		{"not for an intent that could be gone at once", func(f *plan.Facts) { fresh(f); unfinalized(f) }, ""},
 		{"one that lost its finalizer stays published", unfinalized, ""},
 		{"but is not published again", func(f *plan.Facts) { unfinalized(f); f.Uses["intent-1"] = record.Missing }, ""},
 		{"nor staged again", func(f *plan.Facts) { unfinalized(f); f.Stage = record.Missing }, ""},
-		{"and is unpublished when it asks for that", func(f *plan.Facts) { unfinalized(f); deleting(f) }, "unpublish intent-1"},
-		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false }, "mark-in-use"},
+		{"and is unpublished when it asks for that", func(f *plan.Facts) { unfinalized(f); deleting(f) },
+			"unpublish intent-1"},
+		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false },
+			"mark-in-use"},
 		{"stage before publish", func(f *plan.Facts) {
 			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing, record.Missing
 			f.Record.Uses = f.Joined()
 		}, "stage"},
-		{"an uncertain stage is staged again", func(f *plan.Facts) { f.Record.Stage.Phase = record.PhaseUncertain }, "stage"},
-		{"an uncertain publication is published again", func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
+		{"an uncertain stage is staged again", func(f *plan.Facts) { f.Record.Stage.Phase = record.PhaseUncertain },
+			"stage"},
+		{"an uncertain publication is published again",
+			func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
 		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
-		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing }, "publish intent-1"},
+		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
+			"publish intent-1"},
 		{"a lost reference is put back", func(f *plan.Facts) { f.Reference = record.Missing }, "reference"},
 		{"another boot has nothing mounted", func(f *plan.Facts) { f.Now.BootID = "next" }, "stage"},
 		{"another intent joins", func(f *plan.Facts) { f.Intents = append(f.Intents, planIntent("intent-2")) }, "join"},
@@ -183,7 +194,8 @@ func TestPlans(t *testing.T) {
 		{"an intent that is not there asks for nothing", func(f *plan.Facts) { f.Intents = nil }, ""},
 		{"an entry that is not there asks for nothing", func(f *plan.Facts) { f.Entry = nil }, ""},
 		{"a release needs no entry", func(f *plan.Facts) { f.Entry = nil; deleting(f) }, "unpublish intent-1"},
-		{"an orphan that was being unpublished is finished once it is not mounted", func(f *plan.Facts) { f.Intents = nil; unpublishing(f) }, "unpublish intent-1"},
+		{"an orphan that was being unpublished is finished once it is not mounted",
+			func(f *plan.Facts) { f.Intents = nil; unpublishing(f) }, "unpublish intent-1"},
 		{"not while it is mounted", func(f *plan.Facts) {
 			f.Intents = nil
 			unpublishing(f)
@@ -199,8 +211,12 @@ func TestPlans(t *testing.T) {
 			unpublishing(f)
 			f.Record.Unfinished.Operation = "publish"
 		}, ""},
-		{"nor one that is only not mounted", func(f *plan.Facts) { f.Intents, f.Uses["intent-1"] = nil, record.Missing }, ""},
-		{"one for which nothing was published ends", func(f *plan.Facts) { f.Intents = nil; unpublished(f) }, "unpublish intent-1"},
+		{"nor one that is only not mounted", func(f *plan.Facts) {
+			f.Intents, f.Uses["intent-1"] = nil,
+				record.Missing
+		}, ""},
+		{"one for which nothing was published ends", func(f *plan.Facts) { f.Intents = nil; unpublished(f) },
+			"unpublish intent-1"},
 		{"not while something is mounted at its path", func(f *plan.Facts) {
 			f.Intents = nil
 			unpublished(f)
@@ -224,7 +240,8 @@ func TestPlans(t *testing.T) {
 			unused(f)
 			f.Kubelet, f.Reference, f.Unsaved = &kubelet.TrackedUse{}, record.Missing, true
 		}, "persist"},
-		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true }, "unstage, persist"},
+		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true },
+			"unstage, persist"},
 		{"without uses the stage is undone", unused, "unstage"},
 		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} }, "unstage"},
 		{"without a stage inUse is cleared", func(f *plan.Facts) {
@@ -232,17 +249,25 @@ func TestPlans(t *testing.T) {
 			f.Record.Stage, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, record.Missing, record.Missing
 		}, "clear-in-use"},
 		{"a record of a use that never began is dropped", func(f *plan.Facts) {
-			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid", Uses: []record.Use{{Intent: f.Record.Uses[0].Intent}}}
+			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid",
+				Uses: []record.Use{{Intent: f.Record.Uses[0].Intent}}}
 			f.Intents = nil
 		}, "clear-in-use"},
-		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged }, "unpublish intent-1"},
+		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged },
+			"unpublish intent-1"},
 		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
-		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }, "unpublish intent-1"},
+		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true },
+			"unpublish intent-1"},
 		{"other mount options too", func(f *plan.Facts) {
 			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 		}, "unpublish intent-1"},
-		{"while the kubelet uses the stage the agent's reference goes", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "dereference"},
-		{"and then the kubelet is waited for", func(f *plan.Facts) { unused(f); f.Kubelet, f.Reference = &kubelet.TrackedUse{}, record.Missing }, ""},
+		{"while the kubelet uses the stage the agent's reference goes",
+			func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "dereference"},
+		{"and then the kubelet is waited for", func(f *plan.Facts) {
+			unused(f)
+			f.Kubelet,
+				f.Reference = &kubelet.TrackedUse{}, record.Missing
+		}, ""},
 		{"not for one that is only suspected", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"} }, "unstage"},
 		{"not while it is used", func(f *plan.Facts) { f.Kubelet = &kubelet.TrackedUse{} }, ""},
 		{"a stage of the kubelet does not keep a record that has none", func(f *plan.Facts) {
@@ -253,7 +278,8 @@ func TestPlans(t *testing.T) {
 		{"but once", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.ShutDown = true }, ""},
 		{"not when nothing is mounted", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.Mounts = nil }, ""},
 		{"not when it was released", func(f *plan.Facts) { kubeletAway(f); f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
-		{"what may be is told before the attachment was known, while it is there", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
+		{"what may be is told before the attachment was known, while it is there",
+			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
 		{"not when it may be the next life", func(f *plan.Facts) {
 			kubeletAway(f)
 			f.Kubelet.AttachmentUID, f.Entry.DetachedTime = "", ptr.To(metav1.Now())
@@ -267,10 +293,13 @@ func TestPlans(t *testing.T) {
 			f.Entry.State, f.Entry.AttachmentUID = volumesv1alpha1.AttachmentAttached, "other"
 			f.Intents = nil
 		}, ""},
-		{"nor that of one while another is forced away", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "other" }, ""},
-		{"a taken away filesystem is shut down first", func(f *plan.Facts) { f.Entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
+		{"nor that of one while another is forced away",
+			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "other" }, ""},
+		{"a taken away filesystem is shut down first",
+			func(f *plan.Facts) { f.Entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
 		{"one of another attachment too", func(f *plan.Facts) { f.Entry.AttachmentUID = "other" }, "shutdown"},
-		{"one that was declared released and whose entry is gone too", func(f *plan.Facts) { f.Entry = nil; declared("uid")(f) }, "shutdown"},
+		{"one that was declared released and whose entry is gone too",
+			func(f *plan.Facts) { f.Entry = nil; declared("uid")(f) }, "shutdown"},
 		{"not when another was declared", func(f *plan.Facts) { f.Entry = nil; declared("other")(f) }, ""},
 		{"what the kubelet has mounted and was declared released is shut down", func(f *plan.Facts) {
 			kubeletAway(f)
@@ -294,7 +323,8 @@ func TestPlans(t *testing.T) {
 		{"a larger capacity is brought to the node", func(f *plan.Facts) {
 			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},
-		{"not by a driver that cannot", func(f *plan.Facts) { f.Entry.Capacity = ptr.To(resource.MustParse("2Gi")) }, ""},
+		{"not by a driver that cannot", func(f *plan.Facts) { f.Entry.Capacity = ptr.To(resource.MustParse("2Gi")) },
+			""},
 		{"not through a read-only publication", func(f *plan.Facts) {
 			f.Expands, f.Entry.Capacity = true, ptr.To(resource.MustParse("2Gi"))
 			f.Record.Uses[0].ReadOnly, f.Intents[0].Spec.ReadOnly = true, true
@@ -332,7 +362,8 @@ func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
 	v := volumeWith(f.Record)
 	for _, f.Unsaved = range []bool{true, false} {
 		told := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
-		if left := report.NewVolumeReport(v.Snapshot(), *f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
+		if left := report.NewVolumeReport(v.Snapshot(),
+			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
 			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.Unsaved, told, left)
 		}
 	}

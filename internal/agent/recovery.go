@@ -73,7 +73,9 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.
 		return slices.ContainsFunc(records, func(r *record.Record) bool { return r.VolumeName == name })
 	}
 	lost := func(name string) bool {
-		return slices.ContainsFunc(broken, func(b record.Broken) bool { return b.Name == record.Hash(name)+record.Suffix })
+		return slices.ContainsFunc(broken, func(b record.Broken) bool {
+			return b.Name == record.Hash(name)+record.Suffix
+		})
 	}
 	for i := range nvs.Status.Volumes {
 		line := &nvs.Status.Volumes[i]
@@ -97,7 +99,8 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 	r := &record.Record{Schema: record.Schema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
 	r.Driver, r.Handle = record.SplitUniqueName(name)
 	if e != nil {
-		r.AttachmentUID, r.PersistentVolume, r.Driver, r.Handle = e.AttachmentUID, e.PersistentVolumeName, e.Driver, e.VolumeHandle
+		r.AttachmentUID, r.PersistentVolume = e.AttachmentUID, e.PersistentVolumeName
+		r.Driver, r.Handle = e.Driver, e.VolumeHandle
 		if e.VolumeMode != "" {
 			r.Mode = e.VolumeMode
 		}
@@ -130,7 +133,9 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 // noteBroken remembers the unreadable records whose volume is not known, for the node's conditions.
 func (a *Agent) noteBroken(records []*record.Record, broken []record.Broken) {
 	for _, b := range broken {
-		if !slices.ContainsFunc(records, func(r *record.Record) bool { return record.Hash(r.VolumeName)+record.Suffix == b.Name }) {
+		if !slices.ContainsFunc(records, func(r *record.Record) bool {
+			return record.Hash(r.VolumeName)+record.Suffix == b.Name
+		}) {
 			a.node.AddBroken(fmt.Sprintf("record %s is unreadable and its volume is not known", b.Name))
 		}
 	}

@@ -41,7 +41,8 @@ func (b *bench) restart(rebooted bool) *bench {
 
 // line has the API say that the volume is in use.
 func (b *bench) line(change ...func(*volumesv1alpha1.NodeVolume)) {
-	l := volumesv1alpha1.NodeVolume{VolumeName: b.of.name(), AttachmentUID: "uid-1", InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent}
+	l := volumesv1alpha1.NodeVolume{VolumeName: b.of.name(), AttachmentUID: "uid-1", InUse: true,
+		PublishedBy: volumesv1alpha1.PublisherAgent}
 	for _, f := range change {
 		f(&l)
 	}
@@ -68,14 +69,17 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.must(b.agent.steps.Persist(b.volume))
 		n := b.restart(false)
 		r := n.recovered()
-		if !r.InUse || r.Stage != b.volume.Record.Stage || len(r.Uses) != 1 || !reflect.DeepEqual(r.Uses, b.volume.Record.Uses) || before == nil {
+		if !r.InUse || r.Stage != b.volume.Record.Stage || len(r.Uses) != 1 ||
+			!reflect.DeepEqual(r.Uses, b.volume.Record.Uses) || before == nil {
 			t.Errorf("record: %+v", r)
 		}
 		reported, ok := n.toReport()
-		if !ok || !reported.Line.InUse || reported.Orphan || len(reported.Line.Publications) != 1 || reported.Line.Publications[0].Orphan {
+		if !ok || !reported.Line.InUse || reported.Orphan || len(reported.Line.Publications) != 1 ||
+			reported.Line.Publications[0].Orphan {
 			t.Errorf("to be reported: %+v", reported)
 		}
-		if view, ok := n.agent.views.Load(b.of.name()); !ok || view.(*record.Record) == r || !reflect.DeepEqual(view, r) {
+		if view, ok := n.agent.views.Load(b.of.name()); !ok || view.(*record.Record) == r ||
+			!reflect.DeepEqual(view, r) {
 			t.Error("what the mount table is compared with is not there, or not its own")
 		}
 		if _, ok := n.agent.store.Known()[b.of.name()]; !ok || n.agent.queue.queue.Len() != 1 {
@@ -143,7 +147,8 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.want("intent")
 		b.done(plan.MarkInUse)
 		b.volume.Record.InUse = false
-		b.volume.Record.Devices = []record.SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7}, BootID: b.agent.bootID, Held: true}}
+		b.volume.Record.Devices = []record.SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7},
+			BootID: b.agent.bootID, Held: true}}
 		b.must(b.agent.steps.Persist(b.volume))
 		n := b.restart(false)
 		n.recovered()
@@ -179,7 +184,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	publication := func(kind volumesv1alpha1.PublicationType, readOnly bool) func(*volumesv1alpha1.NodeVolume) {
 		return func(l *volumesv1alpha1.NodeVolume) {
 			l.Publications = []volumesv1alpha1.Publication{{
-				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Path: "/path", Type: kind, ReadOnly: readOnly,
+				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Path: "/path",
+				Type: kind, ReadOnly: readOnly,
 			}}
 		}
 	}
@@ -198,8 +204,10 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			b.line(publication(test.kind, test.readOnly))
 			r := b.recovered()
 			mode, use := corev1.PersistentVolumeFilesystem, record.Use{
-				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Want: volumesv1alpha1.DesiredPublished,
-				Phase: record.PhaseUncertain, Path: "/path", Target: "/path", Type: test.kind, ReadOnly: test.readOnly, BootID: "boot",
+				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"},
+				Want:   volumesv1alpha1.DesiredPublished,
+				Phase:  record.PhaseUncertain, Path: "/path", Target: "/path", Type: test.kind, ReadOnly: test.readOnly,
+				BootID: "boot",
 			}
 			if test.kind == volumesv1alpha1.PublicationDevice {
 				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound("pv-raw", "intent")
@@ -209,7 +217,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			}
 			path := b.agent.paths.Staging(fakeDriverName, test.volume.handle, "pv-"+test.volume.handle, mode)
 			want := &record.Record{
-				Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName, Handle: test.volume.handle,
+				Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
+				Handle:           test.volume.handle,
 				PersistentVolume: "pv-" + test.volume.handle, Mode: mode, Rebuilt: true, Uses: []record.Use{use},
 				Stage: record.Stage{Phase: record.PhaseUncertain, Path: path, BootID: "boot"}, Unfinished: r.Unfinished,
 			}
@@ -219,7 +228,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			if _, ok := b.agent.store.Known()[b.of.name()]; !ok {
 				t.Errorf("%s: nobody knows that there is a record", name)
 			}
-			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute || c.Operation != "unknown" || c.Target != path {
+			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute ||
+				c.Operation != "unknown" || c.Target != path {
 				t.Errorf("%s: call %+v", name, c)
 			}
 		}
@@ -243,7 +253,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.line(func(l *volumesv1alpha1.NodeVolume) { l.AttachmentUID = "uid-0" })
 		b.state.Spec.Attachments = nil
-		if r := b.recovered(); r.Driver != fakeDriverName || r.Handle != "vol" || r.AttachmentUID != "uid-0" || r.PersistentVolume != "" {
+		if r := b.recovered(); r.Driver != fakeDriverName || r.Handle != "vol" || r.AttachmentUID != "uid-0" ||
+			r.PersistentVolume != "" {
 			t.Errorf("record: %+v", r)
 		}
 	})
@@ -252,7 +263,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.line(func(l *volumesv1alpha1.NodeVolume) { l.AttachmentUID = "uid-0" })
 		b.state.Spec.Attachments[0].VolumeMode = corev1.PersistentVolumeBlock
 		b.state.Spec.Attachments[0].Driver, b.state.Spec.Attachments[0].VolumeHandle = "other", "handle"
-		if r := b.recovered(); r.AttachmentUID != "uid-0" || r.Mode != corev1.PersistentVolumeBlock || r.Driver != "other" || r.Handle != "handle" {
+		if r := b.recovered(); r.AttachmentUID != "uid-0" || r.Mode != corev1.PersistentVolumeBlock ||
+			r.Driver != "other" || r.Handle != "handle" {
 			t.Errorf("record: %+v", r)
 		}
 		b = newBench(t, filesystem)
@@ -270,7 +282,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		if r := b.recovered(); r != nil {
 			t.Errorf("record: %+v", r)
 		}
-		want := map[string]kubelet.TrackedUse{b.of.name(): {AttachmentUID: "uid-1", StagedPath: "/staged", DevicePath: "/dev/x"}}
+		want := map[string]kubelet.TrackedUse{b.of.name(): {AttachmentUID: "uid-1", StagedPath: "/staged",
+			DevicePath: "/dev/x"}}
 		if got := b.agent.observer.Last.Uses; !reflect.DeepEqual(got, want) {
 			t.Errorf("the kubelet's: %+v", got)
 		}
@@ -304,10 +317,12 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.must(os.WriteFile(b.agent.store.Path(b.of.name()), []byte("{"), 0o600))
 		b.must(os.WriteFile(b.agent.store.Path("unknown"), []byte("{"), 0o600))
 		r := b.recovered()
-		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 || r.Stage.Phase != record.PhaseUncertain {
+		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 ||
+			r.Stage.Phase != record.PhaseUncertain {
 			t.Errorf("record: %+v", r)
 		}
-		if broken := b.agent.node.BrokenRecords(); len(broken) != 1 || !strings.Contains(broken[0], record.Hash("unknown")) {
+		if broken := b.agent.node.BrokenRecords(); len(broken) != 1 ||
+			!strings.Contains(broken[0], record.Hash("unknown")) {
 			t.Errorf("unknown: %v", broken)
 		}
 		if report, ok := b.toReport(); !ok || !report.Line.InUse {
@@ -332,10 +347,12 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		b.must(b.agent.steps.Persist(b.volume))
-		b.state.Status.Volumes = append(b.state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^2", AttachmentUID: "uid-2", InUse: true})
+		b.state.Status.Volumes = append(b.state.Status.Volumes,
+			volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^2", AttachmentUID: "uid-2", InUse: true})
 		n := b.restart(false)
 		n.recovered()
-		if other := n.agent.volume("kubernetes.io/csi/d^2").Record; n.volume.Record.Rebuilt || other == nil || !other.Rebuilt {
+		if other := n.agent.volume("kubernetes.io/csi/d^2").Record; n.volume.Record.Rebuilt || other == nil ||
+			!other.Rebuilt {
 			t.Errorf("records: %+v, %+v", n.volume.Record, other)
 		}
 	})

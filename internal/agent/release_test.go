@@ -57,7 +57,8 @@ func (b *bench) kubeletRecords() {
 
 // mountsUntil has an earlier call that may still mount something for so long.
 func (b *bench) mountsUntil(d time.Duration) {
-	b.volume.Record.Unfinished = &record.Call{Operation: "stage", BootID: "boot", Mounts: true, Uptime: b.uptime + d, Deadline: b.clock.Now().Add(d)}
+	b.volume.Record.Unfinished = &record.Call{Operation: "stage", BootID: "boot", Mounts: true, Uptime: b.uptime + d,
+		Deadline: b.clock.Now().Add(d)}
 }
 
 // waitsForCall checks that the act waits until that call has ended.
@@ -92,7 +93,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			change(b)
 			b.volume.Unsaved = false
-			if err := b.agent.steps.Unpublisher().Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil || len(b.volume.Record.Uses) > 0 || !b.volume.Unsaved {
+			if err := b.agent.steps.Unpublisher().Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil ||
+				len(b.volume.Record.Uses) > 0 || !b.volume.Unsaved {
 				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.Record.Uses, b.volume.Unsaved)
 			}
 		}
@@ -197,7 +199,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			deletedIntents(b)
 			b.driver.fail("unpublish", test.answer)
-			if err := b.act(plan.Unpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) || b.use().Phase != record.PhaseUncertain {
+			if err := b.act(plan.Unpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) ||
+				b.use().Phase != record.PhaseUncertain {
 				t.Errorf("%s: %v, publication %+v", name, err, b.use())
 			}
 		}
@@ -259,7 +262,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
 			deletedIntents(b)
 			b.failures["Unmount"] = errInjected
-			if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Bound == "" || slices.Contains(b.operations(), "unpublish") {
+			if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Bound == "" ||
+				slices.Contains(b.operations(), "unpublish") {
 				t.Errorf("%v, publication %+v", err, b.use())
 			}
 			if r := b.disk(); r.Uses[0].Phase != record.PhaseUncertain {
@@ -309,7 +313,8 @@ func TestAStageIsUndone(t *testing.T) {
 			b.unused()
 			path := b.volume.Record.Stage.Path
 			b.done(plan.Unstage)
-			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.Record.Mode, StagingPath: path}) {
+			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.Record.Mode,
+				StagingPath: path}) {
 				t.Errorf("asked %+v", got)
 			}
 			if b.volume.Record.Stage != (record.Stage{Path: path}) {
@@ -368,7 +373,8 @@ func TestAStageIsUndone(t *testing.T) {
 				test.change(b)
 				err := b.act(plan.Unstage)
 				b.refused(err, test.reason)
-				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") || b.signalled() != test.wakes {
+				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") ||
+					b.signalled() != test.wakes {
 					t.Errorf("%v, %v", err, b.operations())
 				}
 				if test.reason == volumesv1alpha1.ReasonUnstageFailed && !errors.Is(err, errInjected) {
@@ -432,7 +438,8 @@ func TestAStageIsUndone(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.unused()
 			b.driver.fail("unstage", answer)
-			if err := b.act(plan.Unstage); driver.CodeOf(err) != driver.CodeOf(answer) || b.volume.Record.Stage.Phase != record.PhaseUncertain {
+			if err := b.act(plan.Unstage); driver.CodeOf(err) != driver.CodeOf(answer) ||
+				b.volume.Record.Stage.Phase != record.PhaseUncertain {
 				t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
 			}
 		}
@@ -448,7 +455,8 @@ func TestAStageIsUndone(t *testing.T) {
 		b.after["unstage"] = func() { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path)) }
 		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonUnstageFailed)
-		if b.volume.Record.Stage.Phase != record.PhaseUncertain || !strings.Contains(err.Error(), b.volume.Record.Stage.Path) {
+		if b.volume.Record.Stage.Phase != record.PhaseUncertain ||
+			!strings.Contains(err.Error(), b.volume.Record.Stage.Path) {
 			t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
 		}
 	})
@@ -473,7 +481,8 @@ func TestAStageIsUndone(t *testing.T) {
 		old := *f.Entry
 		old.State = volumesv1alpha1.AttachmentDetaching
 		f.Entry = &old
-		b.refused(b.agent.steps.Unstager().StageAgain(t.Context(), b.volume, f, operation.SharedByKubelet("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
+		b.refused(b.agent.steps.Unstager().StageAgain(t.Context(), b.volume, f,
+			operation.SharedByKubelet("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -551,7 +560,8 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := play(t, change)
-			if s := b.volume.Record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != record.PhaseNone || s.Path == "" || !b.signalled() {
+			if s := b.volume.Record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != record.PhaseNone ||
+				s.Path == "" || !b.signalled() {
 				t.Errorf("%v, stage %+v, %v", err, s, b.operations())
 			}
 			if _, ok := b.kernel.at(b.agent.paths.Reference(b.of.name())); ok {
@@ -612,7 +622,8 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 		b, err = play(t, func(b *bench) { onlyStage(b); b.kubeletRecords() })
-		if !errors.Is(err, failure.ErrChanged) || b.kernel.shutDown() > 0 || !b.signalled() || b.volume.Record.ShutDown || b.volume.Unprotected {
+		if !errors.Is(err, failure.ErrChanged) || b.kernel.shutDown() > 0 || !b.signalled() ||
+			b.volume.Record.ShutDown || b.volume.Unprotected {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 	})
@@ -658,7 +669,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			}
 			_, err := os.Lstat(stage)
 			_, above := os.Lstat(filepath.Dir(stage))
-			if !errors.Is(err, os.ErrNotExist) || errors.Is(above, os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
+			if !errors.Is(err, os.ErrNotExist) || errors.Is(above,
+				os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
 				t.Errorf("left of the staging path: %v, %v", err, above)
 			}
 		}
@@ -678,7 +690,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			reason string
 		}{
 			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} }, volumesv1alpha1.ReasonDeviceHeld},
-			"the driver was asked to stage it":        {func(b *bench) { b.volume.Record.Stage.Phase = record.PhaseUncertain }, volumesv1alpha1.ReasonUnstageFailed},
+			"the driver was asked to stage it": {func(b *bench) { b.volume.Record.Stage.Phase = record.PhaseUncertain },
+				volumesv1alpha1.ReasonUnstageFailed},
 			"it is mounted": {func(b *bench) {
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 			}, volumesv1alpha1.ReasonUnstageFailed},
@@ -737,7 +750,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.must(os.MkdirAll(path+"/x", 0o700))
 		err := b.act(plan.ClearInUse)
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
-		if b.api() != nil || b.volume.Record == nil || err == nil || !strings.Contains(err.Error(), "not empty") || !strings.Contains(err.Error(), "cannot be removed") {
+		if b.api() != nil || b.volume.Record == nil || err == nil || !strings.Contains(err.Error(), "not empty") ||
+			!strings.Contains(err.Error(), "cannot be removed") {
 			t.Errorf("%v, reported %+v", err, b.api())
 		}
 	})

@@ -42,10 +42,12 @@ func lineIn(change func(*plan.Facts, *operation.Volume)) report.VolumeReport {
 
 func TestWhatIsReportedOfAVolume(t *testing.T) {
 	reference := volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent-1", UID: "intent-1"}
-	publication := volumesv1alpha1.Publication{Intent: reference, Path: "/r/published/ns/intent-1", Type: volumesv1alpha1.PublicationMount}
+	publication := volumesv1alpha1.Publication{Intent: reference, Path: "/r/published/ns/intent-1",
+		Type: volumesv1alpha1.PublicationMount}
 	well := func() report.VolumeReport {
 		return report.VolumeReport{Staged: true, Published: true, Line: volumesv1alpha1.NodeVolume{
-			VolumeName: planVolume, AttachmentUID: "uid", InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent, StagedPath: "/k/stage",
+			VolumeName: planVolume, AttachmentUID: "uid", InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent,
+			StagedPath:   "/k/stage",
 			Publications: []volumesv1alpha1.Publication{publication},
 		}}
 	}
@@ -78,24 +80,31 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			f.Record.Uses[0].Path, f.Record.Uses[0].Phase = "", record.PhaseNone
 		},
 			func(r *report.VolumeReport) { r.Published, r.Line.Publications = false, nil }},
-		"its device": {func(f *plan.Facts, _ *operation.Volume) { f.Record.Stage.Device = "/dev/a" }, func(r *report.VolumeReport) { r.Line.DevicePath = "/dev/a" }},
+		"its device": {func(f *plan.Facts, _ *operation.Volume) { f.Record.Stage.Device = "/dev/a" },
+			func(r *report.VolumeReport) { r.Line.DevicePath = "/dev/a" }},
 		"the device that is published": {func(f *plan.Facts, _ *operation.Volume) {
 			f.Record.Stage.Device, f.Record.Uses[0].Device = "/dev/a", "/dev/b"
 		},
 			func(r *report.VolumeReport) { r.Line.DevicePath = "/dev/b" }},
-		"its capacity":            {func(f *plan.Facts, _ *operation.Volume) { f.Record.Capacity = quantity }, func(r *report.VolumeReport) { r.Line.Capacity = quantity }},
-		"its intent is not there": {func(f *plan.Facts, _ *operation.Volume) { f.Intents = nil }, func(r *report.VolumeReport) { r.Orphan, r.Line.Publications[0].Orphan = true, true }},
-		"it is not attached":      {func(f *plan.Facts, _ *operation.Volume) { f.Entry = nil }, func(r *report.VolumeReport) { r.Orphan = true }},
+		"its capacity": {func(f *plan.Facts, _ *operation.Volume) { f.Record.Capacity = quantity },
+			func(r *report.VolumeReport) { r.Line.Capacity = quantity }},
+		"its intent is not there": {func(f *plan.Facts, _ *operation.Volume) { f.Intents = nil },
+			func(r *report.VolumeReport) { r.Orphan, r.Line.Publications[0].Orphan = true, true }},
+		"it is not attached": {func(f *plan.Facts, _ *operation.Volume) { f.Entry = nil },
+			func(r *report.VolumeReport) { r.Orphan = true }},
 		"it was seen in the mount table alone": {func(f *plan.Facts, _ *operation.Volume) { f.Record.MountTableOnly = true },
 			func(r *report.VolumeReport) { r.Line.MountTableOnly = true }},
 		"and on a device": {func(f *plan.Facts, _ *operation.Volume) {
 			f.Record.MountTableOnly, f.Record.Devices = true, []record.SeenDevice{{Device: mount.Device{Path: "/dev/a"}}}
 		},
 			func(*report.VolumeReport) {}},
-		"it could not be shut down": {func(_ *plan.Facts, v *operation.Volume) { v.Unprotected = true }, func(r *report.VolumeReport) { r.Line.Unprotected = true }},
-		"mounts are lost":           {func(_ *plan.Facts, v *operation.Volume) { v.SetLost([]string{"/a", "/b"}) }, func(r *report.VolumeReport) { r.Differs = "not mounted any more: /a, /b" }},
+		"it could not be shut down": {func(_ *plan.Facts, v *operation.Volume) { v.Unprotected = true },
+			func(r *report.VolumeReport) { r.Line.Unprotected = true }},
+		"mounts are lost": {func(_ *plan.Facts, v *operation.Volume) { v.SetLost([]string{"/a", "/b"}) },
+			func(r *report.VolumeReport) { r.Differs = "not mounted any more: /a, /b" }},
 		"how full it is": {func(_ *plan.Facts, v *operation.Volume) {
-			v.SetFigures(&report.Figures{Used: quantity, Available: quantity, Inodes: ptr.To(int64(5)), InodesUsed: ptr.To(int64(3)), Abnormal: "scratched"})
+			v.SetFigures(&report.Figures{Used: quantity, Available: quantity, Inodes: ptr.To(int64(5)),
+				InodesUsed: ptr.To(int64(3)), Abnormal: "scratched"})
 		}, func(r *report.VolumeReport) {
 			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)), ptr.To(int64(3))
 			r.Abnormal = "scratched"
@@ -116,7 +125,8 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 	} {
 		want := well()
 		test.want(&want)
-		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged || got.Published != want.Published ||
+		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged ||
+			got.Published != want.Published ||
 			got.Orphan != want.Orphan || got.Differs != want.Differs || got.Abnormal != want.Abnormal {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
@@ -127,7 +137,8 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		f.Record.Capacity = &q
 		v := operation.NewVolume(planVolume)
 		v.Record = f.Record
-		failed := &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage", NextAttemptTime: &metav1.MicroTime{}}}
+		failed := &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage",
+			NextAttemptTime: &metav1.MicroTime{}}}
 		f.Record.Stage.Phase, f.Stage, v.Failures[plan.Step{Kind: plan.Stage}] = record.PhaseUncertain, record.Missing, failed
 		r := report.NewVolumeReport(v.Snapshot(), *f)
 		r.Line.Capacity.Add(q)
@@ -139,9 +150,13 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 
 func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 	for name, change := range map[string]func(*report.VolumeReport){
-		"staged": func(r *report.VolumeReport) { r.Staged = !r.Staged }, "published": func(r *report.VolumeReport) { r.Published = !r.Published },
-		"orphan": func(r *report.VolumeReport) { r.Orphan = true }, "differs": func(r *report.VolumeReport) { r.Differs = "x" }, "abnormal": func(r *report.VolumeReport) { r.Abnormal = "x" },
-		"line": func(r *report.VolumeReport) { r.Line.InUse = !r.Line.InUse }, "capacity": func(r *report.VolumeReport) { r.Line.Capacity = ptr.To(resource.MustParse("1")) },
+		"staged":    func(r *report.VolumeReport) { r.Staged = !r.Staged },
+		"published": func(r *report.VolumeReport) { r.Published = !r.Published },
+		"orphan":    func(r *report.VolumeReport) { r.Orphan = true },
+		"differs":   func(r *report.VolumeReport) { r.Differs = "x" },
+		"abnormal":  func(r *report.VolumeReport) { r.Abnormal = "x" },
+		"line":      func(r *report.VolumeReport) { r.Line.InUse = !r.Line.InUse },
+		"capacity":  func(r *report.VolumeReport) { r.Line.Capacity = ptr.To(resource.MustParse("1")) },
 	} {
 		r := lineIn(nil)
 		change(&r)
@@ -164,23 +179,29 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	s.Generation = 7
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
 	reports := map[string]report.VolumeReport{
-		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true}, Staged: true, Published: true, Abnormal: "scratched"},
-		"a": {Line: volumesv1alpha1.NodeVolume{VolumeName: "a", Error: &volumesv1alpha1.OperationError{}}, Staged: true, Orphan: true},
+		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true}, Staged: true, Published: true,
+			Abnormal: "scratched"},
+		"a": {Line: volumesv1alpha1.NodeVolume{VolumeName: "a", Error: &volumesv1alpha1.OperationError{}}, Staged: true,
+			Orphan: true},
 		"b": {Line: volumesv1alpha1.NodeVolume{VolumeName: "b"}},
 	}
-	a.observer.Last.Uses = map[string]kubelet.TrackedUse{"d": {AttachmentUID: "uid-d", Published: true}, "b": {StagedPath: "/staged"}}
+	a.observer.Last.Uses = map[string]kubelet.TrackedUse{"d": {AttachmentUID: "uid-d", Published: true},
+		"b": {StagedPath: "/staged"}}
 	a.node.Render(s, reports)
 	var names []string
 	for _, v := range s.Status.Volumes {
 		names = append(names, v.VolumeName)
 	}
-	if !slices.Equal(names, []string{"a", "b", "c", "d"}) || s.Status.Volumes[3].PublishedBy != volumesv1alpha1.PublisherKubelet {
+	if !slices.Equal(names, []string{"a", "b", "c", "d"}) ||
+		s.Status.Volumes[3].PublishedBy != volumesv1alpha1.PublisherKubelet {
 		t.Errorf("volumes: %v", names)
 	}
-	if want := (volumesv1alpha1.NodeVolumeSummary{Attached: 1, Staged: 3, Published: 2, Failing: 2, Orphaned: 1}); *s.Status.Summary != want {
+	if want := (volumesv1alpha1.NodeVolumeSummary{Attached: 1, Staged: 3, Published: 2, Failing: 2,
+		Orphaned: 1}); *s.Status.Summary != want {
 		t.Errorf("summary: %+v", s.Status.Summary)
 	}
-	if s.Status.BootID != "boot" || s.Status.AgentVersion != "v1" || !reflect.DeepEqual(s.Status.Drivers, a.Registry.Drivers()) {
+	if s.Status.BootID != "boot" || s.Status.AgentVersion != "v1" ||
+		!reflect.DeepEqual(s.Status.Drivers, a.Registry.Drivers()) {
 		t.Errorf("status: %+v", s.Status)
 	}
 	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
@@ -228,14 +249,19 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 		told     []volumesv1alpha1.MountTableRelease
 		left     int
 	}{
-		"it is noted":                    {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
-		"it was noted of another life":   {map[string]string{"v": "0"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
-		"the API has it":                 {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
-		"the API has it of another life": {nil, []volumesv1alpha1.MountTableRelease{release("v", "0")}, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 0},
-		"it is in use again":             {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, map[string]report.VolumeReport{"v": {}}, nil, 1},
-		"it is not attached any more":    {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")}, nil, nil, nil, 0},
-		"an attachment without a UID":    {nil, nil, []volumesv1alpha1.NodeAttachment{entry("v", "")}, nil, nil, 0},
-		"another volume beside it":       {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
+		"it is noted": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil,
+			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
+		"it was noted of another life": {map[string]string{"v": "0"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
+		"the API has it": {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, []volumesv1alpha1.NodeAttachment{entry("v",
+			"1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
+		"the API has it of another life": {nil, []volumesv1alpha1.MountTableRelease{release("v", "0")},
+			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 0},
+		"it is in use again": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")},
+			map[string]report.VolumeReport{"v": {}}, nil, 1},
+		"it is not attached any more": {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")}, nil, nil, nil, 0},
+		"an attachment without a UID": {nil, nil, []volumesv1alpha1.NodeAttachment{entry("v", "")}, nil, nil, 0},
+		"another volume beside it": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil,
+			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
 	} {
 		b := newBench(t, filesystem)
 		for name, uid := range test.noted {
@@ -243,7 +269,8 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 		}
 		s := &volumesv1alpha1.NodeVolumeState{}
 		s.Spec.Attachments, s.Status.MountTableReleases = test.attached, test.stands
-		if got := b.agent.node.MountTableReleases(s, test.inUse); !slices.Equal(got, test.told) || len(b.agent.node.TableReleases) != test.left {
+		if got := b.agent.node.MountTableReleases(s, test.inUse); !slices.Equal(got, test.told) ||
+			len(b.agent.node.TableReleases) != test.left {
 			t.Errorf("%s: told %v, noted %v", name, got, b.agent.node.TableReleases)
 		}
 	}
@@ -258,8 +285,9 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 func TestTheConditionsOfANode(t *testing.T) {
 	type conditions map[string]string
 	well := conditions{
-		"Ready": "True Ready", "DriversReady": "True AsExpected", "VolumesHealthy": "True AsExpected", "MountsConsistent": "True AsExpected",
-		"VolumesReleased": "False VolumesPresent",
+		"Ready": "True Ready", "DriversReady": "True AsExpected", "VolumesHealthy": "True AsExpected",
+		"MountsConsistent": "True AsExpected",
+		"VolumesReleased":  "False VolumesPresent",
 	}
 	for name, test := range map[string]struct {
 		change func(*bench, map[string]report.VolumeReport)
@@ -270,40 +298,50 @@ func TestTheConditionsOfANode(t *testing.T) {
 		"nothing is left": {func(b *bench, r map[string]report.VolumeReport) { b.state.Spec.Attachments = nil; clear(r) },
 			conditions{"VolumesReleased": "True Released"}, nil},
 		"it is attached and not in use": {func(_ *bench, r map[string]report.VolumeReport) { clear(r) }, nil, []string{"1 attached, 0 in use"}},
-		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments = nil }, nil, []string{"0 attached, 1 in use"}},
+		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments = nil }, nil,
+			[]string{"0 attached, 1 in use"}},
 		"its driver is not registered": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Status.Drivers = nil },
-			conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing"}, []string{"registered on the node: " + fakeDriverName}},
+			conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing"},
+			[]string{"registered on the node: " + fakeDriverName}},
 		"nobody knows which driver it needs": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments[0].Driver = "" }, nil, nil},
 		"it fails": {func(_ *bench, r map[string]report.VolumeReport) {
 			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}}}
-		}, conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
+		}, conditions{"Ready": "False VolumesFailing",
+			"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
 		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Abnormal: "scratched"} },
-			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"}, []string{"v: scratched"}},
+			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
+			[]string{"v: scratched"}},
 		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Differs: "gone"} },
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"v: gone"}},
 		"it is an orphan": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Orphan: true} },
-			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"v: in use, but its intent"}},
+			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
+			[]string{"v: in use, but its intent"}},
 		"a record is unreadable": {func(b *bench, r map[string]report.VolumeReport) {
 			b.agent.node.Broken = []string{"record x"}
 			b.state.Spec.Attachments = nil
 			clear(r)
 		},
-			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"record x", "0 attached, 0 in use, and 1 that"}},
+			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
+			[]string{"record x", "0 attached, 0 in use, and 1 that"}},
 		"the kubelet has something strange": {func(b *bench, _ map[string]report.VolumeReport) {
 			b.agent.observer.Last.Unattributed = []string{"mount y"}
 		},
-			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"mount y", "and 1 that"}},
+			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
+			[]string{"mount y", "and 1 that"}},
 		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) { b.agent.observer.Trouble = "no table" },
-			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"not known: no table"}},
+			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
+			[]string{"not known: no table"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
 			b.state.Status.Drivers = nil
 			r["v"] = report.VolumeReport{Differs: "gone", Abnormal: "scratched"}
-		}, conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing", "MountsConsistent": "False MountsDiffer",
-			"VolumesHealthy": "False VolumesFailing"}, nil},
+		}, conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing",
+			"MountsConsistent": "False MountsDiffer",
+			"VolumesHealthy":   "False VolumesFailing"}, nil},
 		"then the mounts": {func(_ *bench, r map[string]report.VolumeReport) {
 			r["v"] = report.VolumeReport{Differs: "gone", Abnormal: "scratched"}
 		},
-			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer", "VolumesHealthy": "False VolumesFailing"}, nil},
+			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer",
+				"VolumesHealthy": "False VolumesFailing"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
@@ -318,7 +356,8 @@ func TestTheConditionsOfANode(t *testing.T) {
 				if d, ok := test.differ[c.Type]; ok {
 					want = d
 				}
-				if got := fmt.Sprintf("%s %s", c.Status, c.Reason); got != want || c.ObservedGeneration != 9 || c.Message == "" {
+				if got := fmt.Sprintf("%s %s", c.Status, c.Reason); got != want || c.ObservedGeneration != 9 ||
+					c.Message == "" {
 					t.Errorf("%s: %s of %d: %s, want %s", c.Type, got, c.ObservedGeneration, c.Message, want)
 				}
 				messages, order = append(messages, c.Message), append(order, c.Type)
@@ -357,7 +396,8 @@ func TestTheConditionsOfANode(t *testing.T) {
 		s := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Generation: 4}}
 		report.SetStopped(s)
 		c := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady)
-		if c == nil || c.Status != metav1.ConditionUnknown || c.Reason != volumesv1alpha1.ReasonAgentStopped || c.ObservedGeneration != 4 || c.Message == "" {
+		if c == nil || c.Status != metav1.ConditionUnknown || c.Reason != volumesv1alpha1.ReasonAgentStopped ||
+			c.ObservedGeneration != 4 || c.Message == "" {
 			t.Errorf("%+v", c)
 		}
 	})

@@ -60,7 +60,8 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 	if calls := n.driver.made(); len(calls) > 0 {
 		t.Errorf("calls before the session was confirmed: %v", calls)
 	}
-	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s, v.name()) != nil {
+	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s,
+		v.name()) != nil {
 		t.Error("taken into use before the session was confirmed")
 	}
 	n.confirmSession()
@@ -199,7 +200,8 @@ func testForgotten(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.ready(i)
 	lease := n.lease("reports", func(l *coordinationv1.Lease) bool {
-		return l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "" && l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
+		return l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "" &&
+			l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
 	})
 	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
 		t.Error("the Lease tells of a restore")
@@ -221,7 +223,9 @@ func testForgotten(t *testing.T, c *cluster) {
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
 		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
 	})
-	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) != nil })
+	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.VolumeOf(s, v.name()) != nil
+	})
 	if s.Status.Session <= a.state.LastReport().Reports {
 		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.LastReport().Reports)
 	}
@@ -252,7 +256,7 @@ func testForgottenState(t *testing.T, c *cluster) {
 	a := n.start()
 	n.begun(0)
 	a.stop()
-	// After the backup the state was deleted and made anew; the restore has brought the earlier one back.
+	// After the backup the state was deleted and created again; the restore has brought the earlier one back.
 	n.must(a.store.SaveLastReport(record.LastReport{Schema: record.Schema, UID: "later", Reports: 1}))
 	n.silent.Store(true)
 	n.start()

@@ -57,15 +57,18 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		b.stage()
 		b.done(plan.Publish)
 		volume := driver.Volume{
-			Handle: v.handle, PersistentVolume: "pv-" + v.handle, Mode: b.volume.Record.Mode, FSType: "ext4", AccessMode: corev1.ReadWriteOnce,
+			Handle: v.handle, PersistentVolume: "pv-" + v.handle, Mode: b.volume.Record.Mode, FSType: "ext4",
+			AccessMode: corev1.ReadWriteOnce,
 			Attributes: map[string]string{"attribute": "1"}, PublishContext: map[string]string{"context": "2"},
 		}
 		path, target := b.volume.Record.Stage.Path, b.agent.paths.Published("ns", "intent")
 		stage := driver.StageRequest{
-			Volume: volume, StagingPath: path, MountOptions: []string{"noatime"}, FSGroup: ptr.To(int64(7)), Secrets: map[string]string{"password": "stage"},
+			Volume: volume, StagingPath: path, MountOptions: []string{"noatime"}, FSGroup: ptr.To(int64(7)),
+			Secrets: map[string]string{"password": "stage"},
 		}
 		publish := driver.PublishRequest{
-			Volume: volume, StagingPath: path, TargetPath: target, MountOptions: []string{"noatime", "nodev"}, FSGroup: ptr.To(int64(7)),
+			Volume: volume, StagingPath: path, TargetPath: target, MountOptions: []string{"noatime", "nodev"},
+			FSGroup: ptr.To(int64(7)),
 			Secrets: map[string]string{"password": "publish"},
 		}
 		if v.mode == corev1.PersistentVolumeBlock {
@@ -82,7 +85,10 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		}
 	}
 	t.Run("little is known of the volume", func(t *testing.T) {
-		b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.AccessModes, e.VolumeMode = nil, "" }})
+		b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) {
+			e.AccessModes,
+				e.VolumeMode = nil, ""
+		}})
 		b.want("intent", readOnlyUse)
 		b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 		if got := b.driver.staged("vol"); got.AccessMode != "" || got.Mode != corev1.PersistentVolumeFilesystem {
@@ -105,7 +111,8 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 			calls := len(b.driver.made())
 			err := b.act(verb)
 			b.refused(err, volumesv1alpha1.ReasonSecretNotReadable)
-			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") || len(b.driver.made()) != calls {
+			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") ||
+				len(b.driver.made()) != calls {
 				t.Errorf("%v, and calls %v", err, b.driver.made())
 			}
 		}
@@ -222,8 +229,10 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 			change(b)
 			b.driver.stageless = true
 			b.driver.before = func(string, string) error { b.kernel.umount(b.volume.Record.Stage.Path); return nil }
-			if err := b.act(plan.Stage); !driver.IsUncertain(err) || driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
-				!strings.Contains(err.Error(), b.volume.Record.Stage.Path) || b.volume.Record.Stage.Phase != record.PhaseUncertain {
+			if err := b.act(plan.Stage); !driver.IsUncertain(err) ||
+				driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
+				!strings.Contains(err.Error(), b.volume.Record.Stage.Path) ||
+				b.volume.Record.Stage.Phase != record.PhaseUncertain {
 				t.Errorf("%s: %v, with the stage %+v", name, err, b.volume.Record.Stage)
 			}
 		}
@@ -260,10 +269,13 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 			asked, carries string
 			noDevice, ok   bool
 		}{
-			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"xfs", "xfs", false, true}, {"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
-			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true}, {"", "xfs", false, true},
+			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"xfs", "xfs", false, true},
+			{"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
+			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true},
+			{"", "xfs", false, true},
 		} {
-			b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
+			b := newBench(t, testVolume{handle: "vol",
+				change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
 			b.want("intent")
 			b.driver.stageless = true
 			b.done(plan.MarkInUse)
@@ -280,7 +292,8 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 				t.Errorf("%+v: %v", test, err)
 			}
 			var p *failure.Problem
-			if err != nil && (!errors.As(err, &p) || p.Reason != volumesv1alpha1.ReasonFilesystemMismatch || !p.Stalled ||
+			if err != nil && (!errors.As(err, &p) || p.Reason != volumesv1alpha1.ReasonFilesystemMismatch ||
+				!p.Stalled ||
 				!strings.Contains(p.Message, test.asked) || !strings.Contains(p.Message, test.carries)) {
 				t.Errorf("%+v: %+v", test, err)
 			}
@@ -333,8 +346,10 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 			if driver.CodeOf(err) != test.code || driver.OutcomeOf(err) != driver.OutcomeOf(test.answer) {
 				t.Errorf("explained as %v", err)
 			}
-			if test.code != driver.CodeOf(test.answer) && (!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
-				!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(), "programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
+			if test.code != driver.CodeOf(test.answer) &&
+				(!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
+					!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(),
+					"programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
 				t.Error(err)
 			}
 			if strings.Contains(test.answer.Error(), "strange") {
@@ -360,7 +375,8 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 		b.done(plan.MarkInUse, plan.Stage, plan.Reference)
 		binds, unmounts := b.has("Bind"), b.has("Unmount")
 		b.done(plan.Reference)
-		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts || b.perms[b.agent.paths.Reference(b.volume.Name)] != operation.OwnDirMode {
+		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts ||
+			b.perms[b.agent.paths.Reference(b.volume.Name)] != operation.OwnDirMode {
 			t.Errorf("operations %v, modes %v", b.operations(), b.perms)
 		}
 	})
@@ -476,7 +492,8 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 				return
 			}
 			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
-			if err == nil || !strings.Contains(err.Error(), test.told) || !strings.Contains(err.Error(), b.volume.Record.Uses[0].Path) || len(b.driver.made()) != before {
+			if err == nil || !strings.Contains(err.Error(), test.told) ||
+				!strings.Contains(err.Error(), b.volume.Record.Uses[0].Path) || len(b.driver.made()) != before {
 				t.Errorf("%v, calls %v", err, b.driver.made())
 			}
 		})
@@ -487,7 +504,8 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 		b.done(plan.MarkInUse, plan.Stage)
 		b.must(os.MkdirAll(b.agent.paths.Root+"/published", 0o755))
 		b.must(os.WriteFile(b.agent.paths.Root+"/published/ns", nil, 0o600)) // then its path is no directory's
-		if err := b.act(plan.Publish); err == nil || len(b.driver.made()) != 1 || !strings.Contains(err.Error(), "looking at") {
+		if err := b.act(plan.Publish); err == nil || len(b.driver.made()) != 1 ||
+			!strings.Contains(err.Error(), "looking at") {
 			t.Errorf("%v, calls %v", err, b.driver.made())
 		}
 	})
@@ -525,7 +543,8 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 			test.before(b)
 			b.driver.fail("publish", test.answer)
 			err := b.act(plan.Publish)
-			if u := b.volume.Record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) || u.Phase != test.phase || u.Path == "" {
+			if u := b.volume.Record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) ||
+				u.Phase != test.phase || u.Path == "" {
 				t.Errorf("%v, with the publication %+v", err, u)
 			}
 		})
@@ -561,7 +580,8 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
 			b.volume.Record.Uses = append(b.volume.Record.Uses, other)
 		}, volumesv1alpha1.ReasonFSGroupConflict},
-		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) }, volumesv1alpha1.ReasonDriverNotFound},
+		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
+			volumesv1alpha1.ReasonDriverNotFound},
 		"the device is read-only for another intent": {block, func(b *bench) {
 			other := b.volume.Record.Uses[0]
 			other.Intent.UID, other.Phase, other.ReadOnly = "other", record.PhaseDone, true
@@ -621,7 +641,8 @@ func TestAPublicationIsMade(t *testing.T) {
 		b.stage()
 		b.driver.directory = b.agent.paths.Kubelet
 		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
-		if u := b.use(); u.Phase != record.PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" || b.has("unpublish") != 1 {
+		if u := b.use(); u.Phase != record.PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" ||
+			b.has("unpublish") != 1 {
 			t.Errorf("publication %+v, operations %v", u, b.operations())
 		}
 	})
@@ -633,10 +654,12 @@ func TestAPublicationIsMade(t *testing.T) {
 				i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: sub}
 			})
 			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
-			if sub == "" && (b.perms[b.agent.paths.Published("ns", "")] != operation.PublishedDirMode || b.has("OpenBeneath") > 0) {
+			if sub == "" && (b.perms[b.agent.paths.Published("ns", "")] != operation.PublishedDirMode ||
+				b.has("OpenBeneath") > 0) {
 				t.Errorf("modes: %v, operations %v", b.perms, b.operations())
 			}
-			if sub != "" && (b.perms[b.agent.paths.Root+"/publish"] != operation.OwnDirMode || b.perms[b.agent.paths.Published("ns", "intent")] != operation.PublishedDirMode) {
+			if sub != "" && (b.perms[b.agent.paths.Root+"/publish"] != operation.OwnDirMode ||
+				b.perms[b.agent.paths.Published("ns", "intent")] != operation.PublishedDirMode) {
 				t.Errorf("modes: %v", b.perms)
 			}
 			if sub != "" && !errors.Is(b.opened.Close(), os.ErrClosed) {
@@ -662,10 +685,12 @@ func TestAPublicationIsMade(t *testing.T) {
 			driver bool
 			owned  []string
 		}{
-			"always":                 {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
-			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false, []string{"7 OnRootMismatch"}},
-			"the driver does it":     {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
-			"never":                  {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false, nil},
+			"always": {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
+			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false,
+				[]string{"7 OnRootMismatch"}},
+			"the driver does it": {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
+			"never": {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false,
+				nil},
 			"also what several nodes have": {func(e *volumesv1alpha1.NodeAttachment) {
 				e.FSGroupPolicy, e.AccessModes = storagev1.FileFSGroupPolicy, nil
 			}, nil, false, []string{"7 Always"}},
@@ -707,7 +732,8 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.done(plan.MarkInUse, plan.Stage)
 			change(b)
 			err := b.act(plan.Publish)
-			if err == nil || !strings.Contains(err.Error(), "inner") || b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
+			if err == nil || !strings.Contains(err.Error(), "inner") ||
+				b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
 				t.Errorf("%s: %v, %+v", name, err, b.volume.Record.Uses[0])
 			}
 			if name == "it is a file" {

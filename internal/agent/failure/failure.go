@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package failure has what goes wrong in the agent: errors with the reason that users see, and their consequence, which is
-// when the step is retried and what the status reports. This is the one place that maps the one to the other.
+// Package failure has what goes wrong in the agent: errors with the reason that users see, and their consequence, which
+// is when the step is retried and what the status reports. This is the one place that maps the one to the other.
 package failure
 
 import (

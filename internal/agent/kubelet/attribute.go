@@ -78,8 +78,10 @@ type attribution struct {
 
 func newAttribution(signs []Sign, known []Known) *attribution {
 	a := &attribution{
-		known: known, own: map[string]bool{}, byHash: map[hashed]string{}, byVolume: map[string][]string{}, byDir: map[string]string{},
-		sources: map[string][]Source{}, ephemeral: map[string]bool{}, uses: map[string]*Use{}, shared: map[string][]Sign{},
+		known: known, own: map[string]bool{}, byHash: map[hashed]string{}, byVolume: map[string][]string{},
+		byDir:   map[string]string{},
+		sources: map[string][]Source{}, ephemeral: map[string]bool{}, uses: map[string]*Use{},
+		shared: map[string][]Sign{},
 	}
 	for _, k := range known {
 		a.own[k.Name] = a.own[k.Name] || k.Own

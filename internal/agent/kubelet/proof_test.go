@@ -27,14 +27,20 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 		later *TrackedUse
 		want  bool
 	}{
-		{name: "while the entry is Attached", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", want: true},
-		{name: "not once it is Detaching", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentDetaching, uid: "uid-1"},
-		{name: "nor of another attachment", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentAttached, uid: "uid-2"},
-		{name: "nor where nothing was mounted", use: seenWritten("1"), state: volumesv1alpha1.AttachmentAttached, uid: "uid-1"},
-		{name: "nor where the kubelet records no stage", use: seenWritten("", "/stage"), state: volumesv1alpha1.AttachmentAttached, uid: "uid-1"},
-		{name: "nor what the kubelet has recorded since the look", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", later: &TrackedUse{
-			AttachmentUID: "uid-1", Life: []string{"record 1"}, StageWritten: "2", Mounts: []string{"/stage"},
-		}},
+		{name: "while the entry is Attached", use: seenWritten("1", "/stage"),
+			state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", want: true},
+		{name: "not once it is Detaching", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentDetaching,
+			uid: "uid-1"},
+		{name: "nor of another attachment", use: seenWritten("1", "/stage"), state: volumesv1alpha1.AttachmentAttached,
+			uid: "uid-2"},
+		{name: "nor where nothing was mounted", use: seenWritten("1"), state: volumesv1alpha1.AttachmentAttached,
+			uid: "uid-1"},
+		{name: "nor where the kubelet records no stage", use: seenWritten("", "/stage"),
+			state: volumesv1alpha1.AttachmentAttached, uid: "uid-1"},
+		{name: "nor what the kubelet has recorded since the look", use: seenWritten("1", "/stage"),
+			state: volumesv1alpha1.AttachmentAttached, uid: "uid-1", later: &TrackedUse{
+				AttachmentUID: "uid-1", Life: []string{"record 1"}, StageWritten: "2", Mounts: []string{"/stage"},
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := NewObserver(ObserverOptions{})
@@ -44,7 +50,8 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 				o.replace(observation{Uses: map[string]TrackedUse{name: *test.later}})
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
-			nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: test.uid, State: test.state}}
+			nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: test.uid,
+				State: test.state}}
 			o.Reported(nvs)
 			if u := o.Use(name); u.Proven() != test.want {
 				t.Errorf("proven: %t", u.Proven())

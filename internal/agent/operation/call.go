@@ -66,7 +66,8 @@ func (env *Environment) Call(ctx context.Context, v *Volume, f plan.Facts, opera
 func (env *Environment) NewCall(operation, target string) record.Call {
 	now, within := env.Now(), env.DriverTimeout+callGrace
 	return record.Call{
-		Operation: operation, Target: target, BootID: now.BootID, Deadline: env.Clock.Now().Add(within), Uptime: now.Uptime + within,
+		Operation: operation, Target: target, BootID: now.BootID, Deadline: env.Clock.Now().Add(within),
+		Uptime: now.Uptime + within,
 		Mounts: operation == "stage" || operation == "publish",
 	}
 }

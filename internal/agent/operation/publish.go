@@ -67,7 +67,8 @@ func (op publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 		return fmt.Errorf("making directory: %w", err)
 	}
 	req := driver.PublishRequest{
-		Volume: op.request(f), StagingPath: v.Record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly, FSGroup: f.Group(*u), Secrets: secrets,
+		Volume: op.request(f), StagingPath: v.Record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly,
+		FSGroup: f.Group(*u), Secrets: secrets,
 	}
 	if !v.Record.Block() {
 		req.MountOptions = slices.Clone(f.Entry.MountOptions)

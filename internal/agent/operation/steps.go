@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package operation carries out the steps of a plan, one file for each. A step is a row of the table steps: the operation
-// that users see, the event, the precondition, what its success makes pointless, and the function that runs it.
+// Package operation carries out the steps of a plan, one file for each. A step is a row of the table steps: the
+// operation that users see, the event, the precondition, what its success makes pointless, and the function that runs
+// it.
 //
 // A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps.
 package operation

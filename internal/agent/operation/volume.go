@@ -181,14 +181,17 @@ func (v *Volume) Snapshot() report.Snapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return report.Snapshot{
-		Name: v.Name, Record: v.Record, Failures: v.Failures, Unprotected: v.Unprotected, Slow: v.slow, Figures: v.figure, Lost: v.lost,
+		Name: v.Name, Record: v.Record, Failures: v.Failures, Unprotected: v.Unprotected, Slow: v.slow,
+		Figures: v.figure, Lost: v.lost,
 	}
 }
 
 // Seed takes over the attempts that an earlier process counted, so that a restart does not forget the backoff.
 func (v *Volume) Seed(intents []*volumesv1alpha1.VolumeAttachmentIntent, now time.Time) {
 	maps.DeleteFunc(v.seeded, func(uid types.UID, _ bool) bool {
-		return !slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == uid })
+		return !slices.ContainsFunc(intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			return i.UID == uid
+		})
 	})
 	for _, i := range intents {
 		e := i.Status.LastError

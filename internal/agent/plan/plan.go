@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package plan turns what is known of one volume into the steps that may be taken now. It is pure: it reads no clock, no
-// disk and no API, and changes nothing.
+// Package plan turns what is known of one volume into the steps that may be taken now. It is pure: it reads no clock,
+// no disk and no API, and changes nothing.
 package plan
 
 import (

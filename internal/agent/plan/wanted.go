@@ -62,7 +62,9 @@ func Level(d volumesv1alpha1.DesiredState) int {
 
 // Wants: the use's intent is there and wants the volume.
 func (f Facts) Wants(u record.Use) bool {
-	return slices.ContainsFunc(f.Wanting(), func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == u.Intent.UID })
+	return slices.ContainsFunc(f.Wanting(), func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return i.UID == u.Intent.UID
+	})
 }
 
 // Differs: the publication was asked for with other parameters than its intent has now.

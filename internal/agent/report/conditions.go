@@ -135,7 +135,8 @@ func Enumerate(what []string) string {
 // SetStopped sets the conditions of a node whose agent was stopped.
 func SetStopped(nvs *volumesv1alpha1.NodeVolumeState) {
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
-		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentStopped,
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason:  volumesv1alpha1.ReasonAgentStopped,
 		Message: "the agent was stopped; what is mounted stays", ObservedGeneration: nvs.Generation,
 	})
 }

@@ -86,8 +86,9 @@ func NewVolumeReport(v Snapshot, f plan.Facts) VolumeReport {
 // reportOfKubelet is the node's line for a volume that only the kubelet uses.
 func reportOfKubelet(name string, u kubelet.TrackedUse) VolumeReport {
 	return addKubelet(u, VolumeReport{Line: volumesv1alpha1.NodeVolume{
-		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, Waiting: u.Waiting, PublishedBy: volumesv1alpha1.PublisherKubelet,
-		StagedPath: u.StagedPath, DevicePath: u.DevicePath, MountTableOnly: u.MountTableOnly(),
+		VolumeName: name, AttachmentUID: u.AttachmentUID, InUse: true, Waiting: u.Waiting,
+		PublishedBy: volumesv1alpha1.PublisherKubelet,
+		StagedPath:  u.StagedPath, DevicePath: u.DevicePath, MountTableOnly: u.MountTableOnly(),
 	}})
 }
 

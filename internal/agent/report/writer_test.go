@@ -41,10 +41,12 @@ func TestAReadThatTheWatchHasOvertakenDoesNotHideWhatTheWatchBrought(t *testing.
 			}
 			base, err := w.base(t.Context())
 			if err != nil || base.ResourceVersion != "6" {
-				t.Errorf("the next write is decided on version %s, %v; want 6, which was read", base.GetResourceVersion(), err)
+				t.Errorf("the next write is decided on version %s, %v; want 6, which was read",
+					base.GetResourceVersion(), err)
 			}
 			if w.Confirmed() != test.confirmed {
-				t.Errorf("the session is confirmed: %t, want %t; known is version %s", w.Confirmed(), test.confirmed, w.known.ResourceVersion)
+				t.Errorf("the session is confirmed: %t, want %t; known is version %s", w.Confirmed(), test.confirmed,
+					w.known.ResourceVersion)
 			}
 		})
 	}
