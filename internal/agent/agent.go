@@ -125,8 +125,8 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("reading boot ID: %w", err)
 	}
 	a := &Agent{
-		Options: o, paths: record.Paths{Root: o.RootDir,
-			Kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
+		Options: o, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir},
+		bootID:  strings.TrimSpace(string(boot)),
 		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
 	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)

@@ -19,9 +19,7 @@ import (
 )
 
 func testThereAndBack(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
+	n, v, a := c.started(t)
 	n.driver.before = n.inUseIsSet
 	a.writes.reset()
 	begin := time.Now()

@@ -25,10 +25,7 @@ func forceAway(e *volumesv1alpha1.NodeAttachment) {
 }
 
 func testForcedAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.changeEntry(v, forceAway)
@@ -45,10 +42,7 @@ func testForcedAway(t *testing.T, c *cluster) {
 }
 
 func testUnprotected(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.kernel.setUnsupported(true)
@@ -64,10 +58,7 @@ func testUnprotected(t *testing.T, c *cluster) {
 }
 
 func testBounce(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	a.stop()
@@ -86,10 +77,7 @@ func testBounce(t *testing.T, c *cluster) {
 }
 
 func testEntryGone(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
@@ -106,10 +94,7 @@ func testEntryGone(t *testing.T, c *cluster) {
 }
 
 func testReboot(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	a.kill()
@@ -129,10 +114,7 @@ func testReboot(t *testing.T, c *cluster) {
 }
 
 func testStateAnew(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	s := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
@@ -149,10 +131,7 @@ func testStateAnew(t *testing.T, c *cluster) {
 }
 
 func testTakenBack(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	got := n.ready(i)
 	meta.SetStatusCondition(&got.Status.Conditions, metav1.Condition{

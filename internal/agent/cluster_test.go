@@ -86,6 +86,28 @@ func (c *cluster) node(t *testing.T) *node {
 	return n
 }
 
+// started returns a node with a running agent, and a volume that is not attached yet.
+func (c *cluster) started(t *testing.T) (*node, testVolume, *running) {
+	t.Helper()
+	n := c.node(t)
+	return n, testVolume{handle: "vol"}, n.start()
+}
+
+// attached returns a node with a running agent, and a volume that is attached to it as uid-1.
+func (c *cluster) attached(t *testing.T) (*node, testVolume, *running) {
+	t.Helper()
+	n, v, a := c.started(t)
+	n.attach(v, "uid-1")
+	return n, v, a
+}
+
+// withKubelet returns a node with a running agent, a volume that is not attached yet, and the node's kubelet.
+func (c *cluster) withKubelet(t *testing.T) (*node, testVolume, fakeKubelet, *running) {
+	t.Helper()
+	n, v, a := c.started(t)
+	return n, v, fakeKubelet{n}, a
+}
+
 // confirmSessions plays the manager, which confirms each session of the node's agents, until the test ends.
 func (n *node) confirmSessions() {
 	n.t.Helper()

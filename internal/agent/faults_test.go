@@ -170,10 +170,7 @@ func testSecret(t *testing.T, c *cluster) {
 }
 
 func testKubeletUses(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	stage := n.driver.staged("vol").StagingPath
@@ -218,10 +215,7 @@ func testManyWords(t *testing.T, c *cluster) {
 }
 
 func testPartElsewhere(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4",
@@ -276,10 +270,7 @@ func testFinalWithEffect(t *testing.T, c *cluster) {
 }
 
 func testLostMount(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	// The publication's return is held back so that the report can be seen.
@@ -358,10 +349,7 @@ func testWrongFilesystem(t *testing.T, c *cluster) {
 }
 
 func testOvermount(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	e, _ := n.kernel.at(path)

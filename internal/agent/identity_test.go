@@ -240,10 +240,7 @@ func testStageGone(t *testing.T, c *cluster) {
 }
 
 func testReferenceFollows(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.kernel.renumber()

@@ -131,9 +131,7 @@ func usedByKubelet(uid types.UID) func(*volumesv1alpha1.NodeVolume) bool {
 }
 
 func testKubeletLine(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -181,9 +179,7 @@ func (n *node) looked() *volumesv1alpha1.NodeVolumeState {
 }
 
 func testKubeletRestart(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))
@@ -200,9 +196,7 @@ func testKubeletRestart(t *testing.T, c *cluster) {
 }
 
 func testKubeletAnew(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))
@@ -218,9 +212,7 @@ func testKubeletAnew(t *testing.T, c *cluster) {
 }
 
 func testKubeletShares(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
@@ -249,9 +241,7 @@ func testKubeletShares(t *testing.T, c *cluster) {
 }
 
 func testFence(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.begun(0)
 	n.looked() // the confirmation of the session has been seen as well
 	a.rest()
@@ -269,9 +259,7 @@ func testFence(t *testing.T, c *cluster) {
 }
 
 func testIdle(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -303,10 +291,7 @@ func testIdle(t *testing.T, c *cluster) {
 }
 
 func testOwnIsNoUse(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.looked()
@@ -399,9 +384,7 @@ func released(s *volumesv1alpha1.NodeVolumeState) bool {
 }
 
 func testVolumesReleased(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.state("released", released)
 	k.stage(v)
 	present := func(message string) {
@@ -429,9 +412,7 @@ func testVolumesReleased(t *testing.T, c *cluster) {
 }
 
 func testKubeletAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -469,9 +450,7 @@ func (n *node) proven(a *running, v testVolume) {
 }
 
 func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.proven(a, v)
@@ -558,9 +537,7 @@ func testKubeletAwayBlock(t *testing.T, c *cluster) {
 }
 
 func testKubeletNotAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	// The attachment was forced away and is gone; upstream attached the volume again and the kubelet mounted it.
 	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) {
@@ -587,9 +564,7 @@ func testKubeletNotAway(t *testing.T, c *cluster) {
 }
 
 func testKubeletStale(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))

@@ -73,10 +73,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 }
 
 func testShared(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	one, two := n.want(v, "one"), n.want(v, "two")
 	n.ready(one)
 	path := n.ready(two).Status.Path
@@ -95,10 +92,7 @@ func testShared(t *testing.T, c *cluster) {
 }
 
 func testRestart(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.settled(v)
@@ -122,10 +116,7 @@ func testRestart(t *testing.T, c *cluster) {
 }
 
 func testOrphan(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.unfinalize(i)
@@ -262,10 +253,7 @@ func testBlockUnseen(t *testing.T, c *cluster) {
 }
 
 func testChanged(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true })
@@ -286,10 +274,7 @@ func testChanged(t *testing.T, c *cluster) {
 }
 
 func testLowered(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	desire := func(d volumesv1alpha1.DesiredState) {
@@ -319,10 +304,7 @@ func testLowered(t *testing.T, c *cluster) {
 }
 
 func testRaised(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.DesiredState, i.Finalizers = volumesv1alpha1.DesiredAttached, nil
 	})
@@ -398,10 +380,7 @@ func (n *node) grow(v testVolume, to string) {
 }
 
 func testGrows(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.grow(v, "2Gi")
@@ -529,10 +508,7 @@ func testHundred(t *testing.T, c *cluster) {
 }
 
 func testOwnNode(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.release(i)
@@ -581,10 +557,7 @@ func testSubPath(t *testing.T, c *cluster) {
 }
 
 func testGroupConflict(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	group := func(g int64) func(*volumesv1alpha1.VolumeAttachmentIntent) {
 		return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(g)}
@@ -616,10 +589,7 @@ func testGroupConflict(t *testing.T, c *cluster) {
 }
 
 func testStats(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	n.ready(n.want(v, "data"))
 	n.settled(v)
 	a.rest()

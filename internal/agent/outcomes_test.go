@@ -152,10 +152,7 @@ func testOutage(t *testing.T, c *cluster) {
 }
 
 func testExpandFails(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.driver.fail("expand", &driver.Error{Outcome: driver.Transient, Code: "FailedPrecondition", Message: "not now"})

@@ -139,8 +139,8 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 			{Kind: plan.Stage}: {}, {Kind: plan.Publish, Intent: "intent-1"}: {},
 		}}
 		v.Prune(*f)
-		stages, publishes := v.Failures[plan.Step{Kind: plan.Stage}] != nil, v.Failures[plan.Step{Kind: plan.Publish,
-			Intent: "intent-1"}] != nil
+		stages := v.Failures[plan.Step{Kind: plan.Stage}] != nil
+		publishes := v.Failures[plan.Step{Kind: plan.Publish, Intent: "intent-1"}] != nil
 		if stages != test.stages || publishes != test.publishes {
 			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
 		}

@@ -124,10 +124,7 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 }
 
 func testUnconfirmedInUse(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	a.stop()
@@ -193,10 +190,7 @@ func testLostAnswer(t *testing.T, c *cluster) {
 }
 
 func testForgotten(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	lease := n.lease("reports", func(l *coordinationv1.Lease) bool {
@@ -236,9 +230,7 @@ func testForgotten(t *testing.T, c *cluster) {
 }
 
 func testStoppedThenForgotten(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
+	n, v, a := c.started(t)
 	backup := n.begun(0).Status.Reports
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
