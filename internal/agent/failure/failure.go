@@ -34,6 +34,7 @@ type Problem struct {
 	Err     error
 }
 
+// Error is the message, followed by the cause where there is one.
 func (p *Problem) Error() string {
 	if p.Err == nil {
 		return p.Message
@@ -41,8 +42,10 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %v", p.Message, p.Err)
 }
 
+// Unwrap returns the cause, which may be nil.
 func (p *Problem) Unwrap() error { return p.Err }
 
+// Problemf returns a problem with a message and no cause, which is retried with the backoff.
 func Problemf(reason, format string, args ...any) *Problem {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
@@ -62,6 +65,7 @@ type Failure struct {
 	Announced bool
 }
 
+// Reasons are those of failures that have no reason of their own, by operation.
 var Reasons = map[string]string{
 	"stage":     volumesv1alpha1.ReasonStageFailed,
 	"publish":   volumesv1alpha1.ReasonPublishFailed,

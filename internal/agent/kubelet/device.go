@@ -94,6 +94,7 @@ func OwnDevice(ctx context.Context, mounts DeviceFinder, p record.Paths, table *
 	return mount.Device{}, nil
 }
 
+// HeldProblem is the error for a device that is not free, or not known to be.
 func HeldProblem(err error) *failure.Problem {
 	var held *mount.HeldError
 	if errors.As(err, &held) {

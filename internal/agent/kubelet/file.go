@@ -17,7 +17,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// kubeletFile is what the agent remembers of the volumes that the kubelet uses: which attachment each belongs to, and
+// UseFile is what the agent remembers of the volumes that the kubelet uses: which attachment each belongs to, and
 // what distinguishes it from a later use of the same volume.
 type UseFile struct {
 	Schema int                   `json:"schema"`
@@ -25,7 +25,7 @@ type UseFile struct {
 	Uses   map[string]TrackedUse `json:"uses"`
 }
 
-// useFile is the file's place beside the agent's records.
+// File is the file's place beside the agent's records.
 func (o *Observer) File() record.File { return o.Store.File("-of-kubelet") }
 
 // load returns nil where nothing was saved, or what was cannot be read.

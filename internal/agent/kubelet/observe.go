@@ -122,7 +122,7 @@ func (o *Observer) reportTrouble(trouble string) {
 	}
 }
 
-// otherMounts reports whether the mount table shows other mounts of the kubelet than the last observation did.
+// otherMounts reports whether the mount table shows other mounts of the kubelet than the last Observation did.
 func (o *Observer) otherMounts() bool {
 	last, _ := o.Latest()
 	table, err := o.Mounts.Table()
@@ -177,7 +177,7 @@ func (o *Observer) observe() error {
 	// A volume that the agent released, or marked as in use, during the observation was its own.
 	maps.Copy(own, o.Store.Known())
 	found, strange := Attribute(signs, knownVolumes(nvs, own, last.Uses))
-	now := observation{Uses: trackUses(last.Uses, found, nvs, o.BootID)}
+	now := Observation{Uses: trackUses(last.Uses, found, nvs, o.BootID)}
 	o.addDevices(table, last.Uses, now.Uses)
 	o.keepHeld(last.Uses, now.Uses, own)
 	now.shown = o.mountsOfKubelet(table, own, sourcesOf(now.Uses))
@@ -191,7 +191,7 @@ func (o *Observer) observe() error {
 }
 
 // accept makes the observation the latest one, and has what changed reported and reconciled.
-func (o *Observer) accept(last, now observation) error {
+func (o *Observer) accept(last, now Observation) error {
 	o.replace(now)
 	err := o.Save()
 	switch {

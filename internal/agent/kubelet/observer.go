@@ -20,7 +20,7 @@ import (
 )
 
 // Observation is what was found at one time, and the version of the spec that was read before.
-type observation struct {
+type Observation struct {
 	UID        types.UID
 	Generation int64
 	fences     int64
@@ -49,7 +49,7 @@ type Observer struct {
 	proved chan struct{}
 
 	mu   sync.Mutex
-	Last observation
+	Last Observation
 	// reporting are the uses of the report that is on its way.
 	reporting map[string]TrackedUse
 	// Trouble is why observations fail.
@@ -96,13 +96,14 @@ type ObserverOptions struct {
 	Log     logr.Logger
 }
 
+// NewObserver returns an observer that does nothing before Run. It needs a Watcher and a Lifetime by then.
 func NewObserver(options ObserverOptions) *Observer {
 	return &Observer{ObserverOptions: options, mounted: make(chan struct{}, 1), Wake: make(chan struct{}, 1),
 		proved: make(chan struct{}, 1), First: make(chan struct{})}
 }
 
-// Latest is what the last observation found. It must not be changed.
-func (o *Observer) Latest() (last observation, trouble string) {
+// Latest is what the last Observation found. It must not be changed.
+func (o *Observer) Latest() (last Observation, trouble string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.Last, o.Trouble
@@ -137,7 +138,7 @@ func (o *Observer) ObserveSoon() { signal(o.Wake) }
 func (o *Observer) MountsChanged() { signal(o.mounted) }
 
 // replace makes the observation the latest one. What became of a use meanwhile is not forgotten.
-func (o *Observer) replace(now observation) {
+func (o *Observer) replace(now Observation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name, u := range now.Uses {
@@ -152,7 +153,7 @@ func (o *Observer) replace(now observation) {
 }
 
 // BeginReport notes what the report that is being written contains, and returns it.
-func (o *Observer) BeginReport() observation {
+func (o *Observer) BeginReport() Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reporting = o.Last.Uses

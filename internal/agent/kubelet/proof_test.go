@@ -44,10 +44,10 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := NewObserver(ObserverOptions{})
-			o.replace(observation{Uses: map[string]TrackedUse{name: test.use}})
+			o.replace(Observation{Uses: map[string]TrackedUse{name: test.use}})
 			o.BeginReport()
 			if test.later != nil {
-				o.replace(observation{Uses: map[string]TrackedUse{name: *test.later}})
+				o.replace(Observation{Uses: map[string]TrackedUse{name: *test.later}})
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: name, AttachmentUID: test.uid,

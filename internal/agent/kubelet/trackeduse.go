@@ -168,6 +168,7 @@ func (u TrackedUse) MountTableOnly() bool {
 	return len(u.Devices) == 0 && len(u.Mounts) > 0 && !u.Block
 }
 
+// Differs describes why the use is only assumed; empty where it is certain.
 func (u TrackedUse) Differs() string {
 	if u.Doubt == "" {
 		return ""

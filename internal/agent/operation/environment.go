@@ -94,7 +94,7 @@ func (env *Environment) ReportIntents(ctx context.Context, v *Volume, f plan.Fac
 	return errors.Join(errs...)
 }
 
-// save brings the record to the disk.
+// Persist writes the record to the disk. Without that nothing is done.
 func (env *Environment) Persist(v *Volume) error {
 	env.Step("before record")
 	if err := env.WriteRecord(v); err != nil {
@@ -105,6 +105,7 @@ func (env *Environment) Persist(v *Volume) error {
 	return nil
 }
 
+// WriteRecord writes the record to the disk, unless the disk has it.
 func (env *Environment) WriteRecord(v *Volume) error {
 	err := env.Store.Save(v.Record)
 	if err == nil {
@@ -164,12 +165,16 @@ func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 
 func (env *Environment) referencer() referencer { return referencer{env} }
 
+// Publisher returns what publishes volumes.
 func (env *Environment) Publisher() publisher { return publisher{env} }
 
+// Unpublisher returns what undoes publications.
 func (env *Environment) Unpublisher() unpublisher { return unpublisher{env} }
 
+// Unstager returns what undoes stages.
 func (env *Environment) Unstager() unstager { return unstager{env} }
 
+// Stager returns what stages volumes.
 func (env *Environment) Stager() stager { return stager{env} }
 
 // Mounts is what the agent needs of the node's mounts.

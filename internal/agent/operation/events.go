@@ -27,6 +27,7 @@ const (
 // longestNote is what the API server takes.
 const longestNote = 1024
 
+// Event sends an event about the intent. A note that is too long is cut.
 func (env *Environment) Event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
 	env.Recorder.Eventf(i, nil, eventType, reason, action, "%s", failure.Shorten(note, longestNote))
 }

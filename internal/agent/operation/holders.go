@@ -28,6 +28,7 @@ type Holders struct {
 	awaited map[int]map[string]bool
 }
 
+// NewHolders returns holders that call ended with the volumes of each process that ends.
 func NewHolders(log logr.Logger, ended func(volumes []string)) *Holders {
 	return &Holders{log: log, ended: ended, awaited: map[int]map[string]bool{}}
 }

@@ -124,7 +124,7 @@ func (op unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used
 	return used
 }
 
-// othersUse refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
+// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
 // it does not matter whether a pod waits: that is for the next one.
 func (op unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
 	table, err := op.Mounts.Table()
@@ -163,6 +163,7 @@ func (op unstager) checkUse(v *Volume, table *mount.Table) error {
 	return SharedByKubelet("the kubelet uses the volume: its record of the stage is there")
 }
 
+// SharedByKubelet is the error for a stage that something else uses too.
 func SharedByKubelet(format string, args ...any) error {
 	return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
 }

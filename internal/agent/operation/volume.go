@@ -61,12 +61,15 @@ type Volume struct {
 type ChangeKind string
 
 const (
+	// DriversChanged: a driver has registered or gone.
 	DriversChanged ChangeKind = "drivers"
-	MountsChanged  ChangeKind = "mounts"
+	// MountsChanged: the mount table, or what the kubelet has of the volume, has changed.
+	MountsChanged ChangeKind = "mounts"
 	// HolderEnded: a process that held the volume's device has ended.
 	HolderEnded ChangeKind = "holder"
 )
 
+// NewVolume returns a volume that nothing is known of.
 func NewVolume(name string) *Volume {
 	return &Volume{Name: name, Failures: plan.Failures{}, seeded: map[types.UID]bool{}, changes: map[ChangeKind]bool{}}
 }
@@ -119,6 +122,7 @@ func (v *Volume) UpdateAwaits() {
 	}
 }
 
+// SetFigures notes the figures that the driver reported.
 func (v *Volume) SetFigures(f *report.Figures) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -151,12 +155,14 @@ func (v *Volume) BeginStats() bool {
 	return begun
 }
 
+// EndStats ends what BeginStats began.
 func (v *Volume) EndStats() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.reading = false
 }
 
+// NoteChange has the next reconcile retry what waits for the change.
 func (v *Volume) NoteChange(n ChangeKind) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -296,7 +302,7 @@ func follows(r *record.Record, a plan.Step, planned map[plan.Step]bool) bool {
 	return false
 }
 
-// waitsForConfirmation reports whether the step waits until the manager has confirmed the session: a record that names
+// AwaitsConfirmation reports whether the step waits until the manager has confirmed the session: a record that names
 // the volume as in use may be of the time before the volume was forced away, and what the API holds too.
 func AwaitsConfirmation(f plan.Facts, a plan.Step) bool {
 	return f.Unconfirmed && steps[a.Kind].session

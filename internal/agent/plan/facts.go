@@ -53,7 +53,7 @@ type Facts struct {
 	Expands bool
 }
 
-// unreferred: the kubelet does not see that the stage is used, or not by whom. A device node can be there before the
+// Unreferenced reports that the kubelet does not see that the stage is used, or not for which intents. A device node can be there before the
 // stage.
 func (f Facts) Unreferenced() bool {
 	if f.Record.Block() {
@@ -63,22 +63,22 @@ func (f Facts) Unreferenced() bool {
 	return f.Staged() && f.Record.Stage.Source != "" && f.Reference != record.Present
 }
 
-// Attached: the controller's entry is Attached.
+// Attached reports that the controller's entry is Attached.
 func (f Facts) Attached() bool {
 	return f.Entry != nil && f.Entry.State == volumesv1alpha1.AttachmentAttached
 }
 
-// Usable: the driver may be asked to bring the volume further.
+// Usable reports that the driver may be asked to bring the volume further.
 func (f Facts) Usable() bool {
 	return f.Attached() && f.Record != nil && f.Record.InUse && f.Entry.AttachmentUID == f.Record.AttachmentUID
 }
 
-// WaitsForSession: the volume is taken into use once the manager has confirmed the session.
+// WaitsForSession reports that the volume is marked as in use only once the manager has confirmed the session.
 func (f Facts) WaitsForSession() bool {
 	return f.Unconfirmed && (f.Record == nil || !f.Record.InUse) && len(f.Wanting()) > 0
 }
 
-// Stale: the record speaks of an attachment that was taken away while something of it may be here.
+// Stale reports that the record is of an attachment that was taken away while something of it may be here.
 func (f Facts) Stale() bool {
 	if f.Unconfirmed || !f.Record.CountsAsInUse(f.Now) {
 		return false
@@ -95,14 +95,14 @@ func (f Facts) declared(uid types.UID) bool {
 	return declared
 }
 
-// YieldsToKubelet: the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use,
+// YieldsToKubelet reports that the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use,
 // by the kubelet.
 func (f Facts) YieldsToKubelet() bool {
 	return f.Kubelet != nil && f.Kubelet.Doubt == "" && f.Kubelet.Held == nil &&
 		f.Record.Stage.Phase != record.PhaseNone && len(f.Record.Uses) == 0 && !f.Stale()
 }
 
-// Released: nothing is left of the agent's own part, and the disk knows it.
+// Released reports that nothing is left of the agent's own part, also in the record on disk.
 func (f Facts) Released() bool {
 	return f.YieldsToKubelet() && f.Reference == record.Missing && !f.Unsaved
 }
@@ -127,13 +127,13 @@ func (f Facts) OwnMount() string {
 	return ""
 }
 
-// KubeletStale: what the kubelet has mounted was made on another attachment than the one that the volume has now.
+// KubeletStale reports that what the kubelet has mounted was made on another attachment than the one that the volume has now.
 func (f Facts) KubeletStale() bool {
 	return f.Kubelet != nil && f.Attached() && f.Kubelet.AttachmentUID != "" &&
 		f.Kubelet.AttachmentUID != f.Entry.AttachmentUID
 }
 
-// kubeletAway: the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that
+// KubeletForcedAway reports that the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that
 // is left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume
 // again.
 func (f Facts) KubeletForcedAway() bool {
@@ -154,7 +154,7 @@ func (f Facts) KubeletForcedAway() bool {
 	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
-// Mounted: the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
+// Mounted reports that the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
 func (f Facts) Mounted() bool {
 	kubelets := f.Record.Stage.Phase == record.PhaseNone && f.Kubelet != nil && f.Kubelet.Held == nil
 	if f.Stage == record.Present && !kubelets || f.Reference != record.Missing && !f.Record.Block() {
@@ -163,13 +163,13 @@ func (f Facts) Mounted() bool {
 	return slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool { return f.Uses[u.Intent.UID] == record.Present })
 }
 
-// Staged: the stage is there as it was made, in this boot.
+// Staged reports that the stage is there as it was made, in this boot.
 func (f Facts) Staged() bool {
 	s := f.Record.Stage
 	return s.Phase == record.PhaseDone && s.BootID == f.Now.BootID && (s.Source == "" || f.Stage == record.Present)
 }
 
-// Published: the publication is there as it was made, in this boot.
+// Published reports that the publication is there as it was made, in this boot.
 func (f Facts) Published(u record.Use) bool {
 	return u.Phase == record.PhaseDone && u.BootID == f.Now.BootID && f.Uses[u.Intent.UID] == record.Present
 }
@@ -207,7 +207,7 @@ func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 	return f.Entry.Capacity
 }
 
-// Grows: the volume has a larger capacity than the node has seen.
+// Grows reports that the volume has a larger capacity than the node has seen.
 func (f Facts) Grows() bool {
 	r := f.Record
 	if !f.Expands || f.Entry.Capacity == nil || !slices.ContainsFunc(r.Uses,

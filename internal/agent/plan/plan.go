@@ -25,11 +25,15 @@ const (
 	// Join notes in the record what the intents want.
 	Join Kind = "join"
 	// Stage and the following call the driver.
-	Stage     Kind = "stage"
-	Publish   Kind = "publish"
-	Expand    Kind = "expand"
+	Stage Kind = "stage"
+	// Publish makes the volume usable at an intent's path.
+	Publish Kind = "publish"
+	// Expand lets the node see a larger capacity.
+	Expand Kind = "expand"
+	// Unpublish undoes a publication.
 	Unpublish Kind = "unpublish"
-	Unstage   Kind = "unstage"
+	// Unstage undoes the stage.
+	Unstage Kind = "unstage"
 	// Reference shows the kubelet that the stage is used, so that it does not unstage.
 	Reference Kind = "reference"
 	// Shutdown stops a filesystem whose attachment was taken away.

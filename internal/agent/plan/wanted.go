@@ -17,6 +17,7 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
+// Intent returns the intent, or nil if it is not there.
 func (f Facts) Intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 	i := slices.IndexFunc(f.Intents, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.UID == uid })
 	if i < 0 {
@@ -25,10 +26,10 @@ func (f Facts) Intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 	return f.Intents[i]
 }
 
-// Orphan: the use's intent is simply not there.
+// Orphan reports that the use's intent is simply not there.
 func (f Facts) Orphan(u record.Use) bool { return f.Intent(u.Intent.UID) == nil }
 
-// Ending: the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was
+// Ending reports that the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was
 // there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked for.
 func (f Facts) Ending(u record.Use) bool {
 	if !f.Orphan(u) || f.Uses[u.Intent.UID] != record.Missing {
@@ -41,7 +42,7 @@ func (f Facts) Ending(u record.Use) bool {
 	return u.Phase == record.PhaseUncertain && c != nil && c.Operation == "unpublish" && c.Target == u.Target
 }
 
-// Releases: the use's intent asks for its end, or for less than there is.
+// Releases reports that the use's intent asks for its end, or for less than there is.
 func (f Facts) Releases(u record.Use) bool {
 	i := f.Intent(u.Intent.UID)
 	if i == nil {
@@ -50,6 +51,7 @@ func (f Facts) Releases(u record.Use) bool {
 	return !i.DeletionTimestamp.IsZero() || !f.Unconfirmed && Level(i.Spec.DesiredState) < Level(u.Want)
 }
 
+// Level orders the states that an intent may ask for.
 func Level(d volumesv1alpha1.DesiredState) int {
 	switch d {
 	case volumesv1alpha1.DesiredAttached:
@@ -60,14 +62,14 @@ func Level(d volumesv1alpha1.DesiredState) int {
 	return 2
 }
 
-// Wants: the use's intent is there and wants the volume.
+// Wants reports that the use's intent is there and wants the volume.
 func (f Facts) Wants(u record.Use) bool {
 	return slices.ContainsFunc(f.Wanting(), func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return i.UID == u.Intent.UID
 	})
 }
 
-// Differs: the publication was asked for with other parameters than its intent has now.
+// Differs reports that the publication was asked for with other parameters than its intent has now.
 func (f Facts) Differs(u record.Use) bool {
 	i := f.Intent(u.Intent.UID)
 	if i == nil || u.Phase == record.PhaseNone || u.Want != volumesv1alpha1.DesiredPublished ||
@@ -77,7 +79,7 @@ func (f Facts) Differs(u record.Use) bool {
 	return u.ReadOnly != i.Spec.ReadOnly || !reflect.DeepEqual(u.Mount, i.Spec.Mount)
 }
 
-// Kept: some use stays, or is about to come.
+// Kept reports that some use stays, or is about to come.
 func (f Facts) Kept() bool {
 	if len(f.Wanting()) > 0 && f.Usable() {
 		return true
@@ -85,7 +87,7 @@ func (f Facts) Kept() bool {
 	return slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool { return !f.Ends(u) })
 }
 
-// Ends: the use ends altogether, it does not merely become less.
+// Ends reports that the use ends altogether, it does not merely become less.
 func (f Facts) Ends(u record.Use) bool {
 	i := f.Intent(u.Intent.UID)
 	return i != nil && (!i.DeletionTimestamp.IsZero() || !f.Unconfirmed && Level(i.Spec.DesiredState) == 0)
@@ -144,7 +146,7 @@ func (f Facts) Joined() []record.Use {
 	return uses
 }
 
-// wish is the use that the intent asks for.
+// UseFor is the use that the intent asks for.
 func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u := record.Use{Intent: referenceTo(i), Want: volumesv1alpha1.DesiredStaged}
 	if Level(i.Spec.DesiredState) < Level(volumesv1alpha1.DesiredPublished) {

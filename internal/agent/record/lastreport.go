@@ -61,6 +61,7 @@ func (s *Store) LoadLastReport() (LastReport, error) {
 	return l, nil
 }
 
+// SaveLastReport returns once the number is on the disk.
 func (s *Store) SaveLastReport(l LastReport) error {
 	data, err := json.Marshal(l)
 	if err != nil {

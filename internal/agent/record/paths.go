@@ -22,12 +22,16 @@ type Paths struct {
 	Root, Kubelet string
 }
 
+// Hash is the form in which names of any length are part of a path.
 func Hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])
 }
 
-func (p Paths) Lock() string    { return filepath.Join(p.Root, "lock") }
+// Lock is the file whose lock the agent holds.
+func (p Paths) Lock() string { return filepath.Join(p.Root, "lock") }
+
+// Records is the directory of the records.
 func (p Paths) Records() string { return filepath.Join(p.Root, "volumes") }
 
 // Published is where users find the volume. It always carries namespace and name.

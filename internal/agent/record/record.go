@@ -246,6 +246,7 @@ func (r *Record) UseOf(intent types.UID) *Use {
 	return &r.Uses[i]
 }
 
+// Drop removes the use of the intent, if there is one.
 func (r *Record) Drop(intent types.UID) {
 	r.Uses = slices.DeleteFunc(r.Uses, func(u Use) bool { return u.Intent.UID == intent })
 }
@@ -260,6 +261,7 @@ func (r *Record) Users() []string {
 	return users
 }
 
+// Block reports whether the volume is a raw device.
 func (r *Record) Block() bool { return r.Mode == corev1.PersistentVolumeBlock }
 
 // Copy returns a deep copy.

@@ -52,10 +52,12 @@ type Broken struct {
 }
 
 const (
+	// Suffix of a record's file.
 	Suffix     = ".json"
 	tempPrefix = ".new-"
 )
 
+// OpenStore returns a store of records in dir, which it creates if it has to.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making record directory: %w", err)
@@ -63,6 +65,7 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{Dir: dir, Replace: ReplaceFile, saved: map[string][]byte{}, records: map[string]Identity{}}, nil
 }
 
+// Path is the file of the volume's record.
 func (s *Store) Path(volumeName string) string {
 	return filepath.Join(s.Dir, Hash(volumeName)+Suffix)
 }
@@ -95,6 +98,7 @@ func (s *Store) Load() ([]*Record, []Broken, error) {
 	return records, broken, nil
 }
 
+// ReadRecord reads one record. It fails if the file holds none, or the record of another volume.
 func ReadRecord(path string) (*Record, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -183,6 +187,7 @@ func (s *Store) remember(path string, data []byte) {
 	s.saved[path] = data
 }
 
+// ReplaceFile returns once data is on the disk. After a crash the file holds the old data or the new, never a part.
 func ReplaceFile(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
 	if err != nil {

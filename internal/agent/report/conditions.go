@@ -22,6 +22,7 @@ type conditionValue struct {
 	reason, Message string
 }
 
+// SetConditions sets the node's conditions by the reports, in the order of names.
 func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
 	drivers, healthy := DriversReady(nvs), volumesHealthy(reports, names)
 	consistent := n.mountsConsistent(reports, names)

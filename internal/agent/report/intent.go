@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// view is what the agent has to say of one intent.
+// IntentReport is what the agent has to report of one intent.
 type IntentReport struct {
 	// Skip: nothing.
 	Skip bool
@@ -39,7 +39,7 @@ func failed(f *failure.Failure) *conditionValue {
 	return &conditionValue{reason: f.Reason, Message: f.Message}
 }
 
-// newIntentReport decides what to report of the intent after a reconcile.
+// NewIntentReport decides what to report of the intent after a reconcile.
 func NewIntentReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent) IntentReport {
 	var u *record.Use
 	if v.Record != nil {

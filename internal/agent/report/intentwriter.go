@@ -32,6 +32,7 @@ type IntentWriter struct {
 	written map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent
 }
 
+// NewIntentWriter returns a writer that calls step before and after each write.
 func NewIntentWriter(live client.Client, c clock.Clock, step func(string)) *IntentWriter {
 	return &IntentWriter{Live: live, Clock: c, Step: step,
 		written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{}}
@@ -91,6 +92,7 @@ func (w *IntentWriter) Newest(i *volumesv1alpha1.VolumeAttachmentIntent) *volume
 	return i
 }
 
+// Forget drops what was written of an intent that is gone.
 func (w *IntentWriter) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

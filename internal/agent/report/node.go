@@ -31,6 +31,7 @@ type Node struct {
 	TableReleases map[string]types.UID
 }
 
+// NewNode returns a renderer of the node's state.
 func NewNode(bootID, version string, drivers func() []volumesv1alpha1.NodeDriver, o *kubelet.Observer) *Node {
 	return &Node{BootID: bootID, Version: version, Drivers: drivers, Observer: o, TableReleases: map[string]types.UID{}}
 }
@@ -42,6 +43,7 @@ func (n *Node) AddBroken(broken ...string) {
 	n.Broken = append(n.Broken, broken...)
 }
 
+// BrokenRecords describes the unreadable records whose volume is not known.
 func (n *Node) BrokenRecords() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

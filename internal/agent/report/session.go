@@ -66,6 +66,7 @@ type Session struct {
 	End context.CancelCauseFunc
 }
 
+// NewSession returns what begins sessions. It needs a Store and End by then.
 func NewSession(options SessionOptions) *Session { return &Session{SessionOptions: options} }
 
 // PersistLastReport brings the number of the last report to the disk, if it is news there.
@@ -122,7 +123,7 @@ func requireState(state types.UID) func(*volumesv1alpha1.NodeVolumeState) error 
 	}
 }
 
-// remembered fails with errHistory if the API server has forgotten what this process has written.
+// CheckRestored fails with ErrRestored if the API server has forgotten what this process has written.
 func (s *Session) CheckRestored(ctx context.Context) error {
 	if s.lease != nil {
 		standing := &coordinationv1.Lease{}
@@ -204,11 +205,13 @@ func (s *Session) annotate(lease *coordinationv1.Lease, last record.LastReport) 
 	}
 }
 
+// ReadState reads the node's state live.
 func (s *Session) ReadState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	return nvs, s.Live.Get(ctx, types.NamespacedName{Name: s.NodeName}, nvs)
 }
 
+// WriteState writes the status of the node's state. It fails with a conflict if that has changed.
 func (s *Session) WriteState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
 	return s.Live.Status().Update(ctx, nvs)
 }

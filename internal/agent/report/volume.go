@@ -31,6 +31,7 @@ type VolumeReport struct {
 	Abnormal string
 }
 
+// Equal reports whether both say the same; quantities are compared by value.
 func (r VolumeReport) Equal(o VolumeReport) bool {
 	x, y := r.Line, o.Line
 	r.Line, o.Line = volumesv1alpha1.NodeVolume{}, volumesv1alpha1.NodeVolume{}

@@ -28,7 +28,10 @@ const informDelay = time.Second
 // UnwrittenError means that the API server did not answer, or that the outcome of a write is not known.
 type UnwrittenError struct{ Err error }
 
+// Error names the cause.
 func (e *UnwrittenError) Error() string { return fmt.Sprintf("asking the API server: %v", e.Err) }
+
+// Unwrap returns the cause.
 func (e *UnwrittenError) Unwrap() error { return e.Err }
 
 // ErrNoState: there is no NodeVolumeState for the node; the cluster controller makes it.
@@ -88,6 +91,7 @@ type Writer struct {
 	failures                    int32
 }
 
+// NewWriter returns a writer that does nothing before Run, and writes nothing before a session begins.
 func NewWriter(c clock.Clock, log logr.Logger) *Writer {
 	return &Writer{
 		clock: c, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{},

@@ -42,7 +42,7 @@ func (w *Writer) Vanished() {
 	w.end()
 }
 
-// EndSession: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
+// EndSession ends the session: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
 func (w *Writer) EndSession() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *Writer) inSession() bool {
 	return w.session != 0
 }
 
-// Confirmed: the manager has confirmed the session, so what the API says is of the history that the manager knows.
+// Confirmed reports that the manager has confirmed the session, so what the API says is of the history that the manager knows.
 func (w *Writer) Confirmed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,6 +91,7 @@ func (w *Writer) NumberAbove(reports int64) {
 	w.highest = max(w.highest, reports)
 }
 
+// LastReport is the last report that was acknowledged.
 func (w *Writer) LastReport() record.LastReport {
 	w.mu.Lock()
 	defer w.mu.Unlock()
