@@ -44,12 +44,16 @@ var (
 		"internal/controller/attachment/user.go", "internal/controller/attachment/users.go",
 		"internal/controller/node/gone.go", "internal/controller/node/deleted.go", "internal/controller/node/absences.go",
 		"internal/controller/intent/finalizer.go",
-		"internal/agent/plan.go", "internal/agent/take.go", "internal/agent/stage.go", "internal/agent/publish.go",
-		"internal/agent/release.go", "internal/agent/recovery.go", "internal/agent/report.go",
+		"internal/agent/plan/plan.go", "internal/agent/plan/facts.go", "internal/agent/plan/wanted.go",
+		"internal/agent/operation/inuse.go", "internal/agent/operation/stage.go", "internal/agent/operation/reference.go",
+		"internal/agent/operation/publish.go", "internal/agent/operation/unpublish.go", "internal/agent/operation/unstage.go",
+		"internal/agent/operation/shutdown.go", "internal/agent/operation/clear.go", "internal/agent/operation/environment.go",
+		"internal/agent/recovery.go", "internal/agent/kubelet/file.go",
+		"internal/agent/report/volume.go", "internal/agent/report/node.go", "internal/agent/report/conditions.go",
 	}
 	tested = []string{
 		"internal/handshake", "internal/controller/attachment", "internal/controller/node", "internal/controller/intent",
-		simulation, "internal/agent",
+		simulation, "internal/agent", "internal/agent/plan", "internal/agent/report",
 	}
 )
 

@@ -16,17 +16,20 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 )
 
 // scenario is an act in a situation.
 type scenario struct {
 	volume testVolume
 	// before the act these are done, with the changes.
-	before []verb
+	before []plan.Kind
 	wanted func(*volumesv1alpha1.VolumeAttachmentIntent)
 	change func(*bench)
-	act    verb
-	// informs are the operations that may fail without anybody being told: they only inform or tidy up.
+	act    plan.Kind
+	// informs are the operations that may fail without a report: they only inform or clean up.
 	informs []string
 	// ends checks what there is in the end.
 	ends func(*bench)
@@ -50,30 +53,32 @@ func deletedIntents(b *bench) {
 }
 
 var scenarios = map[string]scenario{
-	"a volume is taken into use": {act: doTake, ends: func(b *bench) {
+	"a volume is taken into use": {act: plan.MarkInUse, ends: func(b *bench) {
 		r, line := b.disk(), b.api()
-		if r == nil || r.AttachmentUID != "uid-1" || len(r.Uses) != 1 || !b.volume.record.InUse {
+		if r == nil || r.AttachmentUID != "uid-1" || len(r.Uses) != 1 || !b.volume.Record.InUse {
 			b.t.Errorf("record: %+v", r)
 		}
 		if line == nil || !line.InUse || line.AttachmentUID != "uid-1" {
 			b.t.Errorf("reported: %+v", line)
 		}
 	}},
-	"a filesystem is staged": {before: []verb{doTake}, act: doStage, informs: []string{"DeviceOf"}, ends: isStaged},
-	"a device is staged":     {volume: block, before: []verb{doTake}, act: doStage, informs: []string{"DeviceOf"}, ends: isStaged},
-	"a stage is shown to the kubelet": {before: []verb{doTake, doStage}, act: doRefer, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); !ok {
+	"a filesystem is staged": {before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"}, ends: isStaged},
+	"a device is staged": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"},
+		ends: isStaged},
+	"a stage is shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, ends: func(b *bench) {
+		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
 			b.t.Error("no bind mount of the stage")
 		}
 	}},
-	"another stage was shown to the kubelet": {before: []verb{doTake, doStage}, act: doRefer, change: func(b *bench) {
-		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.reference(b.volume.name)))
+	"another stage was shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, change: func(b *bench) {
+		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
 	}, ends: func(b *bench) {
-		if e, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); !ok || sourceOf(e) != b.volume.record.Stage.Source {
+		if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
+			record.SourceOf(e) != b.volume.Record.Stage.Source {
 			b.t.Errorf("shown is %v", e)
 		}
 	}},
-	"a device is shown to the kubelet": {volume: block, before: []verb{doTake}, act: doRefer, ends: func(b *bench) {
+	"a device is shown to the kubelet": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Reference, ends: func(b *bench) {
 		if b.has("Unmount") > 0 {
 			b.t.Errorf("unmounted: %v", b.operations())
 		}
@@ -81,66 +86,76 @@ var scenarios = map[string]scenario{
 			b.t.Errorf("device nodes: %v", nodes)
 		}
 	}},
-	"a filesystem is published": {before: []verb{doTake, doStage}, act: doPublish, ends: isPublished},
-	"a filesystem is published to a group": {before: []verb{doTake, doStage}, act: doPublish, ends: isPublished,
+	"a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished},
+	"a filesystem is published to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished,
 		wanted: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
 		}},
-	"a part of a filesystem is published": {before: []verb{doTake, doStage}, act: doPublish, wanted: subPath, ends: isPublished},
-	"a device is published": {volume: block, before: []verb{doTake, doRefer, doStage}, act: doPublish, informs: []string{"DeviceOf"},
+	"a part of a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, wanted: subPath, ends: isPublished},
+	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish,
+		informs: []string{"DeviceOf"},
 		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") > 0 {
 				b.t.Errorf("the kernel refuses writes: %v", b.operations())
 			}
 		}},
-	"a device is published read-only": {volume: block, before: []verb{doTake, doRefer, doStage}, wanted: readOnlyUse, act: doPublish,
+	"a device is published read-only": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, wanted: readOnlyUse,
+		act:     plan.Publish,
 		informs: []string{"DeviceOf"}, ends: func(b *bench) {
 			isPublished(b)
-			if b.has("SetReadOnly") == 0 || !b.disk().refusesWrites("boot") {
+			if b.has("SetReadOnly") == 0 || !b.disk().RefusesWrites("boot") {
 				b.t.Errorf("the kernel takes writes: %v", b.operations())
 			}
 		}},
-	"a publication is undone": {before: []verb{doTake, doStage, doPublish}, change: deletedIntents, act: doUnpublish, ends: isUnpublished},
-	"a part's publication is undone": {before: []verb{doTake, doStage, doPublish}, wanted: subPath, change: deletedIntents, act: doUnpublish,
+	"a publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, change: deletedIntents, act: plan.Unpublish,
 		ends: isUnpublished},
-	"a device's publication is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: deletedIntents,
-		act: doUnpublish, ends: isUnpublished},
-	"a device's read-only publication is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, wanted: readOnlyUse,
-		change: deletedIntents, act: doUnpublish, ends: func(b *bench) {
+	"a part's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, wanted: subPath, change: deletedIntents,
+		act:  plan.Unpublish,
+		ends: isUnpublished},
+	"a device's publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: deletedIntents,
+		act:    plan.Unpublish, ends: isUnpublished},
+	"a device's read-only publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		wanted: readOnlyUse,
+		change: deletedIntents, act: plan.Unpublish, ends: func(b *bench) {
 			isUnpublished(b)
-			if b.volume.record.refusesWrites("boot") {
+			if b.volume.Record.RefusesWrites("boot") {
 				b.t.Error("the device still refuses writes")
 			}
 		}},
-	"a stage is undone": {before: []verb{doTake, doStage, doRefer, doPublish}, change: nobodyWants, act: doUnstage, ends: isUnstaged},
-	"a device's stage is undone": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: nobodyWants, act: doUnstage,
+	"a stage is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: nobodyWants,
+		act: plan.Unstage, ends: isUnstaged},
+	"a device's stage is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: nobodyWants, act: plan.Unstage,
 		informs: []string{"RemoveMountPoint of the kubelet"}, ends: isUnstaged},
-	"a stage is not shown any more": {before: []verb{doTake, doStage, doRefer}, act: doUnrefer, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.reference(b.volume.name)); ok {
+	"a stage is not shown any more": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference}, act: plan.Dereference, ends: func(b *bench) {
+		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
 			b.t.Error("the bind mount of the stage is there")
 		}
 	}},
-	"what was taken away is shut down": {before: []verb{doTake, doStage, doRefer, doPublish}, change: takenAway, act: doShutdown,
+	"what was taken away is shut down": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: takenAway,
+		act: plan.Shutdown,
 		ends: func(b *bench) {
 			if b.kernel.shutDown() == 0 || !b.disk().ShutDown {
 				b.t.Errorf("%d shut down, record %+v", b.kernel.shutDown(), b.disk())
 			}
 		}},
-	"a volume is let go of": {before: []verb{doTake, doStage, doRefer, doPublish}, change: func(b *bench) {
+	"a volume is let go of": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: func(b *bench) {
 		nobodyWants(b)
-		b.done(doUnstage)
-	}, act: doClear, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
-	"a device is let go of": {volume: block, before: []verb{doTake, doRefer, doStage, doPublish}, change: func(b *bench) {
-		nobodyWants(b)
-		b.done(doUnstage)
-	}, act: doClear, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+		b.done(plan.Unstage)
+	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+	"a device is let go of": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: func(b *bench) {
+			nobodyWants(b)
+			b.done(plan.Unstage)
+		}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
 }
 
-// nobodyWants: nobody wants the volume any more, and what was published is undone.
+// nobodyWants: no intent wants the volume any more, and what was published is undone.
 func nobodyWants(b *bench) {
 	deletedIntents(b)
-	b.done(doUnpublish)
+	b.done(plan.Unpublish)
 }
 
 // takenAway: the attachment was forced away.
@@ -152,14 +167,15 @@ func takenAway(b *bench) {
 }
 
 func isStaged(b *bench) {
-	s := b.volume.record.Stage
-	if s.Phase != PhaseDone || s.BootID != "boot" {
+	s := b.volume.Record.Stage
+	if s.Phase != record.PhaseDone || s.BootID != "boot" {
 		b.t.Errorf("stage: %+v", s)
 	}
-	if e, ok := b.kernel.at(s.Path); b.volume.record.block() == ok || ok && sourceOf(e) != s.Source {
+	if e, ok := b.kernel.at(s.Path); b.volume.Record.Block() == ok || ok && record.SourceOf(e) != s.Source {
 		b.t.Errorf("mounted is %v, and known %+v", e, s)
 	}
-	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != PhaseUncertain || r.InFlight.Operation != "stage" {
+	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != record.PhaseUncertain ||
+		r.InFlight.Operation != "stage" {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 	if !b.inUse["stage"] {
@@ -168,15 +184,16 @@ func isStaged(b *bench) {
 }
 
 func isPublished(b *bench) {
-	u := b.volume.record.use("intent")
-	if u.Phase != PhaseDone || u.BootID != "boot" {
+	u := b.volume.Record.UseOf("intent")
+	if u.Phase != record.PhaseDone || u.BootID != "boot" {
 		b.t.Errorf("publication: %+v", u)
 	}
-	if e, ok := b.kernel.at(u.Path); !ok || sourceOf(e) != u.Source {
+	if e, ok := b.kernel.at(u.Path); !ok || record.SourceOf(e) != u.Source {
 		b.t.Errorf("mounted is %v, and known %+v", e, u)
 	}
 	r := b.onDisk["publish"]
-	if r == nil || r.InFlight == nil || r.use("intent").Phase != PhaseUncertain || r.InFlight.Operation != "publish" {
+	if r == nil || r.InFlight == nil || r.UseOf("intent").Phase != record.PhaseUncertain ||
+		r.InFlight.Operation != "publish" {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 	if !b.inUse["publish"] {
@@ -190,10 +207,11 @@ func isUnpublished(b *bench) {
 			b.t.Errorf("mounted at %s", path)
 		}
 	}
-	if u := b.volume.record.use("intent"); u != nil {
+	if u := b.volume.Record.UseOf("intent"); u != nil {
 		b.t.Errorf("still there is %+v", u)
 	}
-	if r := b.onDisk["unpublish"]; r == nil || r.use("intent") == nil || r.use("intent").Phase != PhaseUncertain {
+	if r := b.onDisk["unpublish"]; r == nil || r.UseOf("intent") == nil ||
+		r.UseOf("intent").Phase != record.PhaseUncertain {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 }
@@ -202,17 +220,17 @@ func isUnstaged(b *bench) {
 	if paths := append(b.kernel.mounted(), b.kernel.referred()...); len(paths) > 0 {
 		b.t.Errorf("still there is %v", paths)
 	}
-	if s := b.volume.record.Stage; s != (Stage{Path: s.Path}) {
+	if s := b.volume.Record.Stage; s != (record.Stage{Path: s.Path}) {
 		b.t.Errorf("stage: %+v", s)
 	}
-	if r := b.onDisk["unstage"]; r == nil || r.Stage.Phase != PhaseUncertain {
+	if r := b.onDisk["unstage"]; r == nil || r.Stage.Phase != record.PhaseUncertain {
 		b.t.Errorf("when the driver was called the disk had %+v", r)
 	}
 }
 
 func isCleared(b *bench) {
-	if b.volume.record != nil || b.disk() != nil || b.api() != nil {
-		b.t.Errorf("left are %+v, %+v and %+v", b.volume.record, b.disk(), b.api())
+	if b.volume.Record != nil || b.disk() != nil || b.api() != nil {
+		b.t.Errorf("left are %+v, %+v and %+v", b.volume.Record, b.disk(), b.api())
 	}
 }
 
@@ -250,19 +268,19 @@ func TestActs(t *testing.T) {
 }
 
 func TestWhateverFailsInStagingIsToldAndMended(t *testing.T) {
-	mended(t, doTake, doStage, doRefer, doUnrefer)
+	mended(t, plan.MarkInUse, plan.Stage, plan.Reference, plan.Dereference)
 }
 
-func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) { mended(t, doPublish) }
+func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) { mended(t, plan.Publish) }
 
-func TestWhateverFailsInUnpublishingIsToldAndMended(t *testing.T) { mended(t, doUnpublish) }
+func TestWhateverFailsInUnpublishingIsToldAndMended(t *testing.T) { mended(t, plan.Unpublish) }
 
 func TestWhateverFailsInReleasingIsToldAndMended(t *testing.T) {
-	mended(t, doUnstage, doShutdown, doClear)
+	mended(t, plan.Unstage, plan.Shutdown, plan.ClearInUse)
 }
 
 // mended: each operation in the acts fails once, the act says so, and the next attempt comes to the same end.
-func mended(t *testing.T, acts ...verb) {
+func mended(t *testing.T, acts ...plan.Kind) {
 	for name, s := range scenarios {
 		if !slices.Contains(acts, s.act) {
 			continue
@@ -311,29 +329,30 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent", stagedOnly).DeepCopy()}
-			b.done(doTake)
+			b.done(plan.MarkInUse)
 			test.change(b)
-			if f := b.facts(); !slices.Contains(plan(f), act{verb: doJoin}) {
-				t.Errorf("the plan is %v", plan(f))
+			if f := b.facts(); !slices.Contains(plan.Of(f), plan.Step{Kind: plan.Join}) {
+				t.Errorf("the plan is %v", plan.Of(f))
 			}
 			b.failures["get intent"] = errInjected
-			var unwritten *unwrittenError
-			if err := b.act(doJoin); !errors.As(err, &unwritten) {
+			var unwritten *report.UnwrittenError
+			if err := b.act(plan.Join); !errors.As(err, &unwritten) {
 				t.Errorf("the intent cannot be read: %v", err)
 			}
 			delete(b.failures, "get intent")
-			b.done(doJoin, doStage)
-			if f := b.facts(); slices.Contains(plan(f), act{verb: doJoin}) == test.stays {
-				t.Errorf("the plan is %v", plan(f))
+			b.done(plan.Join, plan.Stage)
+			if f := b.facts(); slices.Contains(plan.Of(f), plan.Step{Kind: plan.Join}) == test.stays {
+				t.Errorf("the plan is %v", plan.Of(f))
 			}
 			reads := b.has("get intent")
-			b.done(doJoin)
+			b.done(plan.Join)
 			if more := b.has("get intent") - reads; more > 0 == test.stays {
 				t.Errorf("read %d times more", more)
 			}
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{}
-			if ends := slices.Contains(plan(b.facts()), act{verb: doUnpublish, intent: "intent"}); ends == test.stays {
-				t.Errorf("the plan is %v", plan(b.facts()))
+			if ends := slices.Contains(plan.Of(b.facts()),
+				plan.Step{Kind: plan.Unpublish, Intent: "intent"}); ends == test.stays {
+				t.Errorf("the plan is %v", plan.Of(b.facts()))
 			}
 		})
 	}
@@ -342,12 +361,12 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 // TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne: the answer to the first report to it was lost.
 func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
 	b := newBench(t, filesystem)
-	b.agent.noted = lastReport{Schema: recordSchema, UID: "new"}
+	b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "new"}
 	b.state.UID, b.state.Status.ObservedUID, b.state.Status.Reports = "new", "new", 1
-	if err := b.agent.remembered(t.Context()); err != nil || b.agent.restored {
-		t.Errorf("%v, restored %t", err, b.agent.restored)
+	if err := b.agent.session.CheckRestored(t.Context()); err != nil || b.agent.session.Restored {
+		t.Errorf("%v, restored %t", err, b.agent.session.Restored)
 	}
-	if last, err := b.agent.noteReport(); err != nil || last.UID != "new" || last.Restored {
+	if last, err := b.agent.session.PersistLastReport(); err != nil || last.UID != "new" || last.Restored {
 		t.Errorf("%+v, %v", last, err)
 	}
 }

@@ -6,35 +6,32 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
 // DefaultDriverTimeout is how long one driver call may take.
 const DefaultDriverTimeout = 2 * time.Minute
 
-// stopGrace is how long driver calls may go on after the agent was told to stop.
+// stopGrace is how long driver calls may go on once the agent is to stop.
 const stopGrace = 15 * time.Second
 
 // Options of an Agent. Those that are said to have a default may be left out.
@@ -55,69 +52,50 @@ type Options struct {
 	// Registry of the node's drivers.
 	Registry driver.Registry
 	// Mounts of the node.
-	Mounts Mounts
+	Mounts operation.Mounts
 	// MountChanges is signalled when the mount table changed.
 	MountChanges <-chan struct{}
 	// Filesystems that the node knows; only used to explain failures. May be nil.
-	Filesystems FilesystemKnower
+	Filesystems operation.FilesystemKnower
 	Recorder    events.EventRecorder
 	// Connections that Live uses. May be nil: then nothing but a failed renewal of the Lease ends a session.
-	Connections *Connections
+	Connections *report.Connections
 	Log         logr.Logger
 
 	// Host is the machine that the agent runs on by default.
 	Host Host
 	// Clock is the real one by default.
 	Clock clock.WithTicker
-	// Uptime is the time since boot, by default CLOCK_MONOTONIC, by which contexts end too.
+	// Uptime is the time since boot, by default CLOCK_MONOTONIC. Contexts end by the same clock.
 	Uptime func() time.Duration
 	// Step is called between any two steps, with their names; tests stop the agent there.
 	Step func(name string)
 }
 
-// FilesystemKnower says whether the kernel or a program of the node knows a filesystem.
-type FilesystemKnower interface {
-	Known(fsType string) bool
-}
-
 // Agent carries out the intents of one node.
 type Agent struct {
 	Options
-	paths  paths
+	paths  record.Paths
 	bootID string
-	store  *store
-	state  *stateWriter
+	store  *record.Store
+	state  *report.Writer
 	queue  *dispatcher
-	// observer looks at what the kubelet uses.
-	observer *observer
+	// observer finds out what the kubelet uses.
+	observer *kubelet.Observer
 	lock     io.Closer
 
-	// lease as it was renewed last, attempted the time that was written last, acknowledged or not.
-	lease     *coordinationv1.Lease
-	attempted metav1.MicroTime
-	// noted is the report whose number is on the disk; restored: the API server knew less when this process began, and no manager has
-	// confirmed the session since.
-	noted    lastReport
-	restored bool
-	// overdue: the manager has not confirmed the session in time.
-	overdue atomic.Bool
-	// end ends the agent with that error.
-	end context.CancelCauseFunc
-
-	// lifetime is the context of driver calls: it ends some time after the agent's own.
-	lifetime context.Context
+	session *report.Session
+	// node renders the node's part of its state.
+	node    *report.Node
+	intents *report.IntentWriter
+	holders *operation.Holders
+	steps   *operation.Environment
 
 	mu      sync.Mutex
-	volumes map[string]*volume
-	written map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent
-	// awaited are the processes whose end lets volumes be released, which are named.
-	awaited map[int]map[string]bool
-	broken  []string
-	// tableReleases are the attachments whose release rests on the mount table alone, by volume.
-	tableReleases map[string]types.UID
-	// views are what the mount table is compared with: a copy of each volume's record after its last look.
+	volumes map[string]*operation.Volume
+	// views are compared with the mount table: a copy of each volume's record after its last reconcile.
 	views sync.Map
-	// started is closed once the first report of this process stands and looks begin.
+	// started is closed once the first report of this process is acknowledged and reconciling begins.
 	started chan struct{}
 }
 
@@ -147,22 +125,39 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("reading boot ID: %w", err)
 	}
 	a := &Agent{
-		Options: o, paths: paths{root: o.RootDir, kubelet: o.KubeletDir}, bootID: strings.TrimSpace(string(boot)),
-		volumes: map[string]*volume{}, written: map[types.UID]*volumesv1alpha1.VolumeAttachmentIntent{},
-		tableReleases: map[string]types.UID{}, awaited: map[int]map[string]bool{}, started: make(chan struct{}),
+		Options: o, paths: record.Paths{Root: o.RootDir, Kubelet: o.KubeletDir},
+		bootID:  strings.TrimSpace(string(boot)),
+		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
-	a.observer = newObserver()
-	a.state = newStateWriter(o.Clock, o.Log)
-	a.state.read, a.state.write, a.state.render, a.state.taken = a.readState, a.writeState, a.renderNode, a.observer.reported
+	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
+	a.state = report.NewWriter(o.Clock, o.Log)
+	a.holders = operation.NewHolders(o.Log, a.holderEnded)
+	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
+		Paths: a.paths, BootID: a.bootID, Mounts: o.Mounts, Reports: a.state, Volumes: hooks{a}, Clock: o.Clock,
+		Log: o.Log,
+	})
+	a.node = report.NewNode(a.bootID, o.Version, o.Registry.Drivers, a.observer)
+	a.intents = report.NewIntentWriter(o.Live, o.Clock, a.step)
+	a.session = report.NewSession(report.SessionOptions{
+		NodeName: o.NodeName, Live: o.Live, Writer: a.state, Clock: o.Clock, Log: o.Log, RequeueAll: a.queueAll,
+	})
+	a.steps = &operation.Environment{Options: operation.Options{
+		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,
+		Now: a.now, Mounts: o.Mounts,
+		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
+		State: a.state, Node: a.node,
+		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.add, Step: a.step,
+	}}
+	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
+	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
 	if o.Connections != nil {
-		o.Connections.onLost(a.state.endSession)
+		o.Connections.OnLost(a.state.EndSession)
 	}
-	a.queue = newDispatcher(o.Clock, o.Log, a.process)
 	return a, nil
 }
 
-// uptime is the time since boot without the time of suspension, in which no driver works either. Nobody can set this clock. Every
-// process reads the same, and Go's timers and contexts end by it.
+// uptime is the time since boot without the time of suspension, in which no driver works either. No program can set
+// this clock. Every process reads the same time, and Go's timers and contexts end by it.
 func uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -171,7 +166,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-func (a *Agent) now() moment { return moment{bootID: a.bootID, uptime: a.Uptime()} }
+func (a *Agent) now() record.Moment { return record.Moment{BootID: a.bootID, Uptime: a.Uptime()} }
 
 func (a *Agent) step(name string) {
 	if a.Step != nil {
@@ -180,25 +175,19 @@ func (a *Agent) step(name string) {
 }
 
 // volume returns what is kept of the volume, made on first use.
-func (a *Agent) volume(name string) *volume {
+func (a *Agent) volume(name string) *operation.Volume {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v, ok := a.volumes[name]
 	if !ok {
-		v = newVolume(name)
+		v = operation.NewVolume(name)
 		a.volumes[name] = v
 	}
 	return v
 }
 
-func (a *Agent) brokenRecords() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.broken
-}
-
 // NeedLeaderElection is false: every node has its agent.
 func (a *Agent) NeedLeaderElection() bool { return false }
 
-// Started is closed once the agent is at work: it holds the lock and its first report stands.
+// Started is closed once the agent is at work: it holds the lock, and its first report is acknowledged.
 func (a *Agent) Started() <-chan struct{} { return a.started }

@@ -19,9 +19,7 @@ import (
 )
 
 func testThereAndBack(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
+	n, v, a := c.started(t)
 	n.driver.before = n.inUseIsSet
 	a.writes.reset()
 	begin := time.Now()
@@ -37,10 +35,12 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	}
 	n.state("the line", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		return l != nil && l.InUse && l.AttachmentUID == "uid-1" && l.StagedPath != "" && l.Capacity != nil && len(l.Publications) == 1 &&
+		return l != nil && l.InUse && l.AttachmentUID == "uid-1" && l.StagedPath != "" && l.Capacity != nil &&
+			len(l.Publications) == 1 &&
 			s.Status.Summary.Published == 1 && s.Status.Summary.Attached == 1
 	})
-	// What only informs waits a second for company. Where the machine is so slow that it comes over several seconds, each may cost a write.
+	// What only informs waits a second for company. Where the machine is so slow that it comes over several seconds,
+	// each may cost a write.
 	allowed := 3
 	if took := time.Since(begin); took > 2*time.Second {
 		allowed += int(took.Seconds())
@@ -70,7 +70,8 @@ func (n *node) inUseIsSet(method, handle string) error {
 	if err := n.client.Get(n.t.Context(), clientKey(n.name), s); err != nil {
 		return err
 	}
-	line, entry := handshake.VolumeOf(s, testVolume{handle: handle}.name()), handshake.AttachmentOf(s, testVolume{handle: handle}.name())
+	line, entry := handshake.VolumeOf(s, testVolume{handle: handle}.name()), handshake.AttachmentOf(s,
+		testVolume{handle: handle}.name())
 	if line == nil || !line.InUse || entry != nil && entry.AttachmentUID != line.AttachmentUID {
 		n.t.Errorf("%s of %s without inUse", method, handle)
 	}
@@ -81,10 +82,11 @@ func (n *node) inUseIsSet(method, handle string) error {
 func (n *node) nothingLeft() {
 	n.t.Helper()
 	var left []string
-	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		left = n.leftovers()
-		return len(left) == 0, nil
-	})
+	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true,
+		func(context.Context) (bool, error) {
+			left = n.leftovers()
+			return len(left) == 0, nil
+		})
 	if err != nil {
 		n.t.Errorf("left behind: %v", left)
 	}
@@ -93,8 +95,10 @@ func (n *node) nothingLeft() {
 func (n *node) leftovers() []string {
 	left := append(n.kernel.mounted(), n.kernel.referred()...)
 	for _, pattern := range []string{
-		n.root + "/volumes/*", n.root + "/volumes/.new*", n.root + "/publish/*", n.root + "/staged/*", n.root + "/published/default/*",
-		n.kubelet + "/plugins/kubernetes.io/csi/" + fakeDriverName + "/*", n.kubelet + "/plugins/kubernetes.io/csi/volumeDevices/pv-*",
+		n.root + "/volumes/*", n.root + "/volumes/.new*", n.root + "/publish/*", n.root + "/staged/*",
+		n.root + "/published/default/*",
+		n.kubelet + "/plugins/kubernetes.io/csi/" + fakeDriverName + "/*",
+		n.kubelet + "/plugins/kubernetes.io/csi/volumeDevices/pv-*",
 	} {
 		found, err := filepath.Glob(pattern)
 		n.must(err)

@@ -19,7 +19,8 @@ import (
 )
 
 // intent waits until the intent is as wanted.
-func (n *node) intent(i *volumesv1alpha1.VolumeAttachmentIntent, what string, ok func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
+func (n *node) intent(i *volumesv1alpha1.VolumeAttachmentIntent, what string,
+	ok func(*volumesv1alpha1.VolumeAttachmentIntent) bool) *volumesv1alpha1.VolumeAttachmentIntent {
 	n.t.Helper()
 	o := n.await(&volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, what, func(o client.Object) bool {
 		return ok(o.(*volumesv1alpha1.VolumeAttachmentIntent))
@@ -30,12 +31,14 @@ func (n *node) intent(i *volumesv1alpha1.VolumeAttachmentIntent, what string, ok
 func (n *node) ready(i *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.VolumeAttachmentIntent {
 	n.t.Helper()
 	return n.intent(i, "Ready", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady) && i.Status.ObservedGeneration == i.Generation
+		return meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionReady) &&
+			i.Status.ObservedGeneration == i.Generation
 	})
 }
 
 // condition waits until a condition has the reason.
-func (n *node) condition(i *volumesv1alpha1.VolumeAttachmentIntent, conditionType, reason string) *volumesv1alpha1.VolumeAttachmentIntent {
+func (n *node) condition(i *volumesv1alpha1.VolumeAttachmentIntent, conditionType,
+	reason string) *volumesv1alpha1.VolumeAttachmentIntent {
 	n.t.Helper()
 	return n.intent(i, conditionType+" "+reason, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, conditionType)
@@ -55,7 +58,9 @@ func (n *node) state(what string, ok func(*volumesv1alpha1.NodeVolumeState) bool
 // gone waits until the agent says nothing of the volume any more.
 func (n *node) gone(v testVolume) {
 	n.t.Helper()
-	n.state(v.handle+" not in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) == nil })
+	n.state(v.handle+" not in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.VolumeOf(s, v.name()) == nil
+	})
 }
 
 func (n *node) await(list client.ObjectList, namespace, name, what string, ok func(client.Object) bool) client.Object {
@@ -70,7 +75,8 @@ func (n *node) await(list client.ObjectList, namespace, name, what string, ok fu
 }
 
 // reached watches the object until it is as wanted; false when ctx ends before.
-func (n *node) reached(ctx context.Context, list client.ObjectList, namespace, name string, ok func(client.Object) bool) bool {
+func (n *node) reached(ctx context.Context, list client.ObjectList, namespace, name string,
+	ok func(client.Object) bool) bool {
 	for ctx.Err() == nil {
 		w, err := n.client.Watch(ctx, list, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
 		if err != nil {

@@ -25,10 +25,7 @@ func forceAway(e *volumesv1alpha1.NodeAttachment) {
 }
 
 func testForcedAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.changeEntry(v, forceAway)
@@ -45,10 +42,7 @@ func testForcedAway(t *testing.T, c *cluster) {
 }
 
 func testUnprotected(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.kernel.setUnsupported(true)
@@ -64,10 +58,7 @@ func testUnprotected(t *testing.T, c *cluster) {
 }
 
 func testBounce(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	a.stop()
@@ -79,16 +70,14 @@ func testBounce(t *testing.T, c *cluster) {
 	})
 	n.ready(i)
 	calls := n.driver.made()
-	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 || len(n.kernel.shutdowns) == 0 {
+	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 ||
+		len(n.kernel.shutdowns) == 0 {
 		t.Errorf("calls: %v, shutdowns: %v", calls, n.kernel.shutdowns)
 	}
 }
 
 func testEntryGone(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
@@ -105,10 +94,7 @@ func testEntryGone(t *testing.T, c *cluster) {
 }
 
 func testReboot(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	a.kill()
@@ -128,10 +114,7 @@ func testReboot(t *testing.T, c *cluster) {
 }
 
 func testStateAnew(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	s := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
@@ -148,14 +131,12 @@ func testStateAnew(t *testing.T, c *cluster) {
 }
 
 func testTakenBack(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	got := n.ready(i)
 	meta.SetStatusCondition(&got.Status.Conditions, metav1.Condition{
-		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason: volumesv1alpha1.ReasonAgentUnreachable,
 	})
 	n.must(n.client.Status().Update(t.Context(), got))
 	n.ready(i)
@@ -163,7 +144,8 @@ func testTakenBack(t *testing.T, c *cluster) {
 		s := &volumesv1alpha1.NodeVolumeState{}
 		n.must(n.client.Get(t.Context(), clientKey(n.name), s))
 		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: volumesv1alpha1.ReasonAgentUnreachable,
+			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+			Reason: volumesv1alpha1.ReasonAgentUnreachable,
 		})
 		if n.client.Status().Update(t.Context(), s) == nil {
 			break
@@ -203,7 +185,8 @@ func testUnresolved(t *testing.T, c *cluster) {
 	}
 	n.must(n.client.Create(t.Context(), i))
 	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{
-		Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound, Message: "no claim absent",
+		Type: volumesv1alpha1.ConditionResolved, Status: metav1.ConditionFalse,
+		Reason: volumesv1alpha1.ReasonClaimNotFound, Message: "no claim absent",
 	})
 	n.must(n.client.Status().Update(t.Context(), i))
 	got := n.condition(i, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonClaimNotFound)
@@ -225,7 +208,8 @@ func testLateState(t *testing.T, c *cluster) {
 	}
 }
 
-// testStagedAnew: what the agent had mounted of an attachment is gone, and the kubelet has staged the next one at the same place.
+// testStagedAnew: what the agent had mounted of an attachment is gone, and the kubelet has staged the next one at the
+// same place.
 func testStagedAnew(anew func(*node)) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)

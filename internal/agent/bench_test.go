@@ -31,6 +31,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -39,7 +44,7 @@ import (
 type bench struct {
 	t      *testing.T
 	agent  *Agent
-	volume *volume
+	volume *operation.Volume
 	of     testVolume
 
 	kernel *fakeNode
@@ -56,7 +61,7 @@ type bench struct {
 	// known are the intents as the agent's cache has them, where that is not the same.
 	known []*volumesv1alpha1.VolumeAttachmentIntent
 	// kubelet's use of the volume, as the agent saw it last.
-	kubelet *kubeletUse
+	kubelet *kubelet.TrackedUse
 
 	// asked are the operations so far, in order: calls to the driver, the kernel, the disk and the API server.
 	asked []string
@@ -66,7 +71,7 @@ type bench struct {
 	// after is called once an operation was carried out.
 	after map[string]func()
 	// onDisk is the record on the disk when each driver call was made, inUse what the API said then.
-	onDisk map[string]*Record
+	onDisk map[string]*record.Record
 	inUse  map[string]bool
 	uptime time.Duration
 	// perms of the directories that were asked for, owned who the files were given to.
@@ -85,7 +90,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 	dir := t.TempDir()
 	b := &bench{
 		t: t, of: v, kernel: newFakeNode(), clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		secrets: map[string]*corev1.Secret{}, failures: map[string]error{}, after: map[string]func(){}, onDisk: map[string]*Record{},
+		secrets: map[string]*corev1.Secret{}, failures: map[string]error{}, after: map[string]func(){}, onDisk: map[string]*record.Record{},
 		inUse: map[string]bool{}, uptime: time.Hour, perms: map[string]fs.FileMode{},
 	}
 	b.driver = newFakeDriver(b.kernel)
@@ -103,19 +108,18 @@ func newBench(t *testing.T, v testVolume) *bench {
 	})
 	b.must(err)
 	b.agent = a
-	a.lifetime = t.Context()
-	a.store, err = openStore(a.paths.records())
+	a.steps.Lifetime, a.observer.Lifetime, a.holders.Lifetime = t.Context(), t.Context(), t.Context()
+	a.store, err = record.OpenStore(a.paths.Records())
+	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
 	b.must(err)
-	a.store.replace = func(path string, data []byte) error {
+	a.store.Replace = func(path string, data []byte) error {
 		return b.do("write "+filepath.Base(filepath.Dir(path)), func() error { return os.WriteFile(path, data, 0o600) })
 	}
-	a.state.read, a.state.write = b.readState, b.writeState
-	a.state.known, a.state.acked = b.state.DeepCopy(), b.state.DeepCopy()
-	a.state.session, a.state.readLive, a.state.highest = 1, false, 1
-	a.state.last = lastReport{Schema: recordSchema, UID: "state", Reports: 1}
+	a.state.Read, a.state.Write = b.readState, b.writeState
+	a.state.Assume(b.state, record.LastReport{Schema: record.Schema, UID: "state", Reports: 1})
 	done := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
-	go func() { defer close(done); a.state.run(ctx) }()
+	go func() { defer close(done); a.state.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	b.volume = a.volume(v.name())
 	return b
@@ -148,13 +152,8 @@ func (b *bench) newEntry() volumesv1alpha1.NodeAttachment {
 
 // entry changes what the manager says of the volume.
 func (b *bench) entry(change func(*volumesv1alpha1.NodeAttachment)) {
-	b.agent.state.mu.Lock()
-	defer b.agent.state.mu.Unlock()
-	for _, s := range []*volumesv1alpha1.NodeVolumeState{b.state, b.agent.state.known, b.agent.state.acked} {
-		if s != nil {
-			change(&s.Spec.Attachments[0])
-		}
-	}
+	change(&b.state.Spec.Attachments[0])
+	b.agent.state.Amend(func(s *volumesv1alpha1.NodeVolumeState) { change(&s.Spec.Attachments[0]) })
 }
 
 // want has an intent want the volume.
@@ -169,22 +168,22 @@ func (b *bench) want(uid types.UID, change ...func(*volumesv1alpha1.VolumeAttach
 }
 
 // facts are gathered as the agent does, without its cache.
-func (b *bench) facts() facts {
+func (b *bench) facts() plan.Facts {
 	b.t.Helper()
-	nvs := b.agent.state.newest()
-	f := facts{
-		name: b.volume.name, paths: b.agent.paths, now: b.agent.now(), record: b.volume.record, unsaved: b.volume.unsaved,
-		entry: handshake.AttachmentOf(nvs, b.volume.name), node: handshake.NodeOf(nvs, b.volume.name), kubelet: b.kubelet, intents: b.intents,
+	nvs := b.agent.state.Newest()
+	f := plan.Facts{
+		Name: b.volume.Name, Paths: b.agent.paths, Now: b.agent.now(), Record: b.volume.Record, Unsaved: b.volume.Unsaved,
+		Entry: handshake.AttachmentOf(nvs, b.volume.Name), Node: handshake.NodeOf(nvs, b.volume.Name), Kubelet: b.kubelet, Intents: b.intents,
 	}
 	if b.known != nil {
-		f.intents = b.known
+		f.Intents = b.known
 	}
 	table, err := b.kernel.Table()
 	b.must(err)
-	f.compare(table)
-	if f.record != nil && f.record.block() {
-		if f.nodes, err = b.kernel.DeviceNodes(f.paths.globalMap(f.record.PersistentVolume)); len(f.nodes) > 0 {
-			f.reference = present
+	f.Compare(table)
+	if f.Record != nil && f.Record.Block() {
+		if f.DeviceNodes, err = b.kernel.DeviceNodes(f.Paths.GlobalMap(f.Record.PersistentVolume)); len(f.DeviceNodes) > 0 {
+			f.Reference = record.Present
 		}
 		b.must(err)
 	}
@@ -192,17 +191,17 @@ func (b *bench) facts() facts {
 }
 
 // act has the agent do one thing, and returns how it ended.
-func (b *bench) act(verb verb) error {
+func (b *bench) act(verb plan.Kind) error {
 	b.t.Helper()
-	next := act{verb: verb}
+	next := plan.Step{Kind: verb}
 	if len(b.intents) > 0 {
-		next.intent = b.intents[0].UID
+		next.Intent = b.intents[0].UID
 	}
-	return b.agent.carryOut(b.t.Context(), b.volume, b.facts(), next)
+	return b.agent.steps.Run(b.t.Context(), b.volume, b.facts(), next)
 }
 
 // done is act, which has to succeed.
-func (b *bench) done(verbs ...verb) {
+func (b *bench) done(verbs ...plan.Kind) {
 	b.t.Helper()
 	for _, v := range verbs {
 		if err := b.act(v); err != nil {
@@ -215,32 +214,32 @@ func (b *bench) done(verbs ...verb) {
 func (b *bench) stage() {
 	b.t.Helper()
 	if b.of.mode == corev1.PersistentVolumeBlock {
-		b.done(doTake, doRefer, doStage)
+		b.done(plan.MarkInUse, plan.Reference, plan.Stage)
 	} else {
-		b.done(doTake, doStage, doRefer)
+		b.done(plan.MarkInUse, plan.Stage, plan.Reference)
 	}
 }
 
 // refused checks that the act fails for the reason, and is not about to be tried for another one.
 func (b *bench) refused(err error, reason string) {
 	b.t.Helper()
-	var p *problem
+	var p *failure.Problem
 	if !errors.As(err, &p) {
 		b.t.Errorf("%v, not for %s", err, reason)
-	} else if p.reason != reason {
-		b.t.Errorf("%s: %v, not for %s", p.reason, err, reason)
+	} else if p.Reason != reason {
+		b.t.Errorf("%s: %v, not for %s", p.Reason, err, reason)
 	}
 }
 
 // record as it is on the disk; nil for none.
-func (b *bench) disk() *Record {
+func (b *bench) disk() *record.Record {
 	b.t.Helper()
-	data, err := os.ReadFile(b.agent.store.path(b.volume.name))
+	data, err := os.ReadFile(b.agent.store.Path(b.volume.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	b.must(err)
-	r := &Record{}
+	r := &record.Record{}
 	b.must(json.Unmarshal(data, r))
 	return r
 }
@@ -249,7 +248,7 @@ func (b *bench) disk() *Record {
 func (b *bench) api() *volumesv1alpha1.NodeVolume {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return handshake.VolumeOf(b.state, b.volume.name).DeepCopy()
+	return handshake.VolumeOf(b.state, b.volume.Name).DeepCopy()
 }
 
 // do carries out an operation, unless it is to fail.
@@ -370,7 +369,7 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 	return missing
 }
 
-// benchMounts is the kernel, of which each call may fail.
+// benchMounts is the kernel. Each call to it may fail.
 type benchMounts struct {
 	*fakeNode
 	bench *bench
@@ -415,7 +414,7 @@ func (m benchMounts) EnsureFile(ctx context.Context, path string, perm fs.FileMo
 
 func (m benchMounts) RemoveMountPoint(ctx context.Context, path string) error {
 	name := "RemoveMountPoint"
-	if !strings.HasPrefix(path, m.bench.agent.paths.root) {
+	if !strings.HasPrefix(path, m.bench.agent.paths.Root) {
 		name = "RemoveMountPoint of the kubelet"
 	}
 	return m.bench.do(name, func() error { return m.fakeNode.RemoveMountPoint(ctx, path) })

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -37,8 +38,8 @@ func testThereAndBackUnprotected(t *testing.T, a *realNode) {
 	thereAndBack(t, a, func(v testVolume) { a.forgetPublication(v.handle) }, false)
 }
 
-// thereAndBack forces a volume away from a node whose agent is cut off, while its mount has pages that were never synced. Another
-// node uses and changes the volume, then it comes back.
+// thereAndBack forces a volume away from a node whose agent is cut off, while its mount has pages that were never
+// synced. Another node uses and changes the volume, then it comes back.
 func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool) {
 	harnesstest.NeedProgram(t, "fsck.ext4")
 	b := a.realNodeIn(t, a.dir, a.controller, a.mkdir)
@@ -46,7 +47,8 @@ func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool)
 	change := v.change
 	v.change = func(e *volumesv1alpha1.NodeAttachment) {
 		change(e)
-		e.MountOptions = []string{"commit=3600"} // nothing but memory pressure and a sync brings the pages to the device
+		// nothing but memory pressure and a sync brings the pages to the device
+		e.MountOptions = []string{"commit=3600"}
 	}
 	agent := a.start()
 	a.attach(v, "uid-a1")
@@ -138,9 +140,9 @@ func (n *realNode) usesAndChanges(v testVolume) {
 	n.unpublishTo(v.handle)
 }
 
-// checkpointed brings what the filesystem's journal holds to its place. What a journal has committed, the kernel writes there later,
-// and it does so even after the filesystem was shut down: over what another node has made of it since. It is one reason why a
-// detach that does not cut the node's access is reported as unprotected.
+// checkpointed brings what the filesystem's journal holds to its place. What a journal has committed, the kernel writes
+// there later, and it does so even after the filesystem was shut down: over what another node has made of it since. It
+// is one reason why a detach that does not cut the node's access is reported as unprotected.
 func (n *realNode) checkpointed(path string) {
 	n.t.Helper()
 	dir, err := os.Open(path)
@@ -254,14 +256,15 @@ func (k realKubelet) unpublish(v testVolume, pod string) {
 	k.t.Helper()
 	target := filepath.Join(k.podDir(v, pod), "mount")
 	k.unlessBusy(func() error {
-		_, err := k.driver.NodeUnpublishVolume(k.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: target})
+		_, err := k.driver.NodeUnpublishVolume(k.t.Context(),
+			&csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: target})
 		return err
 	})
 	k.must(os.RemoveAll(k.podDir(v, pod)))
 }
 
-// unlessBusy calls the driver until nothing keeps the mount busy, as a kubelet does: whatever this process has open is for a moment open in
-// every program, too, that it starts meanwhile.
+// unlessBusy calls the driver until nothing keeps the mount busy, as a kubelet does: whatever this process has open is
+// for a moment open in every program, too, that it starts meanwhile.
 func (k realKubelet) unlessBusy(call func() error) {
 	k.t.Helper()
 	k.eventually("the driver's success", func() bool {
@@ -277,7 +280,8 @@ func (k realKubelet) unstage(v testVolume) {
 	k.t.Helper()
 	staging := filepath.Join(k.stageDir(v), "globalmount")
 	k.unlessBusy(func() error {
-		_, err := k.driver.NodeUnstageVolume(k.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: staging})
+		_, err := k.driver.NodeUnstageVolume(k.t.Context(),
+			&csi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: staging})
 		return err
 	})
 	k.must(os.Remove(staging))
@@ -335,7 +339,8 @@ func testRealKubeletAway(t *testing.T, n *realNode) {
 	n.end(v)
 }
 
-// testRealLaterLife: what the agent had mounted is gone while it is not there, and the kubelet has staged the next attachment at the same place.
+// testRealLaterLife: what the agent had mounted is gone while it is not there, and the kubelet has staged the next
+// attachment at the same place.
 func testRealLaterLife(t *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	k := n.kubeletOf()
@@ -346,9 +351,10 @@ func testRealLaterLife(t *testing.T, n *realNode) {
 	n.settled(v)
 	a.kill()
 	before := n.deviceOf(path)
-	_, err := k.driver.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: path})
+	_, err := k.driver.NodeUnpublishVolume(t.Context(),
+		&csi.NodeUnpublishVolumeRequest{VolumeId: v.handle, TargetPath: path})
 	n.must(err)
-	n.must(unix.Unmount(filepath.Join(n.root, "staged", hash(v.name())), 0))
+	n.must(unix.Unmount(filepath.Join(n.root, "staged", record.Hash(v.name())), 0))
 	k.unstage(v)
 	n.attach(v, "uid-2")
 	k.stage(v)
@@ -363,7 +369,9 @@ func testRealLaterLife(t *testing.T, n *realNode) {
 	n.ready(i)
 	synced(n, filepath.Join(target, "file"), "goes on")
 	n.release(i)
-	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-2")(l) && len(l.Publications) == 0 })
+	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-2")(l) && len(l.Publications) == 0
+	})
 	synced(n, filepath.Join(target, "file"), "goes on still")
 	k.unpublish(v, "pod-1")
 	k.unstage(v)
@@ -378,7 +386,8 @@ func (n *realNode) deviceOf(path string) string {
 	return fmt.Sprintf("%d:%d", e.Major, e.Minor)
 }
 
-// testRealLaterLifeOfKubelet: the kubelet undid its stage and died before it removed its record; the next one staged the next attachment.
+// testRealLaterLifeOfKubelet: the kubelet undid its stage and died before it removed its record; the next one staged
+// the next attachment.
 func testRealLaterLifeOfKubelet(_ *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	k := n.kubeletOf()

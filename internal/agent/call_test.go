@@ -15,9 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
-// TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has passed.
+// TestACallEndsBeforeItsRecordedDeadline: a process that comes after takes the call for ended once that deadline has
+// passed.
 func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 	for name, slow := range map[string]struct{ preparing, saving time.Duration }{
 		"when nothing takes long":                       {},
@@ -33,26 +38,28 @@ func TestACallEndsBeforeItsRecordedDeadline(t *testing.T) {
 
 func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	booted := time.Now().Add(-time.Hour)
-	a := &Agent{bootID: "boot", lifetime: t.Context(), Options: Options{
-		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Uptime: func() time.Duration { return time.Since(booted) },
+	now := func() record.Moment { return record.Moment{BootID: "boot", Uptime: time.Since(booted)} }
+	a := &operation.Environment{Options: operation.Options{
+		Clock: clock.RealClock{}, DriverTimeout: DefaultDriverTimeout, Now: now,
 		Step: func(name string) {
 			if name == "after record" {
 				<-time.After(saving) // virtual time
 			}
 		},
 	}}
+	a.Lifetime = t.Context()
 	var err error
-	if a.store, err = openStore(t.TempDir()); err != nil {
+	if a.Store, err = record.OpenStore(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	v := newVolume("vol")
-	v.record = &Record{Schema: recordSchema, VolumeName: v.name}
-	f := facts{name: v.name, now: a.now(), record: v.record}
+	v := operation.NewVolume("vol")
+	v.Record = &record.Record{Schema: record.Schema, VolumeName: v.Name}
+	f := plan.Facts{Name: v.Name, Now: now(), Record: v.Record}
 	<-time.After(preparing)
 	called := false
-	err = a.call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
+	err = a.Call(t.Context(), v, f, "unstage", "/target", func(ctx context.Context) error {
 		called = true
-		onDisk, err := readRecord(a.store.path(v.name))
+		onDisk, err := record.ReadRecord(a.Store.Path(v.Name))
 		if err != nil {
 			return err
 		}
@@ -68,12 +75,13 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 	if late := saving > DefaultDriverTimeout; called == late || (err != nil) != late {
 		t.Errorf("called: %v, error: %v", called, err)
 	}
-	if v.record.InFlight != nil {
-		t.Errorf("in flight: %+v", v.record.InFlight)
+	if v.Record.InFlight != nil {
+		t.Errorf("in flight: %+v", v.Record.InFlight)
 	}
 }
 
-// TestDeadlinesAreOnTheClockThatCallsEndBy runs itself where the time since boot and that clock differ, as after a suspension.
+// TestDeadlinesAreOnTheClockThatCallsEndBy runs itself where the time since boot and that clock differ, as after a
+// suspension.
 func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 	const inside = "AGENT_TEST_IN_TIME_NAMESPACE"
 	if os.Getenv(inside) != "" {
@@ -90,7 +98,8 @@ func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("LEFT OUT (needs root and unshare): a machine that was suspended")
 	}
-	c := exec.CommandContext(t.Context(), program, "--time", "--boottime", "100000", "--fork", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	c := exec.CommandContext(t.Context(), program, "--time", "--boottime", "100000", "--fork", os.Args[0],
+		"-test.run=^"+t.Name()+"$", "-test.count=1")
 	c.Env = append(os.Environ(), inside+"=1")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

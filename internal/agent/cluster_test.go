@@ -86,10 +86,33 @@ func (c *cluster) node(t *testing.T) *node {
 	return n
 }
 
+// started returns a node with a running agent, and a volume that is not attached yet.
+func (c *cluster) started(t *testing.T) (*node, testVolume, *running) {
+	t.Helper()
+	n := c.node(t)
+	return n, testVolume{handle: "vol"}, n.start()
+}
+
+// attached returns a node with a running agent, and a volume that is attached to it as uid-1.
+func (c *cluster) attached(t *testing.T) (*node, testVolume, *running) {
+	t.Helper()
+	n, v, a := c.started(t)
+	n.attach(v, "uid-1")
+	return n, v, a
+}
+
+// withKubelet returns a node with a running agent, a volume that is not attached yet, and the node's kubelet.
+func (c *cluster) withKubelet(t *testing.T) (*node, testVolume, fakeKubelet, *running) {
+	t.Helper()
+	n, v, a := c.started(t)
+	return n, v, fakeKubelet{n}, a
+}
+
 // confirmSessions plays the manager, which confirms each session of the node's agents, until the test ends.
 func (n *node) confirmSessions() {
 	n.t.Helper()
-	states, err := n.client.Watch(n.t.Context(), &volumesv1alpha1.NodeVolumeStateList{}, client.MatchingFields{"metadata.name": n.name})
+	states, err := n.client.Watch(n.t.Context(), &volumesv1alpha1.NodeVolumeStateList{},
+		client.MatchingFields{"metadata.name": n.name})
 	n.must(err)
 	done := make(chan struct{})
 	n.t.Cleanup(func() { states.Stop(); <-done })
@@ -102,7 +125,8 @@ func (n *node) confirmSessions() {
 			}
 			s.Spec.ConfirmedSession = s.Status.Session
 			// A conflict brings another event.
-			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
+				!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				n.t.Errorf("confirming a session: %v", err)
 			}
 		}
@@ -121,7 +145,7 @@ func (n *node) must(err error) {
 // testVolume is one volume of the test.
 type testVolume struct {
 	handle string
-	// driver is the fake one unless told.
+	// driver is the fake one by default.
 	driver string
 	mode   corev1.PersistentVolumeMode
 	change func(*volumesv1alpha1.NodeAttachment)
@@ -141,7 +165,8 @@ func (n *node) attach(v testVolume, uid types.UID) {
 	n.t.Helper()
 	capacity := resource.MustParse("1Gi")
 	e := volumesv1alpha1.NodeAttachment{
-		VolumeName: v.name(), AttachmentUID: uid, State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName, VolumeHandle: v.handle,
+		VolumeName: v.name(), AttachmentUID: uid, State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName,
+		VolumeHandle:         v.handle,
 		PersistentVolumeName: "pv-" + v.handle, VolumeMode: v.mode, FSType: "ext4", Capacity: &capacity,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, MountOptions: []string{"noatime"},
 	}
@@ -183,10 +208,12 @@ func (n *node) changeState(f func(*volumesv1alpha1.NodeVolumeState)) {
 }
 
 // want creates an intent for the volume and plays the controller, which pins it.
-func (n *node) want(v testVolume, name string, change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
+func (n *node) want(v testVolume, name string,
+	change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
 	n.t.Helper()
 	i := &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-" + name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-" + name,
+			Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: n.name,
 			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "claim"}},
@@ -205,7 +232,8 @@ func (n *node) pin(v testVolume, i *volumesv1alpha1.VolumeAttachmentIntent) {
 	i.Status.VolumeName, i.Status.UniqueVolumeName = "pv-"+v.handle, v.name()
 	i.Status.ClaimUID, i.Status.VolumeUID = "claim", "volume"
 	for _, c := range []string{volumesv1alpha1.ConditionResolved, volumesv1alpha1.ConditionAttached} {
-		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c, ObservedGeneration: i.Generation})
+		meta.SetStatusCondition(&i.Status.Conditions,
+			metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c, ObservedGeneration: i.Generation})
 	}
 	n.must(n.client.Status().Update(n.t.Context(), i))
 }
@@ -218,7 +246,8 @@ func (n *node) release(i *volumesv1alpha1.VolumeAttachmentIntent) {
 
 func (n *node) unfinalize(i *volumesv1alpha1.VolumeAttachmentIntent) {
 	n.t.Helper()
-	n.must(n.client.Patch(n.t.Context(), i, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	n.must(n.client.Patch(n.t.Context(), i, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`))))
 }
 
 // update changes the intent's spec.

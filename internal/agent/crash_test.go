@@ -82,9 +82,11 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	t.Cleanup(r.stop)
 
 	r = n.outlive(r, func(ctx context.Context) bool {
-		return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name, func(o client.Object) bool {
-			return meta.IsStatusConditionTrue(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions, volumesv1alpha1.ConditionReady)
-		})
+		return n.reached(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, i.Namespace, i.Name,
+			func(o client.Object) bool {
+				return meta.IsStatusConditionTrue(o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.Conditions,
+					volumesv1alpha1.ConditionReady)
+			})
 	})
 	path := filepath.Join(n.root, "published", "default", i.Name)
 	if _, ok := n.kernel.at(path); !ok {
@@ -99,7 +101,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 			return handshake.VolumeOf(o.(*volumesv1alpha1.NodeVolumeState), l.volume.name()) == nil
 		})
 	})
-	// A crash may come after the API was told, before the record is removed.
+	// A crash may come after the report, before the record is removed.
 	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return r.steps.Load(), r.deathAt()
@@ -141,7 +143,8 @@ func (n *node) outlive(r *running, wanted func(context.Context) bool) *running {
 	next.killedAt.Store(r.deathAt())
 	n.t.Cleanup(next.stop)
 	if !wanted(ctx) {
-		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.deathAt(), n.driver.made(), n.leftovers(), n.records())
+		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.deathAt(), n.driver.made(),
+			n.leftovers(), n.records())
 	}
 	return next
 }

@@ -5,7 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 package agent
 
-import "context"
+import (
+	"context"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
+)
 
 // watchDrivers reports drivers that come and go, and lets what waited for one go on.
 func (a *Agent) watchDrivers(ctx context.Context) {
@@ -15,16 +19,16 @@ func (a *Agent) watchDrivers(ctx context.Context) {
 			return
 		case <-a.Registry.Changed():
 		}
-		a.state.touch()
+		a.state.ReportSoon()
 		a.mu.Lock()
-		volumes := make([]*volume, 0, len(a.volumes))
+		volumes := make([]*operation.Volume, 0, len(a.volumes))
 		for _, v := range a.volumes {
 			volumes = append(volumes, v)
 		}
 		a.mu.Unlock()
 		for _, v := range volumes {
-			v.nudge(nudgeDrivers)
-			a.queue.volume(v.name)
+			v.NoteChange(operation.DriversChanged)
+			a.queue.add(v.Name)
 		}
 	}
 }

@@ -153,7 +153,8 @@ func testNoDriver(t *testing.T, c *cluster) {
 
 func testSecret(t *testing.T, c *cluster) {
 	n := c.node(t)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-secret"}, Data: map[string][]byte{"key": []byte("hush")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-secret"},
+		Data: map[string][]byte{"key": []byte("hush")}}
 	v := testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) {
 		e.NodeStageSecretRef = &corev1.SecretReference{Namespace: secret.Namespace, Name: secret.Name}
 	}}
@@ -169,10 +170,7 @@ func testSecret(t *testing.T, c *cluster) {
 }
 
 func testKubeletUses(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	stage := n.driver.staged("vol").StagingPath
@@ -207,7 +205,8 @@ func testKubeletUses(t *testing.T, c *cluster) {
 func testManyWords(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v := testVolume{handle: "vol"}
-	n.driver.fail("stage", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: strings.Repeat("ä", 40000)})
+	n.driver.fail("stage", &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument",
+		Message: strings.Repeat("ä", 40000)})
 	n.start()
 	n.attach(v, "uid-1")
 	got := n.condition(n.want(v, "data"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonStageFailed)
@@ -217,19 +216,17 @@ func testManyWords(t *testing.T, c *cluster) {
 }
 
 func testPartElsewhere(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
-	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4", Source: device("vol")})
+	n.kernel.mount(mount.Entry{Path: "/srv/part", Root: "/part", Major: 7, Minor: minorOf("vol"), FSType: "ext4",
+		Source: device("vol")})
 	n.release(i)
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSharedByKubelet)
 	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
 		t.Errorf("message: %s", got.Status.LastError.Message)
 	}
-	// Also when somebody removes the stage itself by hand.
+	// Also when the stage itself is removed by hand.
 	a.recorded()
 	n.kernel.umount(n.driver.staged("vol").StagingPath)
 	n.eventually("refused again", func() bool {
@@ -258,7 +255,8 @@ func testFinalWithEffect(t *testing.T, c *cluster) {
 			n := c.node(t)
 			v := testVolume{handle: "vol", mode: test.mode}
 			n.driver.after = true
-			n.driver.fail(test.method, &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument", Message: "the message"})
+			n.driver.fail(test.method, &driver.Error{Outcome: driver.Invalid, Code: "InvalidArgument",
+				Message: "the message"})
 			n.start()
 			n.attach(v, "uid-1")
 			i := n.want(v, "data")
@@ -273,10 +271,7 @@ func testFinalWithEffect(t *testing.T, c *cluster) {
 }
 
 func testLostMount(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	// The publication's return is held back so that the report can be seen.
@@ -305,7 +300,8 @@ func testLostMount(t *testing.T, c *cluster) {
 }
 
 func testBrokenRecord(t *testing.T, c *cluster) {
-	for name, content := range map[string]string{"empty": "", "half": `{"schema":1,"volumeNa`, "of another time": `{"schema":99}`} {
+	for name, content := range map[string]string{"empty": "", "half": `{"schema":1,"volumeNa`,
+		"of another time": `{"schema":99}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := c.node(t)
@@ -316,7 +312,7 @@ func testBrokenRecord(t *testing.T, c *cluster) {
 			i := n.want(v, "data")
 			path := n.ready(i).Status.Path
 			a.stop()
-			n.must(os.WriteFile(a.store.path(v.name()), []byte(content), 0o600))
+			n.must(os.WriteFile(a.store.Path(v.name()), []byte(content), 0o600))
 			b := n.start()
 			n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
 				l := handshake.VolumeOf(s, v.name())
@@ -354,10 +350,7 @@ func testWrongFilesystem(t *testing.T, c *cluster) {
 }
 
 func testOvermount(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	e, _ := n.kernel.at(path)

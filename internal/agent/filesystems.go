@@ -21,7 +21,7 @@ type NodeFilesystems struct {
 	MissingPrograms func(fsType string) []string
 }
 
-// Known says whether the kernel serves the filesystem now, or the programs that make it are there. What cannot be
+// Known reports whether the kernel serves the filesystem now, or the programs that make it are there. What cannot be
 // found out counts as known.
 func (n NodeFilesystems) Known(fsType string) bool {
 	if mount.KnownFilesystem(fsType) && len(n.MissingPrograms(fsType)) == 0 {

@@ -42,7 +42,8 @@ func (n *realNode) heldBy(v testVolume, i *volumesv1alpha1.VolumeAttachmentInten
 	n.t.Helper()
 	process := fmt.Sprintf("process %d (sh)", p.PID)
 	n.line(v, "in use by "+process, func(l *volumesv1alpha1.NodeVolume) bool {
-		return l != nil && l.InUse && l.Error != nil && l.Error.Code == volumesv1alpha1.ReasonDeviceHeld && strings.Contains(l.Error.Message, process)
+		return l != nil && l.InUse && l.Error != nil && l.Error.Code == volumesv1alpha1.ReasonDeviceHeld &&
+			strings.Contains(l.Error.Message, process)
 	})
 	if i == nil {
 		return
@@ -122,7 +123,7 @@ func testHeldOverARestart(t *testing.T, n *realNode) {
 	n.end(v)
 }
 
-// The kernel cannot be asked about a volume without a device: what its release rests on is told instead.
+// The kernel cannot be asked about a volume without a device: what proves its release is reported instead.
 func TestTheReportTellsWhatTheReleaseOfAVolumeWithoutADeviceRestsOn(t *testing.T) {
 	c := newCluster(t)
 	n := c.node(t)
@@ -144,5 +145,7 @@ func TestTheReportTellsWhatTheReleaseOfAVolumeWithoutADeviceRestsOn(t *testing.T
 	other := testVolume{handle: "other"}
 	n.attach(other, "uid-2")
 	n.ready(n.want(other, "other"))
-	n.state("nothing of a volume that is detached", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.MountTableReleases) == 0 })
+	n.state("nothing of a volume that is detached", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.MountTableReleases) == 0
+	})
 }

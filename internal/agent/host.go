@@ -15,27 +15,21 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 // Host is what the agent needs of its machine beside mounts.
 type Host interface {
-	// Lock waits until nobody else holds the lock on the file, and keeps it until it is closed, or the process ends.
+	// Lock waits until no other process holds the lock on the file. It keeps the lock until it is closed, or the
+	// process ends.
 	Lock(ctx context.Context, path string) (io.Closer, error)
 	// ReplaceFile returns once the whole file is on the disk. After a crash it holds what it held before or data, never
 	// a part.
 	ReplaceFile(path string, data []byte) error
 	// Watch makes a watcher of directories.
-	Watch() (Watcher, error)
-}
-
-// Watcher tells of changes in directories.
-type Watcher interface {
-	Add(dir string) error
-	Remove(dir string) error
-	WatchList() []string
-	Changes() <-chan fsnotify.Event
-	Failures() <-chan error
-	Close() error
+	Watch() (kubelet.Watcher, error)
 }
 
 // thisHost is the machine that the agent runs on.
@@ -63,9 +57,9 @@ func (h thisHost) Lock(ctx context.Context, path string) (io.Closer, error) {
 	return f, nil
 }
 
-func (thisHost) ReplaceFile(path string, data []byte) error { return replaceFile(path, data) }
+func (thisHost) ReplaceFile(path string, data []byte) error { return record.ReplaceFile(path, data) }
 
-func (thisHost) Watch() (Watcher, error) {
+func (thisHost) Watch() (kubelet.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err

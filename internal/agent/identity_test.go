@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -50,7 +51,8 @@ func unknownEnd() error {
 	return &driver.Error{Outcome: driver.Uncertain, Code: "DeadlineExceeded", Message: "no answer"}
 }
 
-// testUncertainAfterReboot: the driver mounts the volume in the new boot, under another device number, and gives no answer.
+// testUncertainAfterReboot: the driver mounts the volume in the new boot, under another device number, and gives no
+// answer.
 func testUncertainAfterReboot(method string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -97,7 +99,7 @@ func testReleasedAfterReboot(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// testUncertainAgain: somebody removes a mount, and the driver puts it back under another device number and gives no answer.
+// testUncertainAgain: a mount is removed, and the driver puts it back under another device number and gives no answer.
 func testUncertainAgain(method string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -154,10 +156,10 @@ func (n *node) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmentInt
 }
 
 func (n *node) stagingPath(v testVolume) string {
-	return paths{root: n.root, kubelet: n.kubelet}.staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
+	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
 }
 
-// testStageRemoved: the mount goes while the agent, which has looked, calls the driver.
+// testStageRemoved: the mount goes after the agent has gathered and before it calls the driver.
 func testStageRemoved(step string) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
@@ -228,7 +230,9 @@ func testStageGone(t *testing.T, c *cluster) {
 	n.kernel.umount(n.stagingPath(v))
 	n.calledTimes("stage vol", 3)
 	n.ready(i)
-	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more") }) {
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
+		return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more")
+	}) {
 		t.Errorf("events: %v", e)
 	}
 	n.shows(v, n.stagingPath(v))
@@ -236,17 +240,14 @@ func testStageGone(t *testing.T, c *cluster) {
 }
 
 func testReferenceFollows(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.kernel.renumber()
 	n.kernel.umount(path)
 	n.kernel.umount(n.stagingPath(v))
 	n.eventually("a mount of the stage", func() bool {
-		e, ok := n.kernel.at(paths{root: n.root}.reference(v.name()))
+		e, ok := n.kernel.at(record.Paths{Root: n.root}.Reference(v.name()))
 		return ok && e.SameSource(n.kernel.filesystemOf(v.handle, "ext4", ""))
 	})
 	n.ready(i)
@@ -289,7 +290,8 @@ func testStageless(t *testing.T, c *cluster) {
 func testDirectory(dir string, volume bool) func(*testing.T, *cluster) {
 	return func(t *testing.T, c *cluster) {
 		n := c.node(t)
-		within := map[string]string{"kubelet": filepath.Join(n.kubelet, "plugins", "driver", "vol"), "root": filepath.Join(n.root, "vol")}
+		within := map[string]string{"kubelet": filepath.Join(n.kubelet, "plugins", "driver", "vol"),
+			"root": filepath.Join(n.root, "vol")}
 		n.driver.stageless, n.driver.directory = true, cmp.Or(within[dir], dir)
 		v := testVolume{handle: "vol"}
 		n.start()
@@ -301,7 +303,8 @@ func testDirectory(dir string, volume bool) func(*testing.T, *cluster) {
 			return
 		}
 		got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPublishFailed)
-		if m := got.Status.LastError.Message; !strings.Contains(m, n.driver.directory) || !strings.Contains(m, "node's own disk") {
+		if m := got.Status.LastError.Message; !strings.Contains(m, n.driver.directory) ||
+			!strings.Contains(m, "node's own disk") {
 			t.Errorf("message: %s", m)
 		}
 		n.eventually("taken away", func() bool {
@@ -342,7 +345,8 @@ func testOtherDevice(t *testing.T, c *cluster) {
 	n.end(v, i)
 }
 
-// testKubeletBetween: the kubelet takes the volume for staged while the agent, which has looked, undoes the stage.
+// testKubeletBetween: the kubelet takes the volume for staged after the agent has gathered and before it undoes the
+// stage.
 func testKubeletBetween(t *testing.T, c *cluster) {
 	n := c.node(t)
 	v, k := testVolume{handle: "vol"}, fakeKubelet{n}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
@@ -47,7 +48,7 @@ func newFakeNode() *fakeNode {
 // ownDisk holds every directory of the node.
 var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
-var _ Mounts = (*fakeNode)(nil)
+var _ operation.Mounts = (*fakeNode)(nil)
 
 func (n *fakeNode) changed() {
 	select {

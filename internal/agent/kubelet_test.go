@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -49,7 +51,7 @@ func TestWhatTheKubeletUses(t *testing.T) {
 
 // kubeletRecord is what the kubelet writes beside a stage.
 func kubeletRecord(v testVolume) []byte {
-	driverName, handle := splitUniqueName(v.name())
+	driverName, handle := record.SplitUniqueName(v.name())
 	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": handle})
 	if err != nil {
 		panic(err)
@@ -63,8 +65,8 @@ type fakeKubelet struct{ *node }
 func (k fakeKubelet) csi() string { return filepath.Join(k.kubelet, "plugins", "kubernetes.io", "csi") }
 
 func (k fakeKubelet) stageDir(v testVolume) string {
-	driverName, handle := splitUniqueName(v.name())
-	return filepath.Join(k.csi(), driverName, hash(handle))
+	driverName, handle := record.SplitUniqueName(v.name())
+	return filepath.Join(k.csi(), driverName, record.Hash(handle))
 }
 
 func (k fakeKubelet) write(path string, data []byte) {
@@ -113,7 +115,8 @@ func (k fakeKubelet) unpublish(v testVolume, pod string) {
 }
 
 // line waits until the volume's line is as wanted.
-func (n *node) line(v testVolume, what string, ok func(*volumesv1alpha1.NodeVolume) bool) *volumesv1alpha1.NodeVolumeState {
+func (n *node) line(v testVolume, what string,
+	ok func(*volumesv1alpha1.NodeVolume) bool) *volumesv1alpha1.NodeVolumeState {
 	n.t.Helper()
 	return n.state(what, func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -128,9 +131,7 @@ func usedByKubelet(uid types.UID) func(*volumesv1alpha1.NodeVolume) bool {
 }
 
 func testKubeletLine(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -147,7 +148,7 @@ func testKubeletLine(t *testing.T, c *cluster) {
 	k.kernel.umount(filepath.Join(k.stageDir(v), "globalmount"))
 	// Nothing is mounted any more, but the kubelet's record is there.
 	n.line(v, "no stage", func(l *volumesv1alpha1.NodeVolume) bool { return l.InUse && l.StagedPath == "" })
-	k.must(os.RemoveAll(k.stageDir(v))) // no mount tells of this
+	k.must(os.RemoveAll(k.stageDir(v))) // no mount shows this
 	n.gone(v)
 	if calls := n.driver.made(); len(calls) > 0 {
 		t.Errorf("calls: %v", calls)
@@ -178,9 +179,7 @@ func (n *node) looked() *volumesv1alpha1.NodeVolumeState {
 }
 
 func testKubeletRestart(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))
@@ -197,9 +196,7 @@ func testKubeletRestart(t *testing.T, c *cluster) {
 }
 
 func testKubeletAnew(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))
@@ -215,9 +212,7 @@ func testKubeletAnew(t *testing.T, c *cluster) {
 }
 
 func testKubeletShares(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	n.ready(i)
@@ -233,7 +228,7 @@ func testKubeletShares(t *testing.T, c *cluster) {
 	n.line(v, "the kubelet's line", func(l *volumesv1alpha1.NodeVolume) bool {
 		return usedByKubelet("uid-1")(l) && l.Error == nil && len(l.Publications) == 0
 	})
-	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", hash(v.name()))); ok {
+	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", record.Hash(v.name()))); ok {
 		t.Error("the agent's reference keeps the kubelet from unstaging")
 	}
 	k.unpublish(v, "pod-1")
@@ -246,13 +241,11 @@ func testKubeletShares(t *testing.T, c *cluster) {
 }
 
 func testFence(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.begun(0)
 	n.looked() // the confirmation of the session has been seen as well
 	a.rest()
-	// A record without a mount: no change of the mount table tells of it.
+	// A record without a mount: no change of the mount table shows it.
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
 	a.writes.reset()
 	s := n.looked()
@@ -266,9 +259,7 @@ func testFence(t *testing.T, c *cluster) {
 }
 
 func testIdle(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -287,11 +278,11 @@ func testIdle(t *testing.T, c *cluster) {
 		t.Errorf("writes: %v", w)
 	}
 	// The kubelet writes its record again: one report proves that what is mounted is still of the attachment.
-	before := a.observer.use(v.name()).StageWritten
+	before := a.observer.Use(v.name()).StageWritten
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), kubeletRecord(v))
 	n.eventually("it is proven again", func() bool {
-		u := a.observer.use(v.name())
-		return u.StageWritten != before && u.proven()
+		u := a.observer.Use(v.name())
+		return u.StageWritten != before && u.Proven()
 	})
 	a.rest()
 	if w := a.writes.list(); len(w) != 1 {
@@ -300,20 +291,17 @@ func testIdle(t *testing.T, c *cluster) {
 }
 
 func testOwnIsNoUse(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.looked()
-	if u := a.observer.use(v.name()); u != nil {
+	if u := a.observer.Use(v.name()); u != nil {
 		t.Errorf("the agent's own stage counts as the kubelet's: %+v", u)
 	}
 	n.release(i)
 	n.gone(v)
 	n.looked()
-	if u := a.observer.use(v.name()); u != nil {
+	if u := a.observer.Use(v.name()); u != nil {
 		t.Errorf("after the end: %+v", u)
 	}
 }
@@ -332,7 +320,7 @@ func testKubeletDoubt(t *testing.T, c *cluster) {
 	}
 	k.must(os.RemoveAll(k.stageDir(v)))
 	n.gone(v)
-	// A pod's record tells no hash. It may be of any volume that is attached.
+	// A pod's record contains no hash. It may be of any volume that is attached.
 	pod := filepath.Join(n.kubelet, "pods", "pod-1", "volumes", "kubernetes.io~csi", "whatever")
 	k.write(filepath.Join(pod, "vol_data.json"), []byte(`{"driver`))
 	n.looked()
@@ -372,8 +360,10 @@ func (k fakeKubelet) mapDevice(v testVolume, pod string) {
 	k.write(filepath.Join(devices, "pv-"+v.handle, "data", "vol_data.json"), data)
 	links := filepath.Join(k.kubelet, "pods", pod, "volumeDevices", "kubernetes.io~csi")
 	k.must(os.MkdirAll(links, 0o750))
-	e := mount.Entry{FSType: "devtmpfs", Minor: 6, Root: strings.TrimPrefix(device(v.handle), "/dev"), Source: "devtmpfs"}
-	for _, path := range []string{filepath.Join(devices, "publish", "pv-"+v.handle, pod), filepath.Join(devices, "pv-"+v.handle, "dev", pod)} {
+	e := mount.Entry{FSType: "devtmpfs", Minor: 6, Root: strings.TrimPrefix(device(v.handle), "/dev"),
+		Source: "devtmpfs"}
+	for _, path := range []string{filepath.Join(devices, "publish", "pv-"+v.handle, pod),
+		filepath.Join(devices, "pv-"+v.handle, "dev", pod)} {
 		e.Path = path
 		k.kernel.mount(e)
 	}
@@ -394,9 +384,7 @@ func released(s *volumesv1alpha1.NodeVolumeState) bool {
 }
 
 func testVolumesReleased(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.state("released", released)
 	k.stage(v)
 	present := func(message string) {
@@ -418,15 +406,13 @@ func testVolumesReleased(t *testing.T, c *cluster) {
 	n.state("released", released)
 	k.write(filepath.Join(k.stageDir(v), "vol_data.json"), nil)
 	n.looked()
-	present("0 attached, 0 in use, and 1 that cannot be told")
+	present("0 attached, 0 in use, and 1 of no known volume")
 	k.must(os.RemoveAll(k.stageDir(v)))
 	n.state("released", released)
 }
 
 func testKubeletAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	k.publish(v, "pod-1")
@@ -448,24 +434,23 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	}
 }
 
-// proven waits until a report has proven on which attachment the volume is mounted, and the disk tells the next agent.
+// proven waits until a report has proven on which attachment the volume is mounted, and the disk records it for the
+// next agent.
 func (n *node) proven(a *running, v testVolume) {
 	n.t.Helper()
 	n.eventually("it is proven on which attachment the volume is mounted", func() bool {
-		now := a.observer.use(v.name())
-		data, err := os.ReadFile(a.store.kubeletPath())
-		var saved kubeletFile
+		now := a.observer.Use(v.name())
+		data, err := os.ReadFile(a.observer.File().Path)
+		var saved kubelet.UseFile
 		if err == nil {
 			err = json.Unmarshal(data, &saved)
 		}
-		return now != nil && now.proven() && err == nil && saved.Uses[v.name()].ProvenStage == now.ProvenStage
+		return now != nil && now.Proven() && err == nil && saved.Uses[v.name()].ProvenStage == now.ProvenStage
 	})
 }
 
 func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.proven(a, v)
@@ -478,8 +463,8 @@ func testKubeletAwayRecordedAgain(t *testing.T, c *cluster) {
 	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
 }
 
-// testKubeletAwayStagedAnew: the kubelet undid its stage and died before it removed its record. The next one finds the record and stages the
-// next attachment under the same device number; it writes into the file that is there.
+// testKubeletAwayStagedAnew: the kubelet undid its stage and died before it removed its record. The next one finds the
+// record and stages the next attachment under the same device number; it writes into the file that is there.
 func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
 	for name, away := range map[string]func(*node, testVolume){
 		"the next attachment has an entry": func(n *node, v testVolume) { n.attach(v, "uid-2") },
@@ -552,9 +537,7 @@ func testKubeletAwayBlock(t *testing.T, c *cluster) {
 }
 
 func testKubeletNotAway(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	a := n.start()
+	n, v, k, a := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	// The attachment was forced away and is gone; upstream attached the volume again and the kubelet mounted it.
 	n.changeEntry(v, func(e *volumesv1alpha1.NodeAttachment) {
@@ -581,9 +564,7 @@ func testKubeletNotAway(t *testing.T, c *cluster) {
 }
 
 func testKubeletStale(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v, k := testVolume{handle: "vol"}, fakeKubelet{n}
-	n.start()
+	n, v, k, _ := c.withKubelet(t)
 	n.attach(v, "uid-1")
 	k.stage(v)
 	n.line(v, "a line", usedByKubelet("uid-1"))
@@ -599,7 +580,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	n.line(v, "the agent's line", func(l *volumesv1alpha1.NodeVolume) bool { return l.AttachmentUID == "uid-2" })
 }
 
-// unlistedIn is an entry that was forced away and is gone, and for which the agent is asked to look once more.
+// unlistedIn is an entry that was forced away and is gone. The agent is asked for another observation.
 func unlistedIn(boot string) func(*volumesv1alpha1.NodeAttachment) {
 	return func(e *volumesv1alpha1.NodeAttachment) {
 		forceAway(e)
@@ -636,7 +617,9 @@ func testKubeletWaits(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "the same line after a restart", waitingKubelet)
 	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Attachments = nil })
-	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("")(l) && !l.Waiting })
+	n.line(v, "in use without an attachment", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("")(l) && !l.Waiting
+	})
 	n.attach(v, "uid-2")
 	n.line(v, "the next attachment's line", usedByKubelet("uid-2"))
 	k.stage(v)
@@ -655,7 +638,9 @@ func testKubeletTouches(t *testing.T, c *cluster) {
 	n.start()
 	n.changeEntry(v, unlistedIn("boot-1"))
 	n.looked()
-	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && !l.Waiting
+	})
 }
 
 func testKubeletSameBoot(t *testing.T, c *cluster) {
@@ -665,5 +650,7 @@ func testKubeletSameBoot(t *testing.T, c *cluster) {
 	n.start()
 	n.changeEntry(v, unlistedIn("boot-2"))
 	n.looked()
-	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool { return usedByKubelet("uid-1")(l) && !l.Waiting })
+	n.line(v, "the old attachment's line", func(l *volumesv1alpha1.NodeVolume) bool {
+		return usedByKubelet("uid-1")(l) && !l.Waiting
+	})
 }

@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
@@ -71,10 +73,7 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 }
 
 func testShared(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	one, two := n.want(v, "one"), n.want(v, "two")
 	n.ready(one)
 	path := n.ready(two).Status.Path
@@ -93,16 +92,14 @@ func testShared(t *testing.T, c *cluster) {
 }
 
 func testRestart(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.settled(v)
 	a.stop()
 	n.state("AgentStopped", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
+		return meta.FindStatusCondition(s.Status.Conditions,
+			volumesv1alpha1.ConditionReady).Reason == volumesv1alpha1.ReasonAgentStopped
 	})
 	before := len(n.driver.made())
 	b := n.start()
@@ -119,17 +116,15 @@ func testRestart(t *testing.T, c *cluster) {
 }
 
 func testOrphan(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.unfinalize(i)
 	n.release(i)
 	n.state("an orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		return l != nil && l.InUse && len(l.Publications) == 1 && l.Publications[0].Orphan && s.Status.Summary.Orphaned == 1
+		return l != nil && l.InUse && len(l.Publications) == 1 && l.Publications[0].Orphan &&
+			s.Status.Summary.Orphaned == 1
 	})
 	if _, ok := n.kernel.at(path); !ok {
 		t.Error("unmounted without a command")
@@ -200,7 +195,7 @@ func testBlock(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// referred waits until the kubelet sees that the device is used for the intents and for nobody else.
+// referred waits until the kubelet sees that the device is used for the intents and for nothing else.
 func (n *node) referred(intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
 	n.t.Helper()
 	var want []string
@@ -209,7 +204,8 @@ func (n *node) referred(intents ...*volumesv1alpha1.VolumeAttachmentIntent) {
 	}
 	slices.Sort(want)
 	n.eventually("what the kubelet counts", func() bool {
-		nodes, err := n.kernel.DeviceNodes(filepath.Join(n.kubelet, "plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"))
+		nodes, err := n.kernel.DeviceNodes(filepath.Join(n.kubelet,
+			"plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"))
 		n.must(err)
 		return slices.Equal(nodes, want)
 	})
@@ -247,7 +243,8 @@ func testBlockUnseen(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.ready(i)
 	n.intent(i, "the warning", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "the kubelet cannot see that the volume is in use") &&
+		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message,
+			"the kubelet cannot see that the volume is in use") &&
 			strings.Contains(i.Status.LastError.Message, unix.EPERM.Error())
 	})
 	n.release(i)
@@ -256,10 +253,7 @@ func testBlockUnseen(t *testing.T, c *cluster) {
 }
 
 func testChanged(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true })
@@ -280,10 +274,7 @@ func testChanged(t *testing.T, c *cluster) {
 }
 
 func testLowered(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	desire := func(d volumesv1alpha1.DesiredState) {
@@ -291,7 +282,8 @@ func testLowered(t *testing.T, c *cluster) {
 	}
 	desire(volumesv1alpha1.DesiredStaged)
 	got := n.ready(i)
-	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
+	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" ||
+		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
 		t.Errorf("still published: %+v", got.Status)
 	}
 	if _, ok := n.kernel.at(n.driver.staged("vol").StagingPath); !ok {
@@ -312,10 +304,7 @@ func testLowered(t *testing.T, c *cluster) {
 }
 
 func testRaised(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.DesiredState, i.Finalizers = volumesv1alpha1.DesiredAttached, nil
 	})
@@ -324,7 +313,8 @@ func testRaised(t *testing.T, c *cluster) {
 	})
 	n.intent(i, "looked at and not staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		ready := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionReady)
-		return ready != nil && ready.Reason == volumesv1alpha1.ReasonProgressing && i.Status.ObservedGeneration == i.Generation
+		return ready != nil && ready.Reason == volumesv1alpha1.ReasonProgressing &&
+			i.Status.ObservedGeneration == i.Generation
 	})
 	a.rest()
 	if calls := n.driver.made(); len(calls) > 0 {
@@ -334,7 +324,8 @@ func testRaised(t *testing.T, c *cluster) {
 	// What the manager says of why it does not get it is what the intent is not Ready for.
 	resolve := func(is metav1.ConditionStatus, reason string) {
 		n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
-		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: is, Reason: reason})
+		meta.SetStatusCondition(&i.Status.Conditions,
+			metav1.Condition{Type: volumesv1alpha1.ConditionResolved, Status: is, Reason: reason})
 		n.must(n.client.Status().Update(t.Context(), i))
 	}
 	resolve(metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
@@ -349,7 +340,7 @@ func testRaised(t *testing.T, c *cluster) {
 	n.nothingLeft()
 }
 
-// losing reads an intent for the first time as it stands after somebody took its finalizer off, which the watch has yet to bring.
+// losing reads an intent for the first time as it is after its finalizer was removed, which the watch has yet to bring.
 type losing struct {
 	client.Client
 	reads atomic.Int32
@@ -389,10 +380,7 @@ func (n *node) grow(v testVolume, to string) {
 }
 
 func testGrows(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.grow(v, "2Gi")
@@ -404,7 +392,9 @@ func testGrows(t *testing.T, c *cluster) {
 		l := handshake.VolumeOf(s, v.name())
 		return l.Capacity != nil && l.Capacity.String() == "2Gi"
 	})
-	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, eventResized) }) {
+	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
+		return strings.Contains(s, operation.EventResized)
+	}) {
 		t.Errorf("events: %v", e)
 	}
 }
@@ -461,12 +451,14 @@ func testInfeasible(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpandInfeasible)
-	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) || got.Status.Capacity.String() != "1Gi" {
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) ||
+		got.Status.Capacity.String() != "1Gi" {
 		t.Errorf("status: %+v", got.Status)
 	}
 	n.state("the failure and the old capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
-		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" && l.Error.Code == "NotFound"
+		return l.Capacity != nil && l.Capacity.String() == "1Gi" && l.Error != nil && l.Error.Operation == "expand" &&
+			l.Error.Code == "NotFound"
 	})
 	n.driver.setBefore(nil)
 	n.grow(v, "3Gi")
@@ -483,9 +475,11 @@ func testHundred(t *testing.T, c *cluster) {
 		for k := range many {
 			v := testVolume{handle: fmt.Sprintf("vol-%d", k)}
 			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{
-				VolumeName: v.name(), AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName,
-				VolumeHandle: v.handle, PersistentVolumeName: "pv-" + v.handle, VolumeMode: corev1.PersistentVolumeFilesystem,
-				Capacity: ptr.To(resource.MustParse("1Gi")),
+				VolumeName: v.name(), AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached,
+				Driver:       fakeDriverName,
+				VolumeHandle: v.handle, PersistentVolumeName: "pv-" + v.handle,
+				VolumeMode: corev1.PersistentVolumeFilesystem,
+				Capacity:   ptr.To(resource.MustParse("1Gi")),
 			})
 		}
 	})
@@ -496,7 +490,9 @@ func testHundred(t *testing.T, c *cluster) {
 	for _, i := range intents {
 		n.ready(i)
 	}
-	n.state("everything told", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Summary.Published == many })
+	n.state("everything told", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Summary.Published == many
+	})
 	states, others := 0, 0
 	for _, w := range a.writes.list() {
 		if strings.Contains(w, "nodevolumestates") {
@@ -512,21 +508,20 @@ func testHundred(t *testing.T, c *cluster) {
 }
 
 func testOwnNode(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.release(i)
 	n.gone(v)
 	for _, r := range a.writes.all() {
 		path, query, _ := strings.Cut(r, "?")
-		collection := strings.HasSuffix(path, "/volumeattachmentintents") || strings.HasSuffix(path, "/nodevolumestates")
+		collection := strings.HasSuffix(path, "/volumeattachmentintents") ||
+			strings.HasSuffix(path, "/nodevolumestates")
 		switch {
 		case collection && strings.Contains(query, n.name):
 		case strings.Contains(path, n.name): // an object of this node, by name
-		case strings.HasSuffix(path, "/apis") || strings.HasSuffix(path, "/api") || strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
+		case strings.HasSuffix(path, "/apis") || strings.HasSuffix(path, "/api") ||
+			strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
 		case strings.HasSuffix(path, "/namespaces/"+volumesv1alpha1.InstallNamespace+"/leases"): // its own one is made
 		default:
 			t.Errorf("not about node %s: %s", n.name, r)
@@ -562,10 +557,7 @@ func testSubPath(t *testing.T, c *cluster) {
 }
 
 func testGroupConflict(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	group := func(g int64) func(*volumesv1alpha1.VolumeAttachmentIntent) {
 		return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(g)}
@@ -576,7 +568,8 @@ func testGroupConflict(t *testing.T, c *cluster) {
 	second := n.want(v, "second", group(3000))
 	got := n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonFSGroupConflict)
 	message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
-	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
+	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") ||
+		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
 		t.Errorf("status: %+v", got.Status)
 	}
 	same := n.want(v, "same", group(2000))
@@ -596,19 +589,17 @@ func testGroupConflict(t *testing.T, c *cluster) {
 }
 
 func testStats(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	n.ready(n.want(v, "data"))
 	n.settled(v)
 	a.rest()
 	view, _ := a.views.Load(v.name())
-	a.readStatsOf(t.Context(), view.(*Record))
+	a.readStatsOf(t.Context(), view.(*record.Record))
 	n.state("figures", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
 		h := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionVolumesHealthy)
-		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse && strings.Contains(h.Message, "scratched") &&
+		return l.Used != nil && l.Used.String() == "5Mi" && h.Status == metav1.ConditionFalse &&
+			strings.Contains(h.Message, "scratched") &&
 			s.Status.Summary.Failing == 1
 	})
 }

@@ -10,21 +10,24 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
 )
 
 func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 1})
-	a := &Agent{Options: Options{Log: log.WithValues("node", "n")}}
+	a := &operation.Environment{Options: operation.Options{Log: log.WithValues("node", "n")}}
 	f := attachedAs("1", "i", "j")
-	for _, i := range f.intents {
+	for _, i := range f.Intents {
 		i.Namespace, i.Name = "shop", string(i.UID)
 	}
-	a.logAct(&volume{name: "v"}, f, act{verb: doPublish, intent: "j"})
-	a.logAct(&volume{name: "v"}, f, act{verb: doTake})
+	a.LogStep(&operation.Volume{Name: "v"}, f, plan.Step{Kind: plan.Publish, Intent: "j"})
+	a.LogStep(&operation.Volume{Name: "v"}, f, plan.Step{Kind: plan.MarkInUse})
 	want := []string{
-		`"level"=0 "msg"="acting" "node"="n" "act"="publish" "volume"="v" "intents"=["shop/j"]`,
-		`"level"=1 "msg"="acting" "node"="n" "act"="take" "volume"="v" "intents"=["shop/i" "shop/j"]`,
+		`"level"=0 "msg"="running step" "node"="n" "step"="publish" "volume"="v" "intents"=["shop/j"]`,
+		`"level"=1 "msg"="running step" "node"="n" "step"="mark-in-use" "volume"="v" "intents"=["shop/i" "shop/j"]`,
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("lines: %q", lines)

@@ -9,45 +9,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/mount"
 )
-
-// Mounts is what the agent needs of the node's mounts.
-type Mounts interface {
-	Table() (*mount.Table, error)
-	Busy(path string) (mount.Call, bool)
-	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
-	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
-	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
-	Unmount(ctx context.Context, path string) error
-	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
-	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
-	RemoveMountPoint(ctx context.Context, path string) error
-	DeviceNodes(dir string) ([]string, error)
-	SetDeviceNodes(ctx context.Context, dir string, names []string) error
-	DeviceOf(ctx context.Context, path string) (mount.Device, error)
-	DeviceNode(ctx context.Context, path string) (mount.Device, error)
-	DeviceUnder(e mount.Entry) (mount.Device, error)
-	CheckFree(ctx context.Context, d mount.Device, raw bool) error
-	ReadOnly(ctx context.Context, d mount.Device) (bool, error)
-	SetReadOnly(ctx context.Context, d mount.Device, readOnly bool) error
-	ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error
-	SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error
-}
-
-var _ Mounts = (*mount.Mounter)(nil)
 
 // boundedMounts gives every call that may hang a deadline. Setting the owner of many files takes its time: it ends when
 // it makes no progress for as long as another call may take.
 type boundedMounts struct {
-	Mounts
+	operation.Mounts
 	timeout time.Duration
 }
 
@@ -57,7 +31,8 @@ func (b boundedMounts) Bind(ctx context.Context, source, target string, readOnly
 	return b.Mounts.Bind(ctx, source, target, readOnly, options)
 }
 
-func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool,
+	options []string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.BindFile(ctx, source, target, readOnly, options)
@@ -111,13 +86,15 @@ func (b boundedMounts) SetReadOnly(ctx context.Context, d mount.Device, readOnly
 	return b.Mounts.SetReadOnly(ctx, d, readOnly)
 }
 
-func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
+func (b boundedMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error,
+	within ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	return b.Mounts.ShutdownFilesystem(ctx, path, still, within...)
 }
 
-func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
+func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup int64,
+	policy corev1.PodFSGroupChangePolicy, progress func(files int)) error {
 	stalled := fmt.Errorf("no progress for %s", b.timeout)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,39 +108,4 @@ func (b boundedMounts) SetOwnership(ctx context.Context, root string, fsGroup in
 		return fmt.Errorf("%w: %w", stalled, err)
 	}
 	return err
-}
-
-// presence is what the mount table says of one path.
-type presence string
-
-const (
-	// missing: nothing is mounted there.
-	missing presence = "missing"
-	// present: what was put there is there, or it is not known what was.
-	present presence = "present"
-	// foreign: something else is mounted there.
-	foreign presence = "foreign"
-)
-
-// sourceOf names what a mount shows: the filesystem's device number and the part of it.
-func sourceOf(e mount.Entry) string { return fmt.Sprintf("%d:%d%s", e.Major, e.Minor, e.Root) }
-
-// shownBy is the mount that sourceOf named; false where it names none.
-func shownBy(source string) (mount.Entry, bool) {
-	numbers, root, _ := strings.Cut(source, "/")
-	e := mount.Entry{Root: "/" + root}
-	_, err := fmt.Sscanf(numbers, "%d:%d", &e.Major, &e.Minor)
-	return e, err == nil
-}
-
-// presenceOf compares what is mounted at path with the source that was seen there.
-func presenceOf(table *mount.Table, path, source string) presence {
-	e, ok := table.At(path)
-	switch {
-	case path == "" || !ok:
-		return missing
-	case source != "" && sourceOf(e) != source:
-		return foreign
-	}
-	return present
 }

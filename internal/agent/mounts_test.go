@@ -12,15 +12,18 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hawser-io/hawser/internal/agent/operation"
 )
 
-// slowOwnership tells of files done as the test says, until it is told to end.
+// slowOwnership reports progress as the test wants, until its context ends.
 type slowOwnership struct {
-	Mounts
+	operation.Mounts
 	files chan int
 }
 
-func (s slowOwnership) SetOwnership(ctx context.Context, _ string, _ int64, _ corev1.PodFSGroupChangePolicy, progress func(int)) error {
+func (s slowOwnership) SetOwnership(ctx context.Context, _ string, _ int64, _ corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
 	for {
 		select {
 		case n, more := <-s.files:
@@ -50,7 +53,8 @@ func TestAChangeOfOwnershipThatGoesOnIsNotEnded(t *testing.T) {
 		s.files <- 1024
 		close(s.files)
 	}()
-	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways, func(n int) { told <- n }); err != nil {
+	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways,
+		func(n int) { told <- n }); err != nil {
 		t.Error(err)
 	}
 	if n := <-told; n != 1024 {

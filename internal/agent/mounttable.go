@@ -7,12 +7,15 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 )
 
 // watchMounts compares the records with the mount table whenever the kernel says that it changed.
@@ -23,43 +26,43 @@ func (a *Agent) watchMounts(ctx context.Context) {
 			return
 		case <-a.MountChanges:
 		}
-		signal(a.observer.mounted)
+		a.observer.MountsChanged()
 		table, err := a.Mounts.Table()
 		if err != nil {
 			a.Log.Error(err, "mount table not compared")
 			continue
 		}
 		a.views.Range(func(name, view any) bool {
-			r := view.(*Record)
+			r := view.(*record.Record)
 			if r == nil {
 				return true
 			}
-			f := facts{name: name.(string), paths: a.paths, now: a.now(), record: r}
-			f.compare(table)
-			v := a.volume(f.name)
-			if len(f.lost()) > 0 || v.waitsForMounts() {
-				v.nudge(nudgeMounts)
-				a.queue.volume(f.name)
+			f := plan.Facts{Name: name.(string), Paths: a.paths, Now: a.now(), Record: r}
+			f.Compare(table)
+			v := a.volume(f.Name)
+			if len(f.Lost()) > 0 || v.AwaitsMounts() {
+				v.NoteChange(operation.MountsChanged)
+				a.queue.add(f.Name)
 			}
 			return true
 		})
 	}
 }
 
-// noticeLost tells of mounts that somebody else removed, before they are put back.
-func (a *Agent) noticeLost(ctx context.Context, v *volume, f facts) {
-	lost := f.lost()
-	fresh := slices.ContainsFunc(lost, func(p string) bool { return !slices.Contains(v.lost, p) })
-	v.setLost(lost)
+// reportLostMounts reports mounts that another program removed, before they are made again.
+func (a *Agent) reportLostMounts(ctx context.Context, v *operation.Volume, f plan.Facts) {
+	lost := f.Lost()
+	fresh := v.SetLost(lost)
 	if !fresh {
 		return
 	}
-	a.Log.Info("mounts were removed by somebody else", "volume", v.name, "paths", lost)
-	for _, i := range f.wanting() {
-		a.event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify", "not mounted any more: "+strings.Join(lost, ", "))
+	a.Log.Info("mounts were removed by another program", "volume", v.Name, "paths", lost)
+	for _, i := range f.Wanting() {
+		a.steps.Event(i, corev1.EventTypeWarning, volumesv1alpha1.ReasonMountLost, "Verify",
+			"not mounted any more: "+strings.Join(lost, ", "))
 	}
-	line := lineOf(v, f)
-	if err := a.state.urgent(ctx, change{volume: v.name, report: &line}); err != nil {
-		a.Log.Error(err, "lost mounts not reported", "volume", v.name)
+	line := report.NewVolumeReport(v.Snapshot(), f)
+	if err := a.state.WriteNow(ctx, report.Change{Volume: v.Name, Report: &line}); err != nil {
+		a.Log.Error(err, "lost mounts not reported", "volume", v.Name)
 	}
 }

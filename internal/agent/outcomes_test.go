@@ -18,7 +18,8 @@ import (
 )
 
 func testOutcomes(t *testing.T, c *cluster) {
-	failures := map[driver.Outcome]bool{driver.Invalid: true, driver.NotFound: false, driver.Transient: false, driver.Uncertain: false}
+	failures := map[driver.Outcome]bool{driver.Invalid: true, driver.NotFound: false, driver.Transient: false,
+		driver.Uncertain: false}
 	for _, method := range []string{"stage", "publish"} {
 		for outcome, stalled := range failures {
 			t.Run(method+" "+string(outcome), func(t *testing.T) {
@@ -30,20 +31,25 @@ func testOutcomes(t *testing.T, c *cluster) {
 				n.start()
 				n.attach(v, "uid-1")
 				i := n.want(v, "data")
-				condition := map[string]string{"stage": volumesv1alpha1.ConditionStaged, "publish": volumesv1alpha1.ConditionPublished}[method]
-				reason := map[string]string{"stage": volumesv1alpha1.ReasonStageFailed, "publish": volumesv1alpha1.ReasonPublishFailed}[method]
+				condition := map[string]string{"stage": volumesv1alpha1.ConditionStaged,
+					"publish": volumesv1alpha1.ConditionPublished}[method]
+				reason := map[string]string{"stage": volumesv1alpha1.ReasonStageFailed,
+					"publish": volumesv1alpha1.ReasonPublishFailed}[method]
 				if outcome == driver.Uncertain {
 					reason = volumesv1alpha1.ReasonOutcomeUncertain
 				}
 				got := n.condition(i, condition, reason)
 				e := got.Status.LastError
-				if e == nil || e.Operation != method || e.Code != "TheCode" || e.Message != "the message" || e.Attempts != 1 || e.NextAttemptTime == nil {
+				if e == nil || e.Operation != method || e.Code != "TheCode" || e.Message != "the message" ||
+					e.Attempts != 1 || e.NextAttemptTime == nil {
 					t.Errorf("lastError: %+v", e)
 				}
-				if is := meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled); is != stalled {
+				if is := meta.IsStatusConditionTrue(got.Status.Conditions,
+					volumesv1alpha1.ConditionStalled); is != stalled {
 					t.Errorf("stalled: %v", is)
 				}
-				if r := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady); r == nil || r.Reason != reason || r.Message != "the message" {
+				if r := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady); r == nil ||
+					r.Reason != reason || r.Message != "the message" {
 					t.Errorf("Ready: %+v", r)
 				}
 				if stalled {
@@ -54,7 +60,8 @@ func testOutcomes(t *testing.T, c *cluster) {
 					}
 				}
 				got = n.ready(i)
-				if got.Status.LastError != nil || meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
+				if got.Status.LastError != nil || meta.FindStatusCondition(got.Status.Conditions,
+					volumesv1alpha1.ConditionStalled) != nil {
 					t.Errorf("not mended: %+v", got.Status)
 				}
 				n.release(i)
@@ -77,7 +84,8 @@ func testOutcomes(t *testing.T, c *cluster) {
 				n.ready(i)
 				n.driver.fail(method, &driver.Error{Outcome: outcome, Code: "TheCode", Message: "the message"})
 				n.release(i)
-				reason := map[string]string{"unpublish": volumesv1alpha1.ReasonUnpublishFailed, "unstage": volumesv1alpha1.ReasonUnstageFailed}[method]
+				reason := map[string]string{"unpublish": volumesv1alpha1.ReasonUnpublishFailed,
+					"unstage": volumesv1alpha1.ReasonUnstageFailed}[method]
 				if outcome == driver.Uncertain {
 					reason = volumesv1alpha1.ReasonOutcomeUncertain
 				}
@@ -144,10 +152,7 @@ func testOutage(t *testing.T, c *cluster) {
 }
 
 func testExpandFails(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	n.start()
-	n.attach(v, "uid-1")
+	n, v, _ := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	n.driver.fail("expand", &driver.Error{Outcome: driver.Transient, Code: "FailedPrecondition", Message: "not now"})

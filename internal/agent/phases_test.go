@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/metrics/metricstest"
 )
 
@@ -27,17 +29,19 @@ func measured(t *testing.T, driver string) map[string]float64 {
 	return seconds
 }
 
-func attachedAs(uid types.UID, intents ...types.UID) facts {
-	f := facts{
-		name:   "v",
-		entry:  &volumesv1alpha1.NodeAttachment{State: volumesv1alpha1.AttachmentAttached, AttachmentUID: uid, PersistentVolumeName: "pv"},
-		record: &Record{},
+func attachedAs(uid types.UID, intents ...types.UID) plan.Facts {
+	f := plan.Facts{
+		Name: "v",
+		Entry: &volumesv1alpha1.NodeAttachment{State: volumesv1alpha1.AttachmentAttached, AttachmentUID: uid,
+			PersistentVolumeName: "pv"},
+		Record: &record.Record{},
 	}
 	for _, i := range intents {
-		f.intents = append(f.intents, &volumesv1alpha1.VolumeAttachmentIntent{
-			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
-			Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
-			Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: "v", VolumeName: "pv"},
+		f.Intents = append(f.Intents, &volumesv1alpha1.VolumeAttachmentIntent{
+			ObjectMeta: metav1.ObjectMeta{UID: i, Generation: 1,
+				Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+			Spec:   volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
+			Status: volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: "v", VolumeName: "pv"},
 		})
 	}
 	return f
@@ -46,46 +50,46 @@ func attachedAs(uid types.UID, intents ...types.UID) facts {
 func TestPhasesAreMeasuredOnce(t *testing.T) {
 	start := time.Unix(1000, 0)
 	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
-	var p phases
+	var p plan.Phases
 	expect := func(when string, want map[string]float64) {
 		t.Helper()
 		if got := measured(t, "phases.test"); !maps.Equal(got, want) {
 			t.Errorf("%s: measured %v, want %v", when, got, want)
 		}
 	}
-	p.see(attachedAs("1"), second(0)) // attached and not wanted: nobody waits
-	p.see(attachedAs("1", "i"), second(10))
-	p.see(attachedAs("1", "i"), second(12))
-	p.done("phases.test", act{verb: doStage}, second(13))
+	p.Observe(attachedAs("1"), second(0)) // attached and not wanted: no intent waits
+	p.Observe(attachedAs("1", "i"), second(10))
+	p.Observe(attachedAs("1", "i"), second(12))
+	p.Done("phases.test", plan.Step{Kind: plan.Stage}, second(13))
 	expect("staged", map[string]float64{"stage": 3})
-	p.done("phases.test", act{verb: doPublish, intent: "i"}, second(14))
+	p.Done("phases.test", plan.Step{Kind: plan.Publish, Intent: "i"}, second(14))
 	expect("published", map[string]float64{"stage": 3, "publish": 1})
 
-	p.see(attachedAs("1", "i", "j"), second(100))
-	p.done("phases.test", act{verb: doPublish, intent: "j"}, second(102))
+	p.Observe(attachedAs("1", "i", "j"), second(100))
+	p.Done("phases.test", plan.Step{Kind: plan.Publish, Intent: "j"}, second(102))
 	expect("published for somebody who came later", map[string]float64{"stage": 3, "publish": 3})
 
-	p.done("phases.test", act{verb: doStage}, second(200))
-	p.done("phases.test", act{verb: doPublish, intent: "i"}, second(201))
+	p.Done("phases.test", plan.Step{Kind: plan.Stage}, second(200))
+	p.Done("phases.test", plan.Step{Kind: plan.Publish, Intent: "i"}, second(201))
 	expect("mended", map[string]float64{"stage": 3, "publish": 3})
 
 	raised := attachedAs("1", "i")
-	raised.intents[0].Generation = 2
-	p.see(raised, second(300))
-	p.done("phases.test", act{verb: doPublish, intent: "i"}, second(304))
+	raised.Intents[0].Generation = 2
+	p.Observe(raised, second(300))
+	p.Done("phases.test", plan.Step{Kind: plan.Publish, Intent: "i"}, second(304))
 	expect("published anew under another spec", map[string]float64{"stage": 3, "publish": 7})
 
-	p.see(attachedAs("2", "i"), second(400))
-	p.done("phases.test", act{verb: doStage}, second(405))
+	p.Observe(attachedAs("2", "i"), second(400))
+	p.Done("phases.test", plan.Step{Kind: plan.Stage}, second(405))
 	expect("staged in its next life", map[string]float64{"stage": 8, "publish": 7})
 }
 
 func TestWhatAnEarlierProcessBeganIsNotMeasured(t *testing.T) {
-	var p phases
+	var p plan.Phases
 	f := attachedAs("1", "i")
-	f.now.bootID, f.record.Stage = "boot", Stage{Phase: PhaseDone, BootID: "boot"}
-	p.see(f, time.Unix(0, 0))
-	p.done("restarted.test", act{verb: doStage}, time.Unix(9, 0))
+	f.Now.BootID, f.Record.Stage = "boot", record.Stage{Phase: record.PhaseDone, BootID: "boot"}
+	p.Observe(f, time.Unix(0, 0))
+	p.Done("restarted.test", plan.Step{Kind: plan.Stage}, time.Unix(9, 0))
 	if got := measured(t, "restarted.test"); len(got) > 0 {
 		t.Errorf("measured %v", got)
 	}

@@ -18,116 +18,129 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 const planVolume = "kubernetes.io/csi/fake^vol"
 
 // situation is a volume that is published for intent-1, and all is well; tests change it.
-func situation() *facts {
-	f := &facts{
-		name: planVolume, paths: paths{root: "/r", kubelet: "/k"}, now: moment{bootID: "boot", uptime: time.Hour},
-		entry: &volumesv1alpha1.NodeAttachment{
-			VolumeName: planVolume, AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached, PersistentVolumeName: "pv",
-			VolumeMode: corev1.PersistentVolumeFilesystem,
+func situation() *plan.Facts {
+	f := &plan.Facts{
+		Name: planVolume, Paths: record.Paths{Root: "/r", Kubelet: "/k"},
+		Now: record.Moment{BootID: "boot", Uptime: time.Hour},
+		Entry: &volumesv1alpha1.NodeAttachment{
+			VolumeName: planVolume, AttachmentUID: "uid", State: volumesv1alpha1.AttachmentAttached,
+			PersistentVolumeName: "pv",
+			VolumeMode:           corev1.PersistentVolumeFilesystem,
 		},
-		stage: present, reference: present, uses: map[types.UID]presence{"intent-1": present},
+		Stage: record.Present, Reference: record.Present,
+		Uses: map[types.UID]record.Presence{"intent-1": record.Present},
 	}
-	f.intents = []*volumesv1alpha1.VolumeAttachmentIntent{planIntent("intent-1")}
-	f.record = &Record{
+	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{planIntent("intent-1")}
+	f.Record = &record.Record{
 		VolumeName: planVolume, AttachmentUID: "uid", InUse: true, Mode: corev1.PersistentVolumeFilesystem,
-		Stage: Stage{Phase: PhaseDone, Path: "/k/stage", Source: "7:1/", BootID: "boot"},
+		Stage: record.Stage{Phase: record.PhaseDone, Path: "/k/stage", Source: "7:1/", BootID: "boot"},
 	}
-	f.record.Uses = f.joined()
-	f.record.Uses[0].Phase, f.record.Uses[0].BootID, f.record.Uses[0].Source = PhaseDone, "boot", "7:1/"
+	f.Record.Uses = f.Joined()
+	f.Record.Uses[0].Phase, f.Record.Uses[0].BootID, f.Record.Uses[0].Source = record.PhaseDone, "boot", "7:1/"
 	return f
 }
 
 func planIntent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
-		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
-		Status:     volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid,
+			Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+		Spec:   volumesv1alpha1.VolumeAttachmentIntentSpec{DesiredState: volumesv1alpha1.DesiredPublished},
+		Status: volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: planVolume, VolumeName: "pv"},
 	}
 }
 
-func deleting(f *facts) { f.intents[0].DeletionTimestamp = ptr.To(metav1.Now()) }
+func deleting(f *plan.Facts) { f.Intents[0].DeletionTimestamp = ptr.To(metav1.Now()) }
 
-func unused(f *facts) {
-	f.record.Uses, f.uses = nil, nil
+func unused(f *plan.Facts) {
+	f.Record.Uses, f.Uses = nil, nil
 	deleting(f)
 }
 
 // unpublishing: the agent died over the call that unpublishes, which has done its work.
-func unpublishing(f *facts) {
-	f.record.Uses[0].Phase, f.uses["intent-1"] = PhaseUncertain, missing
-	f.record.Unfinished = &Call{Operation: "unpublish", Target: f.record.Uses[0].Target, BootID: "boot"}
+func unpublishing(f *plan.Facts) {
+	f.Record.Uses[0].Phase, f.Uses["intent-1"] = record.PhaseUncertain, record.Missing
+	f.Record.Unfinished = &record.Call{Operation: "unpublish", Target: f.Record.Uses[0].Target, BootID: "boot"}
 }
 
 // unpublished: the intent was gone before the driver was asked to publish for it.
-func unpublished(f *facts) { f.record.Uses[0].Phase, f.uses["intent-1"] = PhaseNone, missing }
-
-// unfinalized: nothing keeps the intent until its volume is released.
-func unfinalized(f *facts) { f.intents[0].Finalizers = []string{"example.com/other"} }
-
-func fresh(f *facts) {
-	f.record = nil
-	f.stage, f.reference, f.uses = missing, missing, nil
+func unpublished(f *plan.Facts) {
+	f.Record.Uses[0].Phase, f.Uses["intent-1"] = record.PhaseNone, record.Missing
 }
 
-func declared(uid types.UID) func(*facts) {
-	return func(f *facts) { f.node.Declared = []handshake.Declaration{{UID: uid}} }
+// unfinalized: nothing keeps the intent until its volume is released.
+func unfinalized(f *plan.Facts) { f.Intents[0].Finalizers = []string{"example.com/other"} }
+
+func fresh(f *plan.Facts) {
+	f.Record = nil
+	f.Stage, f.Reference, f.Uses = record.Missing, record.Missing, nil
+}
+
+func declared(uid types.UID) func(*plan.Facts) {
+	return func(f *plan.Facts) { f.Node.Declared = []handshake.Declaration{{UID: uid}} }
 }
 
 // kubeletAway: the kubelet alone has the volume mounted, and its attachment was forced away.
-func kubeletAway(f *facts) {
+func kubeletAway(f *plan.Facts) {
 	fresh(f)
-	f.kubelet = &kubeletUse{AttachmentUID: "uid", mounts: []string{"/k/stage"}}
-	f.entry.State = volumesv1alpha1.AttachmentDetaching
-	f.entry.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout}
+	f.Kubelet = &kubelet.TrackedUse{AttachmentUID: "uid", Mounts: []string{"/k/stage"}}
+	f.Entry.State = volumesv1alpha1.AttachmentDetaching
+	f.Entry.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceForcedAfterTimeout}
 }
 
 func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
-	for verb, change := range map[verb]func(*facts){
-		doStage:   func(f *facts) { f.record.Stage, f.stage = Stage{}, missing },
-		doPublish: func(f *facts) { f.uses["intent-1"] = missing },
+	for verb, change := range map[plan.Kind]func(*plan.Facts){
+		plan.Stage:   func(f *plan.Facts) { f.Record.Stage, f.Stage = record.Stage{}, record.Missing },
+		plan.Publish: func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
 	} {
 		f := situation()
 		change(f)
-		v := &volume{name: planVolume, record: f.record}
-		if a, ok := v.next(*f, nil, time.Now()); !ok || a.verb != verb {
+		v := &operation.Volume{Name: planVolume, Record: f.Record}
+		if a, ok := v.Next(*f, nil, time.Now()); !ok || a.Kind != verb {
 			t.Errorf("confirmed: next is %v, not %v", a, verb)
 		}
-		f.unsettled = true
-		if a, ok := v.next(*f, nil, time.Now()); ok {
+		f.Unconfirmed = true
+		if a, ok := v.Next(*f, nil, time.Now()); ok {
 			t.Errorf("not confirmed: next is %v", a)
 		}
-		if d := v.rest(*f, nil, time.Now()); d != 0 {
+		if d := v.RequeueAfter(*f, nil, time.Now()); d != 0 {
 			t.Errorf("not confirmed: looks again after %s", d)
 		}
 	}
 }
 
 func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
-	unstaged := func(f *facts) { f.record.Stage, f.stage = Stage{}, missing }
+	unstaged := func(f *plan.Facts) { f.Record.Stage, f.Stage = record.Stage{}, record.Missing }
 	for name, test := range map[string]struct {
-		change            func(*facts)
+		change            func(*plan.Facts)
 		stages, publishes bool
 	}{
-		"all is well":                          {func(*facts) {}, false, false},
+		"all is well":                          {func(*plan.Facts) {}, false, false},
 		"the stage is planned":                 {unstaged, true, true},
-		"a call hangs":                         {func(f *facts) { f.busy = true }, true, true},
-		"the session waits to be confirmed":    {func(f *facts) { f.record.InUse, f.unsettled = false, true }, true, true},
-		"the volume is to be taken into use":   {func(f *facts) { f.record.InUse = false }, true, true},
-		"the intent does not want it any more": {func(f *facts) { unstaged(f); deleting(f) }, false, false},
+		"a call hangs":                         {func(f *plan.Facts) { f.CallHangs = true }, true, true},
+		"the session waits to be confirmed":    {func(f *plan.Facts) { f.Record.InUse, f.Unconfirmed = false, true }, true, true},
+		"the volume is to be taken into use":   {func(f *plan.Facts) { f.Record.InUse = false }, true, true},
+		"the intent does not want it any more": {func(f *plan.Facts) { unstaged(f); deleting(f) }, false, false},
 	} {
 		f := situation()
 		test.change(f)
-		v := &volume{name: planVolume, record: f.record, failures: map[act]*failure{
-			{verb: doStage}: {}, {verb: doPublish, intent: "intent-1"}: {},
+		v := &operation.Volume{Name: planVolume, Record: f.Record, Failures: map[plan.Step]*failure.Failure{
+			{Kind: plan.Stage}: {}, {Kind: plan.Publish, Intent: "intent-1"}: {},
 		}}
-		v.prune(*f)
-		stages, publishes := v.failures[act{verb: doStage}] != nil, v.failures[act{verb: doPublish, intent: "intent-1"}] != nil
+		v.Prune(*f)
+		stages := v.Failures[plan.Step{Kind: plan.Stage}] != nil
+		publishes := v.Failures[plan.Step{Kind: plan.Publish, Intent: "intent-1"}] != nil
 		if stages != test.stages || publishes != test.publishes {
 			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
 		}
@@ -137,167 +150,192 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 func TestPlans(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(*facts)
+		change func(*plan.Facts)
 		want   string
 	}{
-		{"nothing to do when all is well", func(*facts) {}, ""},
-		{"nothing while a call hangs", func(f *facts) { f.busy = true; deleting(f) }, ""},
-		{"a wanted volume is taken into use first", fresh, "take"},
-		{"not without an entry", func(f *facts) { fresh(f); f.entry = nil }, ""},
-		{"not while it is being detached", func(f *facts) { fresh(f); f.entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
-		{"not for an intent that is being deleted", func(f *facts) { fresh(f); deleting(f) }, ""},
-		{"not for an intent with another volume pinned", func(f *facts) { fresh(f); f.intents[0].Status.VolumeName = "other" }, ""},
-		{"not for the kubelet", func(f *facts) { fresh(f); f.intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
-		{"not for Attached", func(f *facts) { fresh(f); f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
-		{"not for an intent that could be gone at once", func(f *facts) { fresh(f); unfinalized(f) }, ""},
+		{"nothing to do when all is well", func(*plan.Facts) {}, ""},
+		{"nothing while a call hangs", func(f *plan.Facts) { f.CallHangs = true; deleting(f) }, ""},
+		{"a wanted volume is taken into use first", fresh, "mark-in-use"},
+		{"not without an entry", func(f *plan.Facts) { fresh(f); f.Entry = nil }, ""},
+		{"not while it is being detached", func(f *plan.Facts) { fresh(f); f.Entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
+		{"not for an intent that is being deleted", func(f *plan.Facts) { fresh(f); deleting(f) }, ""},
+		{"not for an intent with another volume pinned",
+			func(f *plan.Facts) { fresh(f); f.Intents[0].Status.VolumeName = "other" }, ""},
+		{"not for the kubelet", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
+		{"not for Attached", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
+		{"not for an intent that could be gone at once", func(f *plan.Facts) { fresh(f); unfinalized(f) }, ""},
 		{"one that lost its finalizer stays published", unfinalized, ""},
-		{"but is not published again", func(f *facts) { unfinalized(f); f.uses["intent-1"] = missing }, ""},
-		{"nor staged again", func(f *facts) { unfinalized(f); f.stage = missing }, ""},
-		{"and is unpublished when it asks for that", func(f *facts) { unfinalized(f); deleting(f) }, "unpublish intent-1"},
-		{"what no acknowledged write stands for is taken anew", func(f *facts) { f.record.InUse = false }, "take"},
-		{"stage before publish", func(f *facts) {
-			f.record.Stage, f.record.Uses, f.stage, f.reference = Stage{Path: "/k/stage"}, nil, missing, missing
-			f.record.Uses = f.joined()
+		{"but is not published again", func(f *plan.Facts) { unfinalized(f); f.Uses["intent-1"] = record.Missing }, ""},
+		{"nor staged again", func(f *plan.Facts) { unfinalized(f); f.Stage = record.Missing }, ""},
+		{"and is unpublished when it asks for that", func(f *plan.Facts) { unfinalized(f); deleting(f) },
+			"unpublish intent-1"},
+		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false },
+			"mark-in-use"},
+		{"stage before publish", func(f *plan.Facts) {
+			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing, record.Missing
+			f.Record.Uses = f.Joined()
 		}, "stage"},
-		{"an uncertain stage is staged again", func(f *facts) { f.record.Stage.Phase = PhaseUncertain }, "stage"},
-		{"an uncertain publication is published again", func(f *facts) { f.record.Uses[0].Phase = PhaseUncertain }, "publish intent-1"},
-		{"a lost stage is put back", func(f *facts) { f.stage = missing }, "stage"},
-		{"a lost publication is put back", func(f *facts) { f.uses["intent-1"] = missing }, "publish intent-1"},
-		{"a lost reference is put back", func(f *facts) { f.reference = missing }, "refer"},
-		{"another boot has nothing mounted", func(f *facts) { f.now.bootID = "next" }, "stage"},
-		{"another intent joins", func(f *facts) { f.intents = append(f.intents, planIntent("intent-2")) }, "join"},
+		{"an uncertain stage is staged again", func(f *plan.Facts) { f.Record.Stage.Phase = record.PhaseUncertain },
+			"stage"},
+		{"an uncertain publication is published again",
+			func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
+		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
+		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
+			"publish intent-1"},
+		{"a lost reference is put back", func(f *plan.Facts) { f.Reference = record.Missing }, "reference"},
+		{"another boot has nothing mounted", func(f *plan.Facts) { f.Now.BootID = "next" }, "stage"},
+		{"another intent joins", func(f *plan.Facts) { f.Intents = append(f.Intents, planIntent("intent-2")) }, "join"},
 		{"a deleted intent is unpublished", deleting, "unpublish intent-1"},
-		{"a deleted intent beside another is unpublished alone", func(f *facts) {
-			f.intents = append(f.intents, planIntent("intent-2"))
-			f.record.Uses = f.joined()
+		{"a deleted intent beside another is unpublished alone", func(f *plan.Facts) {
+			f.Intents = append(f.Intents, planIntent("intent-2"))
+			f.Record.Uses = f.Joined()
 			deleting(f)
 		}, "unpublish intent-1, publish intent-2"},
-		{"an intent that is not there asks for nothing", func(f *facts) { f.intents = nil }, ""},
-		{"an entry that is not there asks for nothing", func(f *facts) { f.entry = nil }, ""},
-		{"a release needs no entry", func(f *facts) { f.entry = nil; deleting(f) }, "unpublish intent-1"},
-		{"an orphan that was being unpublished is finished once it is not mounted", func(f *facts) { f.intents = nil; unpublishing(f) }, "unpublish intent-1"},
-		{"not while it is mounted", func(f *facts) {
-			f.intents = nil
+		{"an intent that is not there asks for nothing", func(f *plan.Facts) { f.Intents = nil }, ""},
+		{"an entry that is not there asks for nothing", func(f *plan.Facts) { f.Entry = nil }, ""},
+		{"a release needs no entry", func(f *plan.Facts) { f.Entry = nil; deleting(f) }, "unpublish intent-1"},
+		{"an orphan that was being unpublished is finished once it is not mounted",
+			func(f *plan.Facts) { f.Intents = nil; unpublishing(f) }, "unpublish intent-1"},
+		{"not while it is mounted", func(f *plan.Facts) {
+			f.Intents = nil
 			unpublishing(f)
-			f.uses["intent-1"] = present
+			f.Uses["intent-1"] = record.Present
 		}, ""},
-		{"nor one that another call was about", func(f *facts) {
-			f.intents = nil
+		{"nor one that another call was about", func(f *plan.Facts) {
+			f.Intents = nil
 			unpublishing(f)
-			f.record.Unfinished.Target = "/other"
+			f.Record.Unfinished.Target = "/other"
 		}, ""},
-		{"nor one that was being published", func(f *facts) {
-			f.intents = nil
+		{"nor one that was being published", func(f *plan.Facts) {
+			f.Intents = nil
 			unpublishing(f)
-			f.record.Unfinished.Operation = "publish"
+			f.Record.Unfinished.Operation = "publish"
 		}, ""},
-		{"nor one that is only not mounted", func(f *facts) { f.intents, f.uses["intent-1"] = nil, missing }, ""},
-		{"one for which nothing was published ends", func(f *facts) { f.intents = nil; unpublished(f) }, "unpublish intent-1"},
-		{"not while something is mounted at its path", func(f *facts) {
-			f.intents = nil
-			unpublished(f)
-			f.uses["intent-1"] = present
+		{"nor one that is only not mounted", func(f *plan.Facts) {
+			f.Intents, f.Uses["intent-1"] = nil,
+				record.Missing
 		}, ""},
-		{"nor before it is known whether the API was restored", func(f *facts) {
-			f.intents, f.unsettled = nil, true
+		{"one for which nothing was published ends", func(f *plan.Facts) { f.Intents = nil; unpublished(f) },
+			"unpublish intent-1"},
+		{"not while something is mounted at its path", func(f *plan.Facts) {
+			f.Intents = nil
+			unpublished(f)
+			f.Uses["intent-1"] = record.Present
+		}, ""},
+		{"nor before it is known whether the API was restored", func(f *plan.Facts) {
+			f.Intents, f.Unconfirmed = nil, true
 			unpublished(f)
 		}, ""},
-		{"nor one that asked for no more than the stage", func(f *facts) {
-			f.intents = nil
+		{"nor one that asked for no more than the stage", func(f *plan.Facts) {
+			f.Intents = nil
 			unpublished(f)
-			f.record.Uses[0].Want, f.record.Uses[0].Live = volumesv1alpha1.DesiredStaged, true
+			f.Record.Uses[0].Want, f.Record.Uses[0].Live = volumesv1alpha1.DesiredStaged, true
 		}, ""},
-		{"but it does where that was gone before the volume was in use", func(f *facts) {
-			f.intents = nil
+		{"but it does where that was gone before the volume was in use", func(f *plan.Facts) {
+			f.Intents = nil
 			unpublished(f)
-			f.record.Uses[0].Want = volumesv1alpha1.DesiredStaged
+			f.Record.Uses[0].Want = volumesv1alpha1.DesiredStaged
 		}, "unpublish intent-1"},
-		{"an end that the disk does not know is written before it is told", func(f *facts) {
+		{"an end that the disk does not know is written before it is told", func(f *plan.Facts) {
 			unused(f)
-			f.kubelet, f.reference, f.unsaved = &kubeletUse{}, missing, true
-		}, "record"},
-		{"but by the next call where there is one", func(f *facts) { unused(f); f.unsaved = true }, "unstage, record"},
+			f.Kubelet, f.Reference, f.Unsaved = &kubelet.TrackedUse{}, record.Missing, true
+		}, "persist"},
+		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true },
+			"unstage, persist"},
 		{"without uses the stage is undone", unused, "unstage"},
-		{"a reference alone is undone", func(f *facts) { unused(f); f.record.Stage = Stage{Path: "/k/stage"} }, "unstage"},
-		{"without a stage inUse is cleared", func(f *facts) {
+		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} }, "unstage"},
+		{"without a stage inUse is cleared", func(f *plan.Facts) {
 			unused(f)
-			f.record.Stage, f.stage, f.reference = Stage{Path: "/k/stage"}, missing, missing
-		}, "clear"},
-		{"a record of a use that never began is dropped", func(f *facts) {
-			f.record = &Record{VolumeName: planVolume, AttachmentUID: "uid", Uses: []Use{{Intent: f.record.Uses[0].Intent}}}
-			f.intents = nil
-		}, "clear"},
-		{"lowered to Staged", func(f *facts) { f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged }, "unpublish intent-1"},
-		{"lowered to Attached", func(f *facts) { f.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
-		{"other parameters are unpublished first", func(f *facts) { f.intents[0].Spec.ReadOnly = true }, "unpublish intent-1"},
-		{"other mount options too", func(f *facts) {
-			f.intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
+			f.Record.Stage, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, record.Missing, record.Missing
+		}, "clear-in-use"},
+		{"a record of a use that never began is dropped", func(f *plan.Facts) {
+			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid",
+				Uses: []record.Use{{Intent: f.Record.Uses[0].Intent}}}
+			f.Intents = nil
+		}, "clear-in-use"},
+		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged },
+			"unpublish intent-1"},
+		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
+		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true },
+			"unpublish intent-1"},
+		{"other mount options too", func(f *plan.Facts) {
+			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 		}, "unpublish intent-1"},
-		{"while the kubelet uses the stage the agent's reference goes", func(f *facts) { unused(f); f.kubelet = &kubeletUse{} }, "unrefer"},
-		{"and then the kubelet is waited for", func(f *facts) { unused(f); f.kubelet, f.reference = &kubeletUse{}, missing }, ""},
-		{"not for one that is only suspected", func(f *facts) { unused(f); f.kubelet = &kubeletUse{doubt: "a record"} }, "unstage"},
-		{"not while it is used", func(f *facts) { f.kubelet = &kubeletUse{} }, ""},
-		{"a stage of the kubelet does not keep a record that has none", func(f *facts) {
+		{"while the kubelet uses the stage the agent's reference goes",
+			func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{} }, "dereference"},
+		{"and then the kubelet is waited for", func(f *plan.Facts) {
 			unused(f)
-			f.kubelet, f.reference, f.record.Stage = &kubeletUse{}, missing, Stage{Path: "/k/stage"}
-		}, "clear"},
+			f.Kubelet,
+				f.Reference = &kubelet.TrackedUse{}, record.Missing
+		}, ""},
+		{"not for one that is only suspected", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"} }, "unstage"},
+		{"not while it is used", func(f *plan.Facts) { f.Kubelet = &kubelet.TrackedUse{} }, ""},
+		{"a stage of the kubelet does not keep a record that has none", func(f *plan.Facts) {
+			unused(f)
+			f.Kubelet, f.Reference, f.Record.Stage = &kubelet.TrackedUse{}, record.Missing, record.Stage{Path: "/k/stage"}
+		}, "clear-in-use"},
 		{"what the kubelet has mounted of a forced away attachment is shut down", kubeletAway, "shutdown-kubelet"},
-		{"but once", func(f *facts) { kubeletAway(f); f.kubelet.ShutDown = true }, ""},
-		{"not when nothing is mounted", func(f *facts) { kubeletAway(f); f.kubelet.mounts = nil }, ""},
-		{"not when it was released", func(f *facts) { kubeletAway(f); f.entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
-		{"what may be is told before the attachment was known, while it is there", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
-		{"not when it may be the next life", func(f *facts) {
+		{"but once", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.ShutDown = true }, ""},
+		{"not when nothing is mounted", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.Mounts = nil }, ""},
+		{"not when it was released", func(f *plan.Facts) { kubeletAway(f); f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
+		{"what may be is told before the attachment was known, while it is there",
+			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
+		{"not when it may be the next life", func(f *plan.Facts) {
 			kubeletAway(f)
-			f.kubelet.AttachmentUID, f.entry.DetachedTime = "", ptr.To(metav1.Now())
+			f.Kubelet.AttachmentUID, f.Entry.DetachedTime = "", ptr.To(metav1.Now())
 		}, ""},
-		{"nor when the attachment was lost and its name free", func(f *facts) {
+		{"nor when the attachment was lost and its name free", func(f *plan.Facts) {
 			kubeletAway(f)
-			f.kubelet.AttachmentUID, f.entry.Evidence.Type = "", volumesv1alpha1.EvidenceAttachmentLost
+			f.Kubelet.AttachmentUID, f.Entry.Evidence.Type = "", volumesv1alpha1.EvidenceAttachmentLost
 		}, ""},
-		{"not beside another attachment", func(f *facts) {
+		{"not beside another attachment", func(f *plan.Facts) {
 			kubeletAway(f)
-			f.entry.State, f.entry.AttachmentUID = volumesv1alpha1.AttachmentAttached, "other"
-			f.intents = nil
+			f.Entry.State, f.Entry.AttachmentUID = volumesv1alpha1.AttachmentAttached, "other"
+			f.Intents = nil
 		}, ""},
-		{"nor that of one while another is forced away", func(f *facts) { kubeletAway(f); f.kubelet.AttachmentUID = "other" }, ""},
-		{"a taken away filesystem is shut down first", func(f *facts) { f.entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
-		{"one of another attachment too", func(f *facts) { f.entry.AttachmentUID = "other" }, "shutdown"},
-		{"one that was declared released and whose entry is gone too", func(f *facts) { f.entry = nil; declared("uid")(f) }, "shutdown"},
-		{"not when another was declared", func(f *facts) { f.entry = nil; declared("other")(f) }, ""},
-		{"what the kubelet has mounted and was declared released is shut down", func(f *facts) {
+		{"nor that of one while another is forced away",
+			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "other" }, ""},
+		{"a taken away filesystem is shut down first",
+			func(f *plan.Facts) { f.Entry.State = volumesv1alpha1.AttachmentDetaching }, "shutdown"},
+		{"one of another attachment too", func(f *plan.Facts) { f.Entry.AttachmentUID = "other" }, "shutdown"},
+		{"one that was declared released and whose entry is gone too",
+			func(f *plan.Facts) { f.Entry = nil; declared("uid")(f) }, "shutdown"},
+		{"not when another was declared", func(f *plan.Facts) { f.Entry = nil; declared("other")(f) }, ""},
+		{"what the kubelet has mounted and was declared released is shut down", func(f *plan.Facts) {
 			kubeletAway(f)
-			f.entry = nil
+			f.Entry = nil
 			declared("uid")(f)
 		}, "shutdown-kubelet"},
-		{"shut down, it is undone", func(f *facts) {
-			f.entry.State, f.record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
+		{"shut down, it is undone", func(f *plan.Facts) {
+			f.Entry.State, f.Record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
 		}, "unpublish intent-1"},
-		{"what is not mounted need not be shut down", func(f *facts) {
-			f.entry.State, f.stage, f.reference, f.uses = volumesv1alpha1.AttachmentDetaching, missing, missing, nil
+		{"what is not mounted need not be shut down", func(f *plan.Facts) {
+			f.Entry.State, f.Stage, f.Reference, f.Uses = volumesv1alpha1.AttachmentDetaching, record.Missing, record.Missing, nil
 		}, "unpublish intent-1"},
-		{"a taken away device cannot be shut down", func(f *facts) {
-			f.entry.State, f.record.Mode = volumesv1alpha1.AttachmentDetaching, corev1.PersistentVolumeBlock
+		{"a taken away device cannot be shut down", func(f *plan.Facts) {
+			f.Entry.State, f.Record.Mode = volumesv1alpha1.AttachmentDetaching, corev1.PersistentVolumeBlock
 		}, "unpublish intent-1"},
-		{"in use and never touched, taken away, is cleared", func(f *facts) {
-			f.record = &Record{VolumeName: planVolume, AttachmentUID: "uid", InUse: true}
-			f.stage, f.reference = missing, missing
-			f.entry.State = volumesv1alpha1.AttachmentDetaching
-		}, "clear"},
-		{"a larger capacity is brought to the node", func(f *facts) {
-			f.expands, f.entry.Capacity, f.record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
+		{"in use and never touched, taken away, is cleared", func(f *plan.Facts) {
+			f.Record = &record.Record{VolumeName: planVolume, AttachmentUID: "uid", InUse: true}
+			f.Stage, f.Reference = record.Missing, record.Missing
+			f.Entry.State = volumesv1alpha1.AttachmentDetaching
+		}, "clear-in-use"},
+		{"a larger capacity is brought to the node", func(f *plan.Facts) {
+			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},
-		{"not by a driver that cannot", func(f *facts) { f.entry.Capacity = ptr.To(resource.MustParse("2Gi")) }, ""},
-		{"not through a read-only publication", func(f *facts) {
-			f.expands, f.entry.Capacity = true, ptr.To(resource.MustParse("2Gi"))
-			f.record.Uses[0].ReadOnly, f.intents[0].Spec.ReadOnly = true, true
+		{"not by a driver that cannot", func(f *plan.Facts) { f.Entry.Capacity = ptr.To(resource.MustParse("2Gi")) },
+			""},
+		{"not through a read-only publication", func(f *plan.Facts) {
+			f.Expands, f.Entry.Capacity = true, ptr.To(resource.MustParse("2Gi"))
+			f.Record.Uses[0].ReadOnly, f.Intents[0].Spec.ReadOnly = true, true
 		}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := situation()
 			test.change(f)
 			var got []string
-			for _, a := range plan(*f) {
-				got = append(got, strings.TrimSpace(string(a.verb)+" "+string(a.intent)))
+			for _, a := range plan.Of(*f) {
+				got = append(got, strings.TrimSpace(string(a.Kind)+" "+string(a.Intent)))
 			}
 			if s := strings.Join(got, ", "); s != test.want {
 				t.Errorf("got %q, want %q", s, test.want)
@@ -310,9 +348,9 @@ func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
 	f := situation()
 	successor := planIntent("successor")
 	successor.Name = "intent-1"
-	f.intents = []*volumesv1alpha1.VolumeAttachmentIntent{successor}
-	uses := f.joined()
-	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != PhaseDone {
+	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{successor}
+	uses := f.Joined()
+	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != record.PhaseDone {
 		t.Errorf("uses: %+v", uses)
 	}
 }
@@ -320,68 +358,71 @@ func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
 func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
 	f := situation()
 	unused(f)
-	f.kubelet, f.reference = &kubeletUse{}, missing
-	v := newVolume(planVolume).withRecord(f.record)
-	for _, f.unsaved = range []bool{true, false} {
-		told := viewOf(v, *f, f.intents[0]).published != nil
-		if left := lineOf(v, *f).line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.unsaved || left == f.unsaved {
-			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.unsaved, told, left)
+	f.Kubelet, f.Reference = &kubelet.TrackedUse{}, record.Missing
+	v := volumeWith(f.Record)
+	for _, f.Unsaved = range []bool{true, false} {
+		told := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
+		if left := report.NewVolumeReport(v.Snapshot(),
+			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
+			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.Unsaved, told, left)
 		}
 	}
 }
 
 func TestCallsEndWithTheirDeadlineOrTheirBoot(t *testing.T) {
-	r := &Record{}
-	at := func(s int) moment { return moment{bootID: "boot", uptime: time.Duration(s) * time.Second} }
-	r.begin(Call{Operation: "stage", BootID: "boot", Uptime: 10 * time.Second, Mounts: true})
-	if r.callsEnded(at(20)) {
+	r := &record.Record{}
+	at := func(s int) record.Moment {
+		return record.Moment{BootID: "boot", Uptime: time.Duration(s) * time.Second}
+	}
+	r.Begin(record.Call{Operation: "stage", BootID: "boot", Uptime: 10 * time.Second, Mounts: true})
+	if r.CallsEnded(at(20)) {
 		t.Error("a call in flight has ended")
 	}
-	r.abandon()
-	r.begin(Call{Operation: "unstage", BootID: "boot", Uptime: 15 * time.Second})
-	r.abandon()
-	if r.callsEnded(at(14)) || !r.mayMount(at(14)) {
+	r.Abandon()
+	r.Begin(record.Call{Operation: "unstage", BootID: "boot", Uptime: 15 * time.Second})
+	r.Abandon()
+	if r.CallsEnded(at(14)) || !r.MayMount(at(14)) {
 		t.Error("ended before the later deadline")
 	}
-	if !r.callsEnded(at(15)) || r.mayMount(at(15)) {
+	if !r.CallsEnded(at(15)) || r.MayMount(at(15)) {
 		t.Error("not ended at the deadline")
 	}
-	if !r.callsEnded(moment{bootID: "next"}) {
+	if !r.CallsEnded(record.Moment{BootID: "next"}) {
 		t.Error("outlived the boot")
 	}
-	r.begin(Call{Operation: "publish", BootID: "boot", Uptime: 99 * time.Second})
-	r.finish()
-	if !r.callsEnded(at(15)) {
+	r.Begin(record.Call{Operation: "publish", BootID: "boot", Uptime: 99 * time.Second})
+	r.Finish()
+	if !r.CallsEnded(at(15)) {
 		t.Error("a finished call still counts")
 	}
 }
 
 func TestRecordsAreReplacedAsAWhole(t *testing.T) {
-	s, err := openStore(t.TempDir())
+	s, err := record.OpenStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := situation()
-	r := f.record
-	r.Schema = recordSchema
+	r := f.Record
+	r.Schema = record.Schema
 	for range 2 {
-		if err := s.save(r); err != nil {
+		if err := s.Save(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	again, err := openStore(s.dir)
+	again, err := record.OpenStore(s.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	records, broken, err := again.load()
+	records, broken, err := again.Load()
 	if err != nil || len(broken) > 0 || len(records) != 1 || !reflect.DeepEqual(records[0], r) {
 		t.Errorf("%+v %v %v", records, broken, err)
 	}
-	if !reflect.DeepEqual(r.copy(), r) {
+	if !reflect.DeepEqual(r.Copy(), r) {
 		t.Error("the copy differs")
 	}
 	for range 2 {
-		if err := s.remove(r.VolumeName); err != nil {
+		if err := s.Remove(r.VolumeName); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,19 +431,20 @@ func TestRecordsAreReplacedAsAWhole(t *testing.T) {
 func TestTheEntrysCapacityIsOnlyRead(t *testing.T) {
 	f, shared := situation(), resource.MustParse("2Gi")
 	seen := resource.MustParse("1.5Gi") // a fraction has another form inside, into which a comparison brings both
-	f.expands, f.entry.Capacity, f.record.Capacity = true, &shared, &seen
-	f.intents[0].Status.Capacity = &seen
-	if !f.grows() || newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0]) == nil {
+	f.Expands, f.Entry.Capacity, f.Record.Capacity = true, &shared, &seen
+	f.Intents[0].Status.Capacity = &seen
+	if !f.Grows() || volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0]) == nil {
 		t.Error("it does not grow")
 	}
-	f.record.Capacity = &shared
-	newVolume(planVolume).withRecord(f.record).expandedVerdict(*f, f.intents[0])
+	f.Record.Capacity = &shared
+	volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0])
 	if !reflect.DeepEqual(shared, resource.MustParse("2Gi")) {
 		t.Errorf("changed: %#v", shared)
 	}
 }
 
-func (v *volume) withRecord(r *Record) *volume {
-	v.record = r
+func volumeWith(r *record.Record) *operation.Volume {
+	v := operation.NewVolume(planVolume)
+	v.Record = r
 	return v
 }

@@ -20,34 +20,67 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// key names what is to be looked at: a volume, or an intent that has no volume yet.
+// key names what is to be reconciled: a volume, or an intent that has no volume yet.
 type key struct {
 	volume string
 	intent types.NamespacedName
 }
 
+// queueName is the name of the queue in the metrics of workqueues.
+const queueName = "agent"
+
 // dispatcher gives every key that is due a goroutine of its own, one at a time for each key. So a volume whose driver
-// hangs keeps nobody else waiting, however many there are.
+// hangs blocks no other, however many there are.
 type dispatcher struct {
 	log    logr.Logger
-	queue  workqueue.TypedDelayingInterface[key]
+	queue  workqueue.TypedRateLimitingInterface[key]
 	handle func(context.Context, key) (time.Duration, error)
 	work   sync.WaitGroup
 
-	mu       sync.Mutex
-	failures map[key]int32
-	seen     chan struct{}
-	ended    chan struct{}
+	stateSeen chan struct{}
+	ended     chan struct{}
 }
 
-func newDispatcher(c clock.WithTicker, log logr.Logger, handle func(context.Context, key) (time.Duration, error)) *dispatcher {
+func newDispatcher(c clock.WithTicker, log logr.Logger,
+	handle func(context.Context, key) (time.Duration, error)) *dispatcher {
 	return &dispatcher{
-		log: log, handle: handle, failures: map[key]int32{}, seen: make(chan struct{}, 1), ended: make(chan struct{}),
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c}),
+		log: log, handle: handle, stateSeen: make(chan struct{}, 1), ended: make(chan struct{}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(&limiter{failures: map[key]int32{}},
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: queueName, Clock: c}),
 	}
 }
 
-func (d *dispatcher) volume(name string) {
+// limiter gives keys that fail the backoff that steps have.
+type limiter struct {
+	mu       sync.Mutex
+	failures map[key]int32
+}
+
+var _ workqueue.TypedRateLimiter[key] = (*limiter)(nil)
+
+// When counts another failure of the key and returns how long it waits.
+func (l *limiter) When(k key) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures[k]++
+	return status.Backoff(l.failures[k])
+}
+
+// Forget takes in that the key succeeded.
+func (l *limiter) Forget(k key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failures, k)
+}
+
+// NumRequeues returns how often the key has failed since it succeeded last.
+func (l *limiter) NumRequeues(k key) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.failures[k])
+}
+
+func (d *dispatcher) add(name string) {
 	if name != "" {
 		d.queue.Add(key{volume: name})
 	}
@@ -63,7 +96,7 @@ func (d *dispatcher) run(ctx context.Context, stopping func()) {
 			break
 		}
 		d.work.Add(1)
-		go d.one(ctx, k)
+		go d.process(ctx, k)
 	}
 	go func() {
 		d.work.Wait()
@@ -76,26 +109,27 @@ func (d *dispatcher) run(ctx context.Context, stopping func()) {
 // idle is closed when nothing is going on any more after the end.
 func (d *dispatcher) idle() <-chan struct{} { return d.ended }
 
-func (d *dispatcher) one(ctx context.Context, k key) {
+func (d *dispatcher) process(ctx context.Context, k key) {
 	defer d.work.Done()
 	defer d.queue.Done(k)
-	rest, err := d.guarded(ctx, k)
+	requeueAfter, err := d.recoverPanic(ctx, k)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		rest = d.failed(k)
-		d.log.Error(err, "look failed, trying again", "volume", k.volume, "intent", k.intent, "after", rest)
-	} else {
-		d.succeeded(k)
+		d.queue.AddRateLimited(k)
+		d.log.Error(err, "reconciling failed, retrying", "volume", k.volume, "intent", k.intent,
+			"failures", d.queue.NumRequeues(k))
+		return
 	}
-	if rest > 0 {
-		d.queue.AddAfter(k, rest)
+	d.queue.Forget(k)
+	if requeueAfter > 0 {
+		d.queue.AddAfter(k, requeueAfter)
 	}
 }
 
-// guarded turns a panic into an error: one volume must not take the others down.
-func (d *dispatcher) guarded(ctx context.Context, k key) (rest time.Duration, err error) {
+// recoverPanic turns a panic into an error: one volume must not take the others down.
+func (d *dispatcher) recoverPanic(ctx context.Context, k key) (requeueAfter time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -104,25 +138,12 @@ func (d *dispatcher) guarded(ctx context.Context, k key) (rest time.Duration, er
 	return d.handle(ctx, k)
 }
 
-func (d *dispatcher) failed(k key) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.failures[k]++
-	return status.Backoff(d.failures[k])
-}
-
-func (d *dispatcher) succeeded(k key) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.failures, k)
-}
-
-// stateAppeared tells whoever waits for the NodeVolumeState.
+// stateAppeared wakes what waits for the NodeVolumeState.
 func (d *dispatcher) stateAppeared() {
 	select {
-	case d.seen <- struct{}{}:
+	case d.stateSeen <- struct{}{}:
 	default:
 	}
 }
 
-func (d *dispatcher) stateSeen() <-chan struct{} { return d.seen }
+func (d *dispatcher) stateChanges() <-chan struct{} { return d.stateSeen }

@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
@@ -43,7 +45,7 @@ func (d plainBind) Publish(ctx context.Context, req driver.PublishRequest) error
 		return fmt.Errorf("devices %v: %w", devices, err)
 	}
 	m := mount.New(mount.Options{})
-	if err := m.EnsureFile(ctx, req.TargetPath, publishedFileMode); err != nil {
+	if err := m.EnsureFile(ctx, req.TargetPath, operation.PublishedFileMode); err != nil {
 		return err
 	}
 	return m.Bind(ctx, devices[0].Path, req.TargetPath, req.ReadOnly, nil)
@@ -176,7 +178,7 @@ func testReadOnlyBesideAProcess(t *testing.T, n *realNode, v testVolume) {
 
 func testReadOnlyBesideTheKubelet(_ *testing.T, n *realNode, v testVolume) {
 	n.start()
-	data := paths{kubelet: n.kubelet}.kubeletData(v.driver, v.handle, "pv-"+v.handle, v.mode)
+	data := record.Paths{Kubelet: n.kubelet}.KubeletData(v.driver, v.handle, "pv-"+v.handle, v.mode)
 	fakeKubelet{n.node}.write(data, kubeletRecord(v))
 	i := n.want(v, "data", readOnly)
 	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	csidriver "github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -86,7 +87,8 @@ func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.Controller
 	n := &realNode{node: c.node(t), dir: dir, controller: controller, mkdir: mkdir}
 	n.timeout = 20 * time.Second
 	n.root, n.kubelet = filepath.Join(dir, "root-"+n.name), filepath.Join(dir, n.name)
-	n.must(errors.Join(mkdir(n.root), mkdir(n.kubelet), os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755)))
+	n.must(errors.Join(mkdir(n.root), mkdir(n.kubelet),
+		os.MkdirAll(filepath.Join(n.kubelet, "plugins_registry"), 0o755)))
 	n.startDriver()
 	links, err := mount.ResolveLinks(mount.SelfMountInfo, n.kubelet, n.root)
 	n.must(err)
@@ -114,7 +116,8 @@ func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.Controller
 func (n *realNode) backing() string { return filepath.Join(n.dir, "backing") }
 
 func (n *realNode) startDriver() {
-	n.process = harnesstest.Start(n.t, n.dir, harness.Options{Mode: csiloopdriver.ModeNode, NodeID: n.name, KubeletDir: n.kubelet})
+	n.process = harnesstest.Start(n.t, n.dir, harness.Options{Mode: csiloopdriver.ModeNode, NodeID: n.name,
+		KubeletDir: n.kubelet})
 }
 
 func capabilityOf(mode corev1.PersistentVolumeMode, fsType string) *csi.VolumeCapability {
@@ -133,7 +136,8 @@ func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib i
 	n.t.Helper()
 	capability := capabilityOf(mode, fsType)
 	made, err := n.controller.CreateVolume(n.t.Context(), &csi.CreateVolumeRequest{
-		Name: fmt.Sprintf("%s-%s", n.name, mode), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20}, VolumeCapabilities: []*csi.VolumeCapability{capability},
+		Name: fmt.Sprintf("%s-%s", n.name, mode), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20},
+		VolumeCapabilities: []*csi.VolumeCapability{capability},
 	})
 	n.must(err)
 	id := made.GetVolume().GetVolumeId()
@@ -142,10 +146,11 @@ func (n *realNode) volume(mode corev1.PersistentVolumeMode, fsType string, mib i
 		_, err = n.controller.DeleteVolume(context.Background(), &csi.DeleteVolumeRequest{VolumeId: id})
 		n.must(err)
 	})
-	v := testVolume{handle: id, mode: mode, driver: csiloop.DriverName, change: func(e *volumesv1alpha1.NodeAttachment) {
-		e.Driver, e.FSType, e.Capacity = csiloop.DriverName, fsType, resource.NewQuantity(mib<<20, resource.BinarySI)
-		e.VolumeAttributes, e.MountOptions = made.GetVolume().GetVolumeContext(), nil
-	}}
+	v := testVolume{handle: id, mode: mode, driver: csiloop.DriverName,
+		change: func(e *volumesv1alpha1.NodeAttachment) {
+			e.Driver, e.FSType, e.Capacity = csiloop.DriverName, fsType, resource.NewQuantity(mib<<20, resource.BinarySI)
+			e.VolumeAttributes, e.MountOptions = made.GetVolume().GetVolumeContext(), nil
+		}}
 	return n.publishTo(v, capability)
 }
 
@@ -167,7 +172,8 @@ func (n *realNode) publishTo(v testVolume, capability *csi.VolumeCapability) tes
 // unpublishTo detaches the volume from the node, whether the node let go or not.
 func (n *realNode) unpublishTo(id string) {
 	n.t.Helper()
-	_, err := n.controller.ControllerUnpublishVolume(context.Background(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: n.name})
+	_, err := n.controller.ControllerUnpublishVolume(context.Background(),
+		&csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: n.name})
 	n.must(err)
 }
 
@@ -213,7 +219,8 @@ func (n *realNode) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmen
 
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
-	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil })
+	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true,
+		func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		n.t.Errorf("%s did not come about", what)
 	}
@@ -232,7 +239,8 @@ func (n *realNode) mountID(path string) int {
 
 func testRealFilesystem(t *testing.T, n *realNode) {
 	harnesstest.NeedProgram(t, "mkfs.xfs")
-	// ext4 grows online only for processes with CAP_SYS_RESOURCE, which containers often lack; xfs needs no more than a mount does.
+	// ext4 grows online only for processes with CAP_SYS_RESOURCE, which containers often lack; xfs needs no more than a
+	// mount does.
 	v := n.volume(corev1.PersistentVolumeFilesystem, "xfs", 320)
 	a := n.start()
 	n.attach(v, "uid-1")
@@ -249,7 +257,8 @@ func testRealFilesystem(t *testing.T, n *realNode) {
 		t.Error("mounted anew by the restart")
 	}
 	size := blocks(t, path)
-	_, err := n.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v.handle, CapacityRange: &csi.CapacityRange{RequiredBytes: 640 << 20}})
+	_, err := n.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v.handle,
+		CapacityRange: &csi.CapacityRange{RequiredBytes: 640 << 20}})
 	n.must(err)
 	n.grow(v, "640Mi")
 	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
@@ -309,7 +318,8 @@ func testRealBlock(t *testing.T, n *realNode) {
 	n.end(v, i)
 }
 
-// testRealBound finds a node as an earlier agent left it: with the device bound where the kubelet does not count a bind.
+// testRealBound finds a node as an earlier agent left it: with the device bound where the kubelet does not count a
+// bind.
 func testRealBound(t *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeBlock, "", 64)
 	a := n.start()
@@ -317,15 +327,16 @@ func testRealBound(t *testing.T, n *realNode) {
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.settled(v)
-	dir := a.paths.globalMap("pv-" + v.handle)
+	dir := a.paths.GlobalMap("pv-" + v.handle)
 	bound := filepath.Join(dir, string(i.UID))
 	n.counted(dir, bound)
 	a.stop()
 
 	n.must(n.mounter.SetDeviceNodes(t.Context(), dir, nil))
-	n.must(errors.Join(n.mounter.EnsureFile(t.Context(), bound, 0o600), n.mounter.Bind(t.Context(), path, bound, false, nil)))
+	n.must(errors.Join(n.mounter.EnsureFile(t.Context(), bound, 0o600),
+		n.mounter.Bind(t.Context(), path, bound, false, nil)))
 	n.counted(dir)
-	n.rewrite(a, v, func(r *Record) { r.Uses[0].Bound = bound })
+	n.rewrite(a, v, func(r *record.Record) { r.Uses[0].Bound = bound })
 	n.start()
 	n.counted(dir, bound)
 	table, err := n.mounter.Table()
@@ -356,10 +367,10 @@ func (n *realNode) counted(dir string, want ...string) {
 }
 
 // rewrite changes the record of a volume on the disk.
-func (n *realNode) rewrite(a *running, v testVolume, change func(*Record)) {
+func (n *realNode) rewrite(a *running, v testVolume, change func(*record.Record)) {
 	n.t.Helper()
-	path := a.store.path(v.name())
-	r, err := readRecord(path)
+	path := a.store.Path(v.name())
+	r, err := record.ReadRecord(path)
 	n.must(err)
 	change(r)
 	data, err := json.Marshal(r)

@@ -46,7 +46,8 @@ func TestRealMountsAreOfTheVolume(t *testing.T) {
 	}
 }
 
-// testRealBetween has the agent publish through a driver that binds whatever is at the staging path, as most drivers do.
+// testRealBetween has the agent publish through a driver that binds whatever is at the staging path, as most drivers
+// do.
 func testRealBetween(t *testing.T, n *realNode, step string, between func(*realNode, testVolume)) {
 	earlier := n.drive
 	n.drive = func(o *Options) {
@@ -75,7 +76,7 @@ func (n *realNode) stageOf(v testVolume) string {
 	return filepath.Join(fakeKubelet{n.node}.stageDir(v), "globalmount")
 }
 
-// binding is a registry whose drivers do not look what they publish.
+// binding is a registry whose drivers do not check what they publish.
 type binding struct{ driver.Registry }
 
 func (b binding) Get(name string) (driver.Driver, bool) {
@@ -96,5 +97,6 @@ func (blind) Publish(_ context.Context, req driver.PublishRequest) error {
 	if _, mounted := table.At(req.TargetPath); mounted {
 		return nil
 	}
-	return errors.Join(os.MkdirAll(req.TargetPath, 0o750), unix.Mount(req.StagingPath, req.TargetPath, "", unix.MS_BIND, ""))
+	return errors.Join(os.MkdirAll(req.TargetPath, 0o750),
+		unix.Mount(req.StagingPath, req.TargetPath, "", unix.MS_BIND, ""))
 }

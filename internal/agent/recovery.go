@@ -14,79 +14,68 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// recoverRecords takes up what earlier processes have left: records from the disk, and volumes of which only the API
-// still knows. Nothing is done for them here; that follows from looking at each.
+// recoverRecords loads what earlier processes have left: records from the disk, and volumes that only the API still
+// names. Nothing is done for them here; that follows when each is reconciled.
 func (a *Agent) recoverRecords(ctx context.Context) error {
-	records, broken, err := a.store.load()
+	records, broken, err := a.store.Load()
 	if err != nil {
 		return err
 	}
 	for _, b := range broken {
-		a.Log.Error(b.err, "record is unreadable, its volume counts as in use", "file", b.name)
+		a.Log.Error(b.Err, "record is unreadable, its volume counts as in use", "file", b.Name)
 	}
-	nvs, err := a.readState(ctx)
+	nvs, err := a.session.ReadState(ctx)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading node state: %w", err)
 	}
-	if !a.noted.forgottenBy(nvs) { // otherwise the disk knows better
+	if !a.session.Persisted.ForgottenBy(nvs) { // otherwise the disk knows better
 		records = append(records, a.rebuild(nvs, records, broken)...)
 	}
 	for _, r := range records {
-		r.abandon() // nobody will learn the end of a call that was going on
-		r.keepSourcesOf(a.bootID)
-		// What the API does not show was taken back, or never stood: whoever was told may have let the intents go.
+		r.Abandon() // the end of a call that was going on will not become known
+		r.ForgetOtherBoots(a.bootID)
+		// What the API does not show was cleared, or never acknowledged: the manager may have removed the intents'
+		// finalizers since.
 		r.InUse = r.InUse && handshake.NodeOf(nvs, r.VolumeName).Use == handshake.Use{UID: r.AttachmentUID, InUse: true}
 		v := a.volume(r.VolumeName)
-		v.record = r
-		a.store.own(r) // also one that was rebuilt: what is mounted for it is not the kubelet's
-		a.views.Store(v.name, r.copy())
-		f := facts{now: a.now(), record: r}
-		if r.held(f.now) {
-			line := lineOf(v, f)
-			// Who is there and who is not is told by the first look.
-			for i := range line.line.Publications {
-				line.line.Publications[i].Orphan = false
+		v.Record = r
+		a.store.Note(r) // also one that was rebuilt: what is mounted for it is not the kubelet's
+		a.views.Store(v.Name, r.Copy())
+		f := plan.Facts{Now: a.now(), Record: r}
+		if r.CountsAsInUse(f.Now) {
+			line := report.NewVolumeReport(v.Snapshot(), f)
+			// The first reconcile finds out which intents exist.
+			for i := range line.Line.Publications {
+				line.Line.Publications[i].Orphan = false
 			}
-			line.orphan = false
-			a.state.inform(v.name, line)
+			line.Orphan = false
+			a.state.SetReport(v.Name, line)
 		}
-		a.queue.volume(v.name)
+		a.queue.add(v.Name)
 	}
 	a.noteBroken(records, broken)
-	a.recoverKubeletUses(nvs)
+	a.observer.Recover(nvs)
 	return nil
-}
-
-// recoverKubeletUses takes up which attachments the kubelet's uses belong to: from the disk, or where the disk says nothing,
-// from the API.
-func (a *Agent) recoverKubeletUses(nvs *volumesv1alpha1.NodeVolumeState) {
-	uses, err := a.store.loadKubelet(a.bootID)
-	if err != nil {
-		a.Log.Error(err, "the file about the kubelet's volumes is unreadable, the API tells of them")
-	}
-	if uses == nil {
-		uses = map[string]kubeletUse{}
-		for _, line := range nvs.Status.Volumes {
-			if line.PublishedBy == volumesv1alpha1.PublisherKubelet {
-				uses[line.VolumeName] = kubeletUse{AttachmentUID: line.AttachmentUID, StagedPath: line.StagedPath, DevicePath: line.DevicePath}
-			}
-		}
-	}
-	a.observer.known(uses)
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken
 // records whose volume the API names. What the driver was asked for, and when, is not known.
-func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*Record, broken []brokenRecord) []*Record {
-	var rebuilt []*Record
+func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.Record,
+	broken []record.Broken) []*record.Record {
+	var rebuilt []*record.Record
 	known := func(name string) bool {
-		return slices.ContainsFunc(records, func(r *Record) bool { return r.VolumeName == name })
+		return slices.ContainsFunc(records, func(r *record.Record) bool { return r.VolumeName == name })
 	}
 	lost := func(name string) bool {
-		return slices.ContainsFunc(broken, func(b brokenRecord) bool { return b.name == hash(name)+recordSuffix })
+		return slices.ContainsFunc(broken, func(b record.Broken) bool {
+			return b.Name == record.Hash(name)+record.Suffix
+		})
 	}
 	for i := range nvs.Status.Volumes {
 		line := &nvs.Status.Volumes[i]
@@ -104,12 +93,14 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*Record,
 }
 
 // rebuilt is a record that assumes everything that may be: staged, published, and a call going on.
-func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volumesv1alpha1.NodeAttachment) *Record {
+func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
+	e *volumesv1alpha1.NodeAttachment) *record.Record {
 	a.Log.Info("rebuilding a record from the API", "volume", name)
-	r := &Record{Schema: recordSchema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
-	r.Driver, r.Handle = splitUniqueName(name)
+	r := &record.Record{Schema: record.Schema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
+	r.Driver, r.Handle = record.SplitUniqueName(name)
 	if e != nil {
-		r.AttachmentUID, r.PersistentVolume, r.Driver, r.Handle = e.AttachmentUID, e.PersistentVolumeName, e.Driver, e.VolumeHandle
+		r.AttachmentUID, r.PersistentVolume = e.AttachmentUID, e.PersistentVolumeName
+		r.Driver, r.Handle = e.Driver, e.VolumeHandle
 		if e.VolumeMode != "" {
 			r.Mode = e.VolumeMode
 		}
@@ -118,32 +109,34 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume, e *volume
 	if line != nil {
 		r.AttachmentUID = line.AttachmentUID
 		for _, p := range line.Publications {
-			u := Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: PhaseUncertain, Path: p.Path, Target: p.Path,
-				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.bootID}
+			u := record.Use{Intent: p.Intent, Want: volumesv1alpha1.DesiredPublished, Phase: record.PhaseUncertain,
+				Path: p.Path, Target: p.Path,
+				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.BootID}
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
-				u.Bound = a.paths.bound(r.PersistentVolume, p.Intent.UID)
+				u.Bound = a.paths.Bound(r.PersistentVolume, p.Intent.UID)
 				if u.ReadOnly {
-					u.Target = a.paths.hidden(p.Intent.UID)
+					u.Target = a.paths.Hidden(p.Intent.UID)
 				}
 			}
 			r.Uses = append(r.Uses, u)
 		}
 	}
-	r.Stage = Stage{Phase: PhaseUncertain, Path: a.paths.staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.bootID}
-	unknown := a.newCall("unknown", r.Stage.Path)
+	r.Stage = record.Stage{Phase: record.PhaseUncertain,
+		Path: a.paths.Staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.BootID}
+	unknown := a.steps.NewCall("unknown", r.Stage.Path)
 	unknown.Mounts = true
-	r.begin(unknown)
+	r.Begin(unknown)
 	return r
 }
 
-// noteBroken remembers the unreadable records whose volume nobody names, for the node's conditions.
-func (a *Agent) noteBroken(records []*Record, broken []brokenRecord) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// noteBroken remembers the unreadable records whose volume is not known, for the node's conditions.
+func (a *Agent) noteBroken(records []*record.Record, broken []record.Broken) {
 	for _, b := range broken {
-		if !slices.ContainsFunc(records, func(r *Record) bool { return hash(r.VolumeName)+recordSuffix == b.name }) {
-			a.broken = append(a.broken, fmt.Sprintf("record %s is unreadable and its volume is not known", b.name))
+		if !slices.ContainsFunc(records, func(r *record.Record) bool {
+			return record.Hash(r.VolumeName)+record.Suffix == b.Name
+		}) {
+			a.node.AddBroken(fmt.Sprintf("record %s is unreadable and its volume is not known", b.Name))
 		}
 	}
 }

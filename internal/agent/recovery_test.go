@@ -18,6 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
@@ -27,34 +31,33 @@ func (b *bench) restart(rebooted bool) *bench {
 	n := newBench(b.t, b.of)
 	n.state, n.kernel.entries = b.state, b.kernel.entries
 	n.agent.Options.RootDir = b.agent.RootDir
-	n.agent.paths, n.agent.store.dir = b.agent.paths, b.agent.store.dir
-	n.agent.noted = lastReport{Schema: recordSchema, UID: "state", Reports: b.state.Status.Reports}
+	n.agent.paths, n.agent.store.Dir = b.agent.paths, b.agent.store.Dir
+	n.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: b.state.Status.Reports}
 	if rebooted {
-		n.agent.bootID = "later"
+		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later", "later"
 	}
 	return n
 }
 
 // line has the API say that the volume is in use.
 func (b *bench) line(change ...func(*volumesv1alpha1.NodeVolume)) {
-	l := volumesv1alpha1.NodeVolume{VolumeName: b.of.name(), AttachmentUID: "uid-1", InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent}
+	l := volumesv1alpha1.NodeVolume{VolumeName: b.of.name(), AttachmentUID: "uid-1", InUse: true,
+		PublishedBy: volumesv1alpha1.PublisherAgent}
 	for _, f := range change {
 		f(&l)
 	}
 	b.state.Status.Volumes = []volumesv1alpha1.NodeVolume{l}
 }
 
-func (b *bench) recovered() *Record {
+func (b *bench) recovered() *record.Record {
 	b.t.Helper()
 	b.must(b.agent.recoverRecords(b.t.Context()))
-	return b.volume.record
+	return b.volume.Record
 }
 
 // toReport is what the agent will report of the volume.
-func (b *bench) toReport() (report, bool) {
-	b.agent.state.mu.Lock()
-	defer b.agent.state.mu.Unlock()
-	r, ok := b.agent.state.reports[b.of.name()]
+func (b *bench) toReport() (report.VolumeReport, bool) {
+	r, ok := b.agent.state.ReportOf(b.of.name())
 	return r, ok
 }
 
@@ -63,21 +66,24 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		before := b.disk()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.Persist(b.volume))
 		n := b.restart(false)
 		r := n.recovered()
-		if !r.InUse || r.Stage != b.volume.record.Stage || len(r.Uses) != 1 || !reflect.DeepEqual(r.Uses, b.volume.record.Uses) || before == nil {
+		if !r.InUse || r.Stage != b.volume.Record.Stage || len(r.Uses) != 1 ||
+			!reflect.DeepEqual(r.Uses, b.volume.Record.Uses) || before == nil {
 			t.Errorf("record: %+v", r)
 		}
 		reported, ok := n.toReport()
-		if !ok || !reported.line.InUse || reported.orphan || len(reported.line.Publications) != 1 || reported.line.Publications[0].Orphan {
+		if !ok || !reported.Line.InUse || reported.Orphan || len(reported.Line.Publications) != 1 ||
+			reported.Line.Publications[0].Orphan {
 			t.Errorf("to be reported: %+v", reported)
 		}
-		if view, ok := n.agent.views.Load(b.of.name()); !ok || view.(*Record) == r || !reflect.DeepEqual(view, r) {
+		if view, ok := n.agent.views.Load(b.of.name()); !ok || view.(*record.Record) == r ||
+			!reflect.DeepEqual(view, r) {
 			t.Error("what the mount table is compared with is not there, or not its own")
 		}
-		if _, ok := n.agent.store.known()[b.of.name()]; !ok || n.agent.queue.queue.Len() != 1 {
-			t.Errorf("known: %v, %d to be looked at", n.agent.store.known(), n.agent.queue.queue.Len())
+		if _, ok := n.agent.store.Known()[b.of.name()]; !ok || n.agent.queue.queue.Len() != 1 {
+			t.Errorf("known: %v, %d to be looked at", n.agent.store.Known(), n.agent.queue.queue.Len())
 		}
 	})
 	t.Run("without what the API does not show", func(t *testing.T) {
@@ -90,7 +96,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		} {
 			b := newBench(t, filesystem)
 			b.publish()
-			b.must(b.agent.save(b.volume))
+			b.must(b.agent.steps.Persist(b.volume))
 			change(b)
 			n := b.restart(false)
 			if r := n.recovered(); r.InUse {
@@ -99,8 +105,8 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		}
 		b := newBench(t, filesystem)
 		b.publish()
-		b.volume.record.InUse = false
-		b.must(b.agent.save(b.volume))
+		b.volume.Record.InUse = false
+		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.InUse {
 			t.Errorf("what the disk does not say is in use: %+v", r)
 		}
@@ -108,9 +114,9 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	t.Run("and has not begun", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
-		b.volume.record.InUse = false
-		b.must(b.agent.save(b.volume))
+		b.done(plan.MarkInUse)
+		b.volume.Record.InUse = false
+		b.must(b.agent.steps.Persist(b.volume))
 		b.state.Status.Volumes = nil
 		n := b.restart(false)
 		n.recovered()
@@ -121,9 +127,9 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	t.Run("with the call that was going on as one of unknown end", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
-		b.volume.record.begin(b.agent.newCall("stage", "path"))
-		b.must(b.agent.save(b.volume))
+		b.done(plan.MarkInUse)
+		b.volume.Record.Begin(b.agent.steps.NewCall("stage", "path"))
+		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.InFlight != nil || r.Unfinished == nil || !r.Unfinished.Mounts {
 			t.Errorf("record: %+v", r)
 		}
@@ -131,28 +137,29 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	t.Run("without device numbers of an earlier boot", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
-		if r := b.restart(true).recovered(); r.Stage.Source != "" || r.Stage.Phase != PhaseDone {
+		b.must(b.agent.steps.Persist(b.volume))
+		if r := b.restart(true).recovered(); r.Stage.Source != "" || r.Stage.Phase != record.PhaseDone {
 			t.Errorf("stage: %+v", r.Stage)
 		}
 	})
 	t.Run("in use where the kernel alone holds its device", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
-		b.volume.record.InUse = false
-		b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7}, BootID: b.agent.bootID, Held: true}}
-		b.must(b.agent.save(b.volume))
+		b.done(plan.MarkInUse)
+		b.volume.Record.InUse = false
+		b.volume.Record.Devices = []record.SeenDevice{{Device: mount.Device{Path: "/dev/loop7", Major: 7, Minor: 7},
+			BootID: b.agent.bootID, Held: true}}
+		b.must(b.agent.steps.Persist(b.volume))
 		n := b.restart(false)
 		n.recovered()
-		if r, ok := n.toReport(); !ok || !r.line.InUse {
+		if r, ok := n.toReport(); !ok || !r.Line.InUse {
 			t.Errorf("to be reported: %t, %+v", ok, r)
 		}
 	})
 	t.Run("also before there is a state of the node", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.Persist(b.volume))
 		n := b.restart(false)
 		n.failures["get state"] = apierrors.NewNotFound(schema.GroupResource{}, "node")
 		if r := n.recovered(); r == nil || r.InUse {
@@ -166,7 +173,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 			t.Error(err)
 		}
 		b = newBench(t, filesystem)
-		b.must(os.RemoveAll(b.agent.store.dir))
+		b.must(os.RemoveAll(b.agent.store.Dir))
 		if err := b.agent.recoverRecords(t.Context()); !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
@@ -177,7 +184,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	publication := func(kind volumesv1alpha1.PublicationType, readOnly bool) func(*volumesv1alpha1.NodeVolume) {
 		return func(l *volumesv1alpha1.NodeVolume) {
 			l.Publications = []volumesv1alpha1.Publication{{
-				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Path: "/path", Type: kind, ReadOnly: readOnly,
+				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Path: "/path",
+				Type: kind, ReadOnly: readOnly,
 			}}
 		}
 	}
@@ -195,29 +203,33 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			b := newBench(t, test.volume)
 			b.line(publication(test.kind, test.readOnly))
 			r := b.recovered()
-			mode, use := corev1.PersistentVolumeFilesystem, Use{
-				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"}, Want: volumesv1alpha1.DesiredPublished,
-				Phase: PhaseUncertain, Path: "/path", Target: "/path", Type: test.kind, ReadOnly: test.readOnly, BootID: "boot",
+			mode, use := corev1.PersistentVolumeFilesystem, record.Use{
+				Intent: volumesv1alpha1.IntentReference{Namespace: "ns", Name: "intent", UID: "intent"},
+				Want:   volumesv1alpha1.DesiredPublished,
+				Phase:  record.PhaseUncertain, Path: "/path", Target: "/path", Type: test.kind, ReadOnly: test.readOnly,
+				BootID: "boot",
 			}
 			if test.kind == volumesv1alpha1.PublicationDevice {
-				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.bound("pv-raw", "intent")
+				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound("pv-raw", "intent")
 				if test.readOnly {
-					use.Target = b.agent.paths.hidden("intent")
+					use.Target = b.agent.paths.Hidden("intent")
 				}
 			}
-			path := b.agent.paths.staging(fakeDriverName, test.volume.handle, "pv-"+test.volume.handle, mode)
-			want := &Record{
-				Schema: recordSchema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName, Handle: test.volume.handle,
-				PersistentVolume: "pv-" + test.volume.handle, Mode: mode, Rebuilt: true, Uses: []Use{use},
-				Stage: Stage{Phase: PhaseUncertain, Path: path, BootID: "boot"}, Unfinished: r.Unfinished,
+			path := b.agent.paths.Staging(fakeDriverName, test.volume.handle, "pv-"+test.volume.handle, mode)
+			want := &record.Record{
+				Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
+				Handle:           test.volume.handle,
+				PersistentVolume: "pv-" + test.volume.handle, Mode: mode, Rebuilt: true, Uses: []record.Use{use},
+				Stage: record.Stage{Phase: record.PhaseUncertain, Path: path, BootID: "boot"}, Unfinished: r.Unfinished,
 			}
 			if !reflect.DeepEqual(r, want) {
 				t.Errorf("%s: %+v", name, r)
 			}
-			if _, ok := b.agent.store.known()[b.of.name()]; !ok {
+			if _, ok := b.agent.store.Known()[b.of.name()]; !ok {
 				t.Errorf("%s: nobody knows that there is a record", name)
 			}
-			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute || c.Operation != "unknown" || c.Target != path {
+			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute ||
+				c.Operation != "unknown" || c.Target != path {
 				t.Errorf("%s: call %+v", name, c)
 			}
 		}
@@ -232,7 +244,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	})
 	t.Run("not where another record is broken", func(t *testing.T) {
 		b := newBench(t, filesystem)
-		b.must(os.WriteFile(b.agent.store.path("unknown"), []byte("{"), 0o600))
+		b.must(os.WriteFile(b.agent.store.Path("unknown"), []byte("{"), 0o600))
 		if r := b.recovered(); r != nil {
 			t.Errorf("record: %+v", r)
 		}
@@ -241,7 +253,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.line(func(l *volumesv1alpha1.NodeVolume) { l.AttachmentUID = "uid-0" })
 		b.state.Spec.Attachments = nil
-		if r := b.recovered(); r.Driver != fakeDriverName || r.Handle != "vol" || r.AttachmentUID != "uid-0" || r.PersistentVolume != "" {
+		if r := b.recovered(); r.Driver != fakeDriverName || r.Handle != "vol" || r.AttachmentUID != "uid-0" ||
+			r.PersistentVolume != "" {
 			t.Errorf("record: %+v", r)
 		}
 	})
@@ -250,7 +263,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.line(func(l *volumesv1alpha1.NodeVolume) { l.AttachmentUID = "uid-0" })
 		b.state.Spec.Attachments[0].VolumeMode = corev1.PersistentVolumeBlock
 		b.state.Spec.Attachments[0].Driver, b.state.Spec.Attachments[0].VolumeHandle = "other", "handle"
-		if r := b.recovered(); r.AttachmentUID != "uid-0" || r.Mode != corev1.PersistentVolumeBlock || r.Driver != "other" || r.Handle != "handle" {
+		if r := b.recovered(); r.AttachmentUID != "uid-0" || r.Mode != corev1.PersistentVolumeBlock ||
+			r.Driver != "other" || r.Handle != "handle" {
 			t.Errorf("record: %+v", r)
 		}
 		b = newBench(t, filesystem)
@@ -268,8 +282,9 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		if r := b.recovered(); r != nil {
 			t.Errorf("record: %+v", r)
 		}
-		want := map[string]kubeletUse{b.of.name(): {AttachmentUID: "uid-1", StagedPath: "/staged", DevicePath: "/dev/x"}}
-		if got := b.agent.observer.last.uses; !reflect.DeepEqual(got, want) {
+		want := map[string]kubelet.TrackedUse{b.of.name(): {AttachmentUID: "uid-1", StagedPath: "/staged",
+			DevicePath: "/dev/x"}}
+		if got := b.agent.observer.Last.Uses; !reflect.DeepEqual(got, want) {
 			t.Errorf("the kubelet's: %+v", got)
 		}
 	})
@@ -277,14 +292,14 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.line()
 		b.recovered()
-		if got := b.agent.observer.last.uses; len(got) > 0 {
+		if got := b.agent.observer.Last.Uses; len(got) > 0 {
 			t.Errorf("the kubelet's: %+v", got)
 		}
 	})
 	t.Run("not where the disk has it", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
+		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.Rebuilt {
 			t.Errorf("record: %+v", r)
 		}
@@ -292,29 +307,31 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	t.Run("not where the API server was restored and knows less than the disk", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.line()
-		b.agent.noted = lastReport{Schema: recordSchema, UID: "state", Reports: 100}
+		b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: 100}
 		if r := b.recovered(); r != nil {
 			t.Errorf("record: %+v", r)
 		}
 	})
 	t.Run("also where it cannot be read", func(t *testing.T) {
 		b := newBench(t, filesystem)
-		b.must(os.WriteFile(b.agent.store.path(b.of.name()), []byte("{"), 0o600))
-		b.must(os.WriteFile(b.agent.store.path("unknown"), []byte("{"), 0o600))
+		b.must(os.WriteFile(b.agent.store.Path(b.of.name()), []byte("{"), 0o600))
+		b.must(os.WriteFile(b.agent.store.Path("unknown"), []byte("{"), 0o600))
 		r := b.recovered()
-		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 || r.Stage.Phase != PhaseUncertain {
+		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 ||
+			r.Stage.Phase != record.PhaseUncertain {
 			t.Errorf("record: %+v", r)
 		}
-		if broken := b.agent.brokenRecords(); len(broken) != 1 || !strings.Contains(broken[0], hash("unknown")) {
+		if broken := b.agent.node.BrokenRecords(); len(broken) != 1 ||
+			!strings.Contains(broken[0], record.Hash("unknown")) {
 			t.Errorf("unknown: %v", broken)
 		}
-		if report, ok := b.toReport(); !ok || !report.line.InUse {
+		if report, ok := b.toReport(); !ok || !report.Line.InUse {
 			t.Errorf("to be reported: %+v", report)
 		}
 	})
 	t.Run("once, where it cannot be read and the API says that it is in use", func(t *testing.T) {
 		b := newBench(t, filesystem)
-		b.must(os.WriteFile(b.agent.store.path(b.of.name()), []byte("{"), 0o600))
+		b.must(os.WriteFile(b.agent.store.Path(b.of.name()), []byte("{"), 0o600))
 		b.line(publication(volumesv1alpha1.PublicationMount, false))
 		if r := b.recovered(); len(r.Uses) != 1 || b.agent.queue.queue.Len() != 1 {
 			t.Errorf("record: %+v", r)
@@ -329,12 +346,14 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 	t.Run("one by one", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.must(b.agent.save(b.volume))
-		b.state.Status.Volumes = append(b.state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^2", AttachmentUID: "uid-2", InUse: true})
+		b.must(b.agent.steps.Persist(b.volume))
+		b.state.Status.Volumes = append(b.state.Status.Volumes,
+			volumesv1alpha1.NodeVolume{VolumeName: "kubernetes.io/csi/d^2", AttachmentUID: "uid-2", InUse: true})
 		n := b.restart(false)
 		n.recovered()
-		if other := n.agent.volume("kubernetes.io/csi/d^2").record; n.volume.record.Rebuilt || other == nil || !other.Rebuilt {
-			t.Errorf("records: %+v, %+v", n.volume.record, other)
+		if other := n.agent.volume("kubernetes.io/csi/d^2").Record; n.volume.Record.Rebuilt || other == nil ||
+			!other.Rebuilt {
+			t.Errorf("records: %+v, %+v", n.volume.Record, other)
 		}
 	})
 }
@@ -342,16 +361,15 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 func TestWhatTheKubeletUsesIsTakenUpFromTheDisk(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.line(func(l *volumesv1alpha1.NodeVolume) { l.PublishedBy = volumesv1alpha1.PublisherKubelet })
-	b.must(b.agent.store.saveKubelet(func() kubeletFile {
-		return kubeletFile{Schema: recordSchema, BootID: "boot", Uses: map[string]kubeletUse{"of-the-disk": {AttachmentUID: "uid-9"}}}
-	}))
+	b.agent.observer.SetKnown(map[string]kubelet.TrackedUse{"of-the-disk": {AttachmentUID: "uid-9"}})
+	b.must(b.agent.observer.Save())
 	b.recovered()
-	if got := b.agent.observer.last.uses; len(got) != 1 || got["of-the-disk"].AttachmentUID != "uid-9" {
+	if got := b.agent.observer.Last.Uses; len(got) != 1 || got["of-the-disk"].AttachmentUID != "uid-9" {
 		t.Errorf("the kubelet's: %v", got)
 	}
-	b.must(os.WriteFile(b.agent.store.kubeletPath(), []byte("{"), 0o600))
+	b.must(os.WriteFile(b.agent.observer.File().Path, []byte("{"), 0o600))
 	b.recovered()
-	if got := b.agent.observer.last.uses; len(got) != 1 || got[b.of.name()].AttachmentUID != "uid-1" {
+	if got := b.agent.observer.Last.Uses; len(got) != 1 || got[b.of.name()].AttachmentUID != "uid-1" {
 		t.Errorf("where the disk cannot be read: %v", got)
 	}
 }

@@ -17,6 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -30,7 +35,7 @@ func (b *bench) publish() {
 	b.t.Helper()
 	b.want("intent")
 	b.stage()
-	b.done(doPublish)
+	b.done(plan.Publish)
 }
 
 // unused has a volume that is staged and not published any more.
@@ -40,36 +45,37 @@ func (b *bench) unused() {
 	nobodyWants(b)
 }
 
-func (b *bench) use() Use { return b.volume.record.Uses[0] }
+func (b *bench) use() record.Use { return b.volume.Record.Uses[0] }
 
 // kubeletRecords has the kubelet write that it has the volume staged.
 func (b *bench) kubeletRecords() {
 	b.t.Helper()
-	r := b.volume.record
-	path := b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	r := b.volume.Record
+	path := b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
 	b.must(os.MkdirAll(filepath.Dir(path), 0o750))
 	b.must(os.WriteFile(path, nil, 0o600))
 }
 
 // mountsUntil has an earlier call that may still mount something for so long.
 func (b *bench) mountsUntil(d time.Duration) {
-	b.volume.record.Unfinished = &Call{Operation: "stage", BootID: "boot", Mounts: true, Uptime: b.uptime + d, Deadline: b.clock.Now().Add(d)}
+	b.volume.Record.Unfinished = &record.Call{Operation: "stage", BootID: "boot", Mounts: true, Uptime: b.uptime + d,
+		Deadline: b.clock.Now().Add(d)}
 }
 
 // waitsForCall checks that the act waits until that call has ended.
 func (b *bench) waitsForCall(err error, d time.Duration) {
 	b.t.Helper()
 	b.refused(err, volumesv1alpha1.ReasonCallInFlight)
-	var p *problem
-	if errors.As(err, &p) && (!p.until.Equal(b.clock.Now().Add(d)) || !strings.Contains(p.message, "stage") ||
-		!strings.Contains(p.message, b.clock.Now().Add(d).UTC().Format(time.TimeOnly))) {
+	var p *failure.Problem
+	if errors.As(err, &p) && (!p.RetryAt.Equal(b.clock.Now().Add(d)) || !strings.Contains(p.Message, "stage") ||
+		!strings.Contains(p.Message, b.clock.Now().Add(d).UTC().Format(time.TimeOnly))) {
 		b.t.Errorf("%+v", p)
 	}
 }
 
 func (b *bench) signalled() bool {
 	select {
-	case <-b.agent.observer.wake:
+	case <-b.agent.observer.Wake:
 		return true
 	default:
 		return false
@@ -87,9 +93,10 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.publish()
 			change(b)
-			b.volume.unsaved = false
-			if err := b.agent.unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil || len(b.volume.record.Uses) > 0 || !b.volume.unsaved {
-				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.record.Uses, b.volume.unsaved)
+			b.volume.Unsaved = false
+			if err := b.agent.steps.Unpublisher().Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil ||
+				len(b.volume.Record.Uses) > 0 || !b.volume.Unsaved {
+				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.Record.Uses, b.volume.Unsaved)
 			}
 		}
 	})
@@ -98,9 +105,9 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.publish()
 		b.intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged
 		reference := b.use().Intent
-		b.done(doUnpublish)
-		if b.use() != (Use{Intent: reference, Want: volumesv1alpha1.DesiredStaged}) {
-			t.Errorf("uses: %+v", b.volume.record.Uses)
+		b.done(plan.Unpublish)
+		if b.use() != (record.Use{Intent: reference, Want: volumesv1alpha1.DesiredStaged}) {
+			t.Errorf("uses: %+v", b.volume.Record.Uses)
 		}
 	})
 	t.Run("without the driver where it was never asked to publish", func(t *testing.T) {
@@ -108,8 +115,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.want("intent")
 		b.stage()
 		deletedIntents(b)
-		b.done(doUnpublish)
-		if slices.Contains(b.operations(), "unpublish") || len(b.volume.record.Uses) > 0 {
+		b.done(plan.Unpublish)
+		if slices.Contains(b.operations(), "unpublish") || len(b.volume.Record.Uses) > 0 {
 			t.Errorf("operations %v", b.operations())
 		}
 	})
@@ -119,8 +126,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			path := b.use().Path
 			deletedIntents(b)
-			b.done(doUnpublish)
-			want := driver.UnpublishRequest{Handle: v.handle, Mode: b.volume.record.Mode, TargetPath: path}
+			b.done(plan.Unpublish)
+			want := driver.UnpublishRequest{Handle: v.handle, Mode: b.volume.Record.Mode, TargetPath: path}
 			if got := b.driver.unpublished; got != want {
 				t.Errorf("asked %+v", got)
 			}
@@ -132,13 +139,13 @@ func TestAPublicationIsUndone(t *testing.T) {
 				b.kernel.umount(b.use().Path)
 				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.use().Path))
 			},
-			"one of this boot for a publication of an earlier one": func(b *bench) { b.volume.record.Uses[0].BootID = "earlier" },
+			"one of this boot for a publication of an earlier one": func(b *bench) { b.volume.Record.Uses[0].BootID = "earlier" },
 		} {
 			b := newBench(t, filesystem)
 			b.publish()
 			change(b)
 			deletedIntents(b)
-			err := b.act(doUnpublish)
+			err := b.act(plan.Unpublish)
 			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
 			if slices.Contains(b.operations(), "unpublish") || !strings.Contains(err.Error(), b.use().Path) {
 				t.Errorf("%s: %v, %v", name, err, b.operations())
@@ -149,10 +156,10 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		b.kernel.reboot()
-		b.volume.record.Uses[0].BootID = "earlier"
+		b.volume.Record.Uses[0].BootID = "earlier"
 		deletedIntents(b)
 		looked := b.has("DeviceUnder")
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 		if b.has("DeviceUnder") != looked || b.has("unpublish") != 1 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -161,25 +168,25 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		deletedIntents(b)
-		b.agent.Registry = newFakeRegistry(nil)
-		b.refused(b.act(doUnpublish), volumesv1alpha1.ReasonDriverNotFound)
-		if b.use().Phase != PhaseDone {
+		b.agent.steps.Registry = newFakeRegistry(nil)
+		b.refused(b.act(plan.Unpublish), volumesv1alpha1.ReasonDriverNotFound)
+		if b.use().Phase != record.PhaseDone {
 			t.Errorf("publication: %+v", b.use())
 		}
 	})
 	t.Run("once its device is known", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
-		b.volume.record.Devices = nil
+		b.volume.Record.Devices = nil
 		deletedIntents(b)
 		b.failures["DeviceUnder"] = errInjected
-		if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.use().Phase != PhaseDone {
+		if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Phase != record.PhaseDone {
 			t.Errorf("%v, publication %+v", err, b.use())
 		}
 		delete(b.failures, "DeviceUnder")
-		b.done(doUnpublish)
-		if len(b.volume.record.Devices) != 1 {
-			t.Errorf("devices: %+v", b.volume.record.Devices)
+		b.done(plan.Unpublish)
+		if len(b.volume.Record.Devices) != 1 {
+			t.Errorf("devices: %+v", b.volume.Record.Devices)
 		}
 	})
 	t.Run("as the driver's answer has it", func(t *testing.T) {
@@ -193,7 +200,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.publish()
 			deletedIntents(b)
 			b.driver.fail("unpublish", test.answer)
-			if err := b.act(doUnpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) || b.use().Phase != PhaseUncertain {
+			if err := b.act(plan.Unpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) ||
+				b.use().Phase != record.PhaseUncertain {
 				t.Errorf("%s: %v, publication %+v", name, err, b.use())
 			}
 		}
@@ -202,7 +210,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.kernel.umount(b.use().Path)
 		deletedIntents(b)
 		b.driver.fail("unpublish", notFound())
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 	})
 	t.Run("not where it is still mounted", func(t *testing.T) {
 		b := newBench(t, filesystem)
@@ -216,9 +224,9 @@ func TestAPublicationIsUndone(t *testing.T) {
 			}
 			return nil
 		}
-		err := b.act(doUnpublish)
+		err := b.act(plan.Unpublish)
 		b.refused(err, volumesv1alpha1.ReasonUnpublishFailed)
-		if b.use().Phase != PhaseUncertain || !strings.Contains(err.Error(), b.use().Path) {
+		if b.use().Phase != record.PhaseUncertain || !strings.Contains(err.Error(), b.use().Path) {
 			t.Errorf("%v, publication %+v", err, b.use())
 		}
 	})
@@ -227,19 +235,19 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.publish()
 		deletedIntents(b)
 		b.failures["RemoveMountPoint"] = mount.ErrOccupied
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 	})
 	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		deletedIntents(b)
 		b.mountsUntil(time.Minute)
-		b.waitsForCall(b.act(doUnpublish), time.Minute)
-		if b.use().Phase != PhaseUncertain {
+		b.waitsForCall(b.act(plan.Unpublish), time.Minute)
+		if b.use().Phase != record.PhaseUncertain {
 			t.Errorf("publication: %+v", b.use())
 		}
 		b.uptime += time.Minute
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 		if b.has("unpublish") != 2 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -248,17 +256,18 @@ func TestAPublicationIsUndone(t *testing.T) {
 		for _, occupied := range []bool{false, true} {
 			b := newBench(t, block)
 			b.publish()
-			bound := b.agent.paths.bound("pv-raw", "intent")
-			b.volume.record.Uses[0].Bound = bound
+			bound := b.agent.paths.Bound("pv-raw", "intent")
+			b.volume.Record.Uses[0].Bound = bound
 			b.must(os.MkdirAll(filepath.Dir(bound), 0o750))
 			b.must(os.WriteFile(bound, nil, 0o600))
 			b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
 			deletedIntents(b)
 			b.failures["Unmount"] = errInjected
-			if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.use().Bound == "" || slices.Contains(b.operations(), "unpublish") {
+			if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Bound == "" ||
+				slices.Contains(b.operations(), "unpublish") {
 				t.Errorf("%v, publication %+v", err, b.use())
 			}
-			if r := b.disk(); r.Uses[0].Phase != PhaseUncertain {
+			if r := b.disk(); r.Uses[0].Phase != record.PhaseUncertain {
 				t.Errorf("on the disk is %+v", r.Uses[0])
 			}
 			delete(b.failures, "Unmount")
@@ -271,9 +280,9 @@ func TestAPublicationIsUndone(t *testing.T) {
 			if occupied { // a device node is there by now
 				b.failures["RemoveMountPoint of the kubelet"] = mount.ErrOccupied
 			}
-			b.done(doUnpublish)
-			if _, ok := b.kernel.at(bound); ok || len(b.volume.record.Uses) > 0 {
-				t.Errorf("%v, %+v", b.kernel.mounted(), b.volume.record.Uses)
+			b.done(plan.Unpublish)
+			if _, ok := b.kernel.at(bound); ok || len(b.volume.Record.Uses) > 0 {
+				t.Errorf("%v, %+v", b.kernel.mounted(), b.volume.Record.Uses)
 			}
 		}
 	})
@@ -281,17 +290,17 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent", readOnlyUse)
 		b.stage()
-		b.done(doPublish)
-		bound := b.agent.paths.bound("pv-raw", "intent")
-		b.volume.record.Uses[0].Bound = bound
+		b.done(plan.Publish)
+		bound := b.agent.paths.Bound("pv-raw", "intent")
+		b.volume.Record.Uses[0].Bound = bound
 		deletedIntents(b)
 		path := b.use().Path
 		b.failures["RemoveMountPoint of the kubelet"] = errInjected
-		if err := b.act(doUnpublish); !errors.Is(err, errInjected) || b.has("unpublish") > 0 {
+		if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.has("unpublish") > 0 {
 			t.Errorf("%v, %v", err, b.operations())
 		}
 		delete(b.failures, "RemoveMountPoint of the kubelet")
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("left at the path: %v", err)
 		}
@@ -303,39 +312,49 @@ func TestAStageIsUndone(t *testing.T) {
 		for _, v := range []testVolume{filesystem, block} {
 			b := newBench(t, v)
 			b.unused()
-			path := b.volume.record.Stage.Path
-			b.done(doUnstage)
-			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.record.Mode, StagingPath: path}) {
+			path := b.volume.Record.Stage.Path
+			b.done(plan.Unstage)
+			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.Record.Mode,
+				StagingPath: path}) {
 				t.Errorf("asked %+v", got)
 			}
-			if b.volume.record.Stage != (Stage{Path: path}) {
-				t.Errorf("stage: %+v", b.volume.record.Stage)
+			if b.volume.Record.Stage != (record.Stage{Path: path}) {
+				t.Errorf("stage: %+v", b.volume.Record.Stage)
 			}
 		}
 	})
 	t.Run("without the driver where it was never asked to stage", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
-		b.done(doTake, doRefer)
+		b.done(plan.MarkInUse, plan.Reference)
 		b.failures["SetDeviceNodes"] = errInjected
-		if err := b.act(doUnstage); !errors.Is(err, errInjected) {
+		if err := b.act(plan.Unstage); !errors.Is(err, errInjected) {
 			t.Error(err)
 		}
 		delete(b.failures, "SetDeviceNodes")
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 		if len(b.kernel.referred()) > 0 || len(b.driver.made()) > 0 {
 			t.Errorf("device nodes %v, calls %v", b.kernel.referred(), b.driver.made())
 		}
-		if _, err := os.Lstat(filepath.Dir(b.agent.paths.globalMap("pv-raw"))); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Dir(b.agent.paths.GlobalMap("pv-raw"))); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the kubelet's directories are left: %v", err)
 		}
 	})
-	t.Run("also while a pod waits for it that the kubelet cannot begin with", func(t *testing.T) {
-		b := newBench(t, filesystem)
-		b.unused()
-		b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
-		b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "another"}}
-		b.done(doUnstage)
+	t.Run("also while a pod waits for a volume that is another user's", func(t *testing.T) {
+		for mode, refused := range map[corev1.PersistentVolumeAccessMode]bool{
+			corev1.ReadWriteOncePod: false, corev1.ReadWriteOnce: true,
+		} {
+			b := newBench(t, filesystem)
+			b.unused()
+			b.entry(func(e *volumesv1alpha1.NodeAttachment) {
+				e.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
+			})
+			b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
+			b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "another"}}
+			if err := b.act(plan.Unstage); (err != nil) != refused {
+				t.Errorf("unstaging a volume of access mode %s: %v, want refused %t", mode, err, refused)
+			}
+		}
 	})
 	t.Run("not while anybody else uses it", func(t *testing.T) {
 		for name, test := range map[string]struct {
@@ -348,7 +367,7 @@ func TestAStageIsUndone(t *testing.T) {
 			"it is mounted elsewhere": {filesystem, func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
 				volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
 			"it is mounted elsewhere, and somebody unmounted the stage": {filesystem, func(b *bench) {
-				b.kernel.umount(b.volume.record.Stage.Path)
+				b.kernel.umount(b.volume.Record.Stage.Path)
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere"))
 			}, volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
 			"the kubelet has recorded it":       {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
@@ -360,19 +379,20 @@ func TestAStageIsUndone(t *testing.T) {
 			"the Node cannot be read": {filesystem, func(b *bench) { b.failures["get node"] = errInjected },
 				volumesv1alpha1.ReasonUnstageFailed, "Node cannot be read", false},
 			"another filesystem is at the path": {filesystem, func(b *bench) {
-				b.kernel.umount(b.volume.record.Stage.Path)
-				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Stage.Path))
+				b.kernel.umount(b.volume.Record.Stage.Path)
+				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.Record.Stage.Path))
 			}, volumesv1alpha1.ReasonMountLost, "left alone", false},
-			"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) },
+			"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
 				volumesv1alpha1.ReasonDriverNotFound, fakeDriverName, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				b := newBench(t, test.volume)
 				b.unused()
 				test.change(b)
-				err := b.act(doUnstage)
+				err := b.act(plan.Unstage)
 				b.refused(err, test.reason)
-				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") || b.signalled() != test.wakes {
+				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") ||
+					b.signalled() != test.wakes {
 					t.Errorf("%v, %v", err, b.operations())
 				}
 				if test.reason == volumesv1alpha1.ReasonUnstageFailed && !errors.Is(err, errInjected) {
@@ -384,26 +404,26 @@ func TestAStageIsUndone(t *testing.T) {
 	t.Run("also where it is mounted elsewhere as a device", func(t *testing.T) {
 		b := newBench(t, block)
 		b.unused()
-		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", b.volume.record.Stage.Path))
-		b.volume.record.Stage.Source = "7:1/"
+		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", b.volume.Record.Stage.Path))
+		b.volume.Record.Stage.Source = "7:1/"
 		f := b.facts()
-		f.stage = present
+		f.Stage = record.Present
 		b.kernel.mount(b.kernel.filesystemOf("raw", "ext4", "/elsewhere"))
-		b.must(b.agent.othersUse(t.Context(), b.volume, f))
+		b.must(b.agent.steps.Unstager().CheckOtherUses(t.Context(), b.volume, f))
 	})
 	t.Run("where its Node is gone", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
 		b.node = nil
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 	})
 	t.Run("where a stage that cannot be told apart was unmounted", func(t *testing.T) {
 		for name, source := range map[string]string{"nothing was seen": "", "it has no device of its own": "0:1/"} {
 			b := newBench(t, filesystem)
 			b.unused()
-			b.kernel.umount(b.volume.record.Stage.Path)
-			b.kernel.umount(b.agent.paths.reference(b.of.name()))
-			b.volume.record.Stage.Source = source
+			b.kernel.umount(b.volume.Record.Stage.Path)
+			b.kernel.umount(b.agent.paths.Reference(b.of.name()))
+			b.volume.Record.Stage.Source = source
 			e := b.kernel.filesystemOf("vol", "ext4", "/elsewhere")
 			e.Major, e.Minor = 0, 1
 			b.kernel.mount(e)
@@ -412,7 +432,7 @@ func TestAStageIsUndone(t *testing.T) {
 				e.Path = "/more"
 				b.kernel.mount(e)
 			}
-			if err := b.act(doUnstage); err != nil {
+			if err := b.act(plan.Unstage); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -420,64 +440,67 @@ func TestAStageIsUndone(t *testing.T) {
 	t.Run("once its device is known", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
-		b.volume.record.Devices = nil
-		b.done(doUnstage)
-		if len(b.volume.record.Devices) != 1 {
-			t.Errorf("devices: %+v", b.volume.record.Devices)
+		b.volume.Record.Devices = nil
+		b.done(plan.Unstage)
+		if len(b.volume.Record.Devices) != 1 {
+			t.Errorf("devices: %+v", b.volume.Record.Devices)
 		}
 		b = newBench(t, filesystem)
 		b.unused()
-		b.kernel.umount(b.volume.record.Stage.Path)
+		b.kernel.umount(b.volume.Record.Stage.Path)
 		b.failures["DeviceUnder"] = errInjected
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 	})
 	t.Run("as the driver's answer has it", func(t *testing.T) {
 		for _, answer := range []error{transient("Internal"), uncertain()} {
 			b := newBench(t, filesystem)
 			b.unused()
 			b.driver.fail("unstage", answer)
-			if err := b.act(doUnstage); driver.CodeOf(err) != driver.CodeOf(answer) || b.volume.record.Stage.Phase != PhaseUncertain {
-				t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+			if err := b.act(plan.Unstage); driver.CodeOf(err) != driver.CodeOf(answer) ||
+				b.volume.Record.Stage.Phase != record.PhaseUncertain {
+				t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
 			}
 		}
 		b := newBench(t, filesystem)
 		b.unused()
-		b.kernel.umount(b.volume.record.Stage.Path)
+		b.kernel.umount(b.volume.Record.Stage.Path)
 		b.driver.fail("unstage", notFound())
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 	})
 	t.Run("not where it is still mounted", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
-		b.after["unstage"] = func() { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) }
-		err := b.act(doUnstage)
+		b.after["unstage"] = func() { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path)) }
+		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonUnstageFailed)
-		if b.volume.record.Stage.Phase != PhaseUncertain || !strings.Contains(err.Error(), b.volume.record.Stage.Path) {
-			t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+		if b.volume.Record.Stage.Phase != record.PhaseUncertain ||
+			!strings.Contains(err.Error(), b.volume.Record.Stage.Path) {
+			t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
 		}
 	})
 	t.Run("and staged again, where the kubelet came meanwhile", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
-		path := b.volume.record.Stage.Path
+		path := b.volume.Record.Stage.Path
 		b.after["unstage"] = b.kubeletRecords
-		err := b.act(doUnstage)
+		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if strings.Contains(err.Error(), "staging again") {
 			t.Error(err)
 		}
-		if _, ok := b.kernel.at(path); !ok || b.volume.record.Stage.Phase != PhaseDone || b.has("stage") != 2 {
-			t.Errorf("stage %+v, mounted %v", b.volume.record.Stage, b.kernel.mounted())
+		if _, ok := b.kernel.at(path); !ok || b.volume.Record.Stage.Phase != record.PhaseDone || b.has("stage") != 2 {
+			t.Errorf("stage %+v, mounted %v", b.volume.Record.Stage, b.kernel.mounted())
 		}
 	})
 	t.Run("and not staged again on an attachment that is going", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
 		f := b.facts()
-		old := *f.entry
+		old := *f.Entry
 		old.State = volumesv1alpha1.AttachmentDetaching
-		f.entry = &old
-		b.refused(b.agent.putBack(t.Context(), b.volume, f, shared("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
+		f.Entry = &old
+		b.refused(b.agent.steps.Unstager().StageAgain(t.Context(), b.volume, f,
+			operation.SharedByKubelet("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -486,19 +509,19 @@ func TestAStageIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
 		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", uncertain()) }
-		if err := b.act(doUnstage); err == nil || b.volume.record.Stage.Source != "" {
-			t.Errorf("%v, stage %+v", err, b.volume.record.Stage)
+		if err := b.act(plan.Unstage); err == nil || b.volume.Record.Stage.Source != "" {
+			t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
 		}
 	})
 	t.Run("not while nobody can tell whether the kubelet uses it", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
-		r := b.volume.record
+		r := b.volume.Record
 		b.kernel.umount(r.Stage.Path)
-		dir := filepath.Dir(b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+		dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
 		b.must(os.RemoveAll(dir))
 		b.must(os.WriteFile(dir, nil, 0o600)) // no directory
-		if err := b.act(doUnstage); err == nil || b.has("unstage") > 0 {
+		if err := b.act(plan.Unstage); err == nil || b.has("unstage") > 0 {
 			t.Errorf("%v, %v", err, b.operations())
 		}
 	})
@@ -506,7 +529,7 @@ func TestAStageIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
 		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", transient("Internal")) }
-		err := b.act(doUnstage)
+		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if !strings.Contains(err.Error(), "it failed") {
 			t.Error(err)
@@ -516,12 +539,12 @@ func TestAStageIsUndone(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.unused()
 		b.mountsUntil(time.Minute)
-		b.waitsForCall(b.act(doUnstage), time.Minute)
-		if b.volume.record.Stage.Phase != PhaseUncertain {
-			t.Errorf("stage: %+v", b.volume.record.Stage)
+		b.waitsForCall(b.act(plan.Unstage), time.Minute)
+		if b.volume.Record.Stage.Phase != record.PhaseUncertain {
+			t.Errorf("stage: %+v", b.volume.Record.Stage)
 		}
 		b.uptime += time.Minute
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 		if b.has("unstage") != 2 {
 			t.Errorf("operations %v", b.operations())
 		}
@@ -533,9 +556,9 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.publish()
 		takenAway(b)
-		b.done(doUnpublish)
+		b.done(plan.Unpublish)
 		change(b)
-		return b, b.act(doUnstage)
+		return b, b.act(plan.Unstage)
 	}
 	t.Run("is undone although a pod waits for the volume", func(t *testing.T) {
 		b, err := play(t, func(b *bench) {
@@ -551,28 +574,29 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	})
 	for name, change := range map[string]func(*bench){
 		"is left to the kubelet, which has recorded that it stages there": (*bench).kubeletRecords,
-		"is left where it was mounted after a reboot":                     func(b *bench) { b.volume.record.Stage.BootID = "earlier" },
+		"is left where it was mounted after a reboot":                     func(b *bench) { b.volume.Record.Stage.BootID = "earlier" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := play(t, change)
-			if s := b.volume.record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != PhaseNone || s.Path == "" || !b.signalled() {
+			if s := b.volume.Record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != record.PhaseNone ||
+				s.Path == "" || !b.signalled() {
 				t.Errorf("%v, stage %+v, %v", err, s, b.operations())
 			}
-			if _, ok := b.kernel.at(b.agent.paths.reference(b.of.name())); ok {
+			if _, ok := b.kernel.at(b.agent.paths.Reference(b.of.name())); ok {
 				t.Error("the agent's own mount of it is there")
 			}
 			b, err = play(t, func(b *bench) {
 				change(b)
 				b.failures["Unmount"] = errInjected
 			})
-			if b.volume.record.Stage.Phase == PhaseNone || !errors.Is(err, errInjected) {
+			if b.volume.Record.Stage.Phase == record.PhaseNone || !errors.Is(err, errInjected) {
 				t.Errorf("forgotten although the agent's own mount of it cannot be undone: %v", err)
 			}
 		})
 	}
 	t.Run("is undone after a reboot where nothing is mounted", func(t *testing.T) {
 		b, err := play(t, func(b *bench) {
-			b.volume.record.Stage.BootID = "earlier"
+			b.volume.Record.Stage.BootID = "earlier"
 			b.kernel.reboot()
 		})
 		if err != nil || b.has("unstage") != 1 {
@@ -581,12 +605,12 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	})
 	t.Run("is not undone while nobody can tell whether the kubelet uses it", func(t *testing.T) {
 		b, err := play(t, func(b *bench) {
-			r := b.volume.record
-			dir := filepath.Dir(b.agent.paths.kubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+			r := b.volume.Record
+			dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
 			b.must(os.RemoveAll(dir))
 			b.must(os.WriteFile(dir, nil, 0o600)) // no directory
 		})
-		if err == nil || b.has("unstage") > 0 || b.volume.record.Stage.Phase == PhaseNone {
+		if err == nil || b.has("unstage") > 0 || b.volume.Record.Stage.Phase == record.PhaseNone {
 			t.Errorf("%v, %v", err, b.operations())
 		}
 	})
@@ -598,38 +622,39 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 		b.publish()
 		takenAway(b)
 		change(b)
-		return b, b.act(doShutdown)
+		return b, b.act(plan.Shutdown)
 	}
 	onlyStage := func(b *bench) { // and the mount of the stage is all that there is
-		b.kernel.umount(b.agent.paths.reference(b.of.name()))
+		b.kernel.umount(b.agent.paths.Reference(b.of.name()))
 		b.kernel.umount(b.use().Path)
 	}
 	t.Run("by a mount of the agent's own", func(t *testing.T) {
 		b, err := play(t, (*bench).kubeletRecords)
-		if err != nil || !slices.Equal(b.kernel.shutdowns, []string{b.agent.paths.reference(b.of.name())}) {
+		if err != nil || !slices.Equal(b.kernel.shutdowns, []string{b.agent.paths.Reference(b.of.name())}) {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 	})
 	t.Run("by the stage, while the kubelet has not staged there", func(t *testing.T) {
 		b, err := play(t, onlyStage)
-		if err != nil || b.kernel.shutDown() != 1 || b.volume.unprotected {
+		if err != nil || b.kernel.shutDown() != 1 || b.volume.Unprotected {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 		b, err = play(t, func(b *bench) { onlyStage(b); b.kubeletRecords() })
-		if !errors.Is(err, errAgain) || b.kernel.shutDown() > 0 || !b.signalled() || b.volume.record.ShutDown || b.volume.unprotected {
+		if !errors.Is(err, failure.ErrChanged) || b.kernel.shutDown() > 0 || !b.signalled() ||
+			b.volume.Record.ShutDown || b.volume.Unprotected {
 			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
 		}
 	})
 	t.Run("or everybody is told", func(t *testing.T) {
 		b, err := play(t, func(b *bench) { b.kernel.setUnsupported(true) })
 		b.refused(err, volumesv1alpha1.ReasonForcedAway)
-		if !b.volume.unprotected || b.volume.record.ShutDown || !errors.Is(err, mount.ErrShutdownUnsupported) ||
-			!strings.Contains(err.Error(), b.agent.paths.reference(b.of.name())) {
+		if !b.volume.Unprotected || b.volume.Record.ShutDown || !errors.Is(err, mount.ErrShutdownUnsupported) ||
+			!strings.Contains(err.Error(), b.agent.paths.Reference(b.of.name())) {
 			t.Error(err)
 		}
 		b.kernel.setUnsupported(false)
-		b.done(doShutdown)
-		if b.volume.unprotected {
+		b.done(plan.Shutdown)
+		if b.volume.Unprotected {
 			t.Error("still unprotected")
 		}
 	})
@@ -644,25 +669,26 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 func TestAVolumeIsLetGoOf(t *testing.T) {
 	undone := func(b *bench) {
 		b.unused()
-		b.done(doUnstage)
+		b.done(plan.Unstage)
 	}
 	t.Run("with its directories, and what was known of it", func(t *testing.T) {
 		for _, v := range []testVolume{filesystem, block} {
 			b := newBench(t, v)
 			undone(b)
-			stage := b.volume.record.Stage.Path
+			stage := b.volume.Record.Stage.Path
 			b.must(os.MkdirAll(stage, 0o750))
 			if v.mode == corev1.PersistentVolumeBlock {
-				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.globalMap("pv-raw"), []string{"intent"}))
+				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap("pv-raw"), []string{"intent"}))
 			}
-			b.volume.failures[act{verb: doUnstage}], b.volume.unprotected, b.volume.unsaved = &failure{}, true, true
-			b.done(doClear)
-			if len(b.volume.failures) > 0 || b.volume.unprotected || b.volume.unsaved || len(b.kernel.referred()) > 0 {
+			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{}, true, true
+			b.done(plan.ClearInUse)
+			if len(b.volume.Failures) > 0 || b.volume.Unprotected || b.volume.Unsaved || len(b.kernel.referred()) > 0 {
 				t.Errorf("left: %+v, device nodes %v", b.volume, b.kernel.referred())
 			}
 			_, err := os.Lstat(stage)
 			_, above := os.Lstat(filepath.Dir(stage))
-			if !errors.Is(err, os.ErrNotExist) || errors.Is(above, os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
+			if !errors.Is(err, os.ErrNotExist) || errors.Is(above,
+				os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
 				t.Errorf("left of the staging path: %v, %v", err, above)
 			}
 		}
@@ -671,7 +697,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b := newBench(t, filesystem)
 		undone(b)
 		b.mountsUntil(time.Minute)
-		b.waitsForCall(b.act(doClear), time.Minute)
+		b.waitsForCall(b.act(plan.ClearInUse), time.Minute)
 		if line := b.api(); line == nil || !line.InUse {
 			t.Errorf("reported: %+v", line)
 		}
@@ -682,40 +708,41 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			reason string
 		}{
 			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} }, volumesv1alpha1.ReasonDeviceHeld},
-			"the driver was asked to stage it":        {func(b *bench) { b.volume.record.Stage.Phase = PhaseUncertain }, volumesv1alpha1.ReasonUnstageFailed},
+			"the driver was asked to stage it": {func(b *bench) { b.volume.Record.Stage.Phase = record.PhaseUncertain },
+				volumesv1alpha1.ReasonUnstageFailed},
 			"it is mounted": {func(b *bench) {
-				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 			}, volumesv1alpha1.ReasonUnstageFailed},
 			"the kernel is about to mount it at its stage": {func(b *bench) {
-				b.failures["Busy "+b.volume.record.Stage.Path] = errInjected
+				b.failures["Busy "+b.volume.Record.Stage.Path] = errInjected
 			}, volumesv1alpha1.ReasonUnstageFailed},
 			"the kernel is about to bind it": {func(b *bench) {
-				b.failures["Busy "+b.agent.paths.reference(b.of.name())] = errInjected
+				b.failures["Busy "+b.agent.paths.Reference(b.of.name())] = errInjected
 			}, volumesv1alpha1.ReasonUnstageFailed},
 		} {
 			t.Run(name, func(t *testing.T) {
 				b := newBench(t, filesystem)
 				undone(b)
 				test.change(b)
-				b.refused(b.act(doClear), test.reason)
-				if line := b.api(); line == nil || !line.InUse || b.volume.record == nil || !b.volume.record.InUse {
+				b.refused(b.act(plan.ClearInUse), test.reason)
+				if line := b.api(); line == nil || !line.InUse || b.volume.Record == nil || !b.volume.Record.InUse {
 					t.Errorf("reported: %+v", line)
 				}
 			})
 		}
 	})
 	t.Run("also while the kubelet has its device mounted, whose own use asks for that", func(t *testing.T) {
-		for name, use := range map[string]kubeletUse{
-			"":                                 {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 1}}},
+		for name, use := range map[string]kubelet.TrackedUse{
+			"":                                 {Mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 1}}},
 			"but not once it has unmounted it": {Devices: []mount.Device{{Minor: 1}}},
-			"but not of another one":           {mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 2}}},
+			"but not of another one":           {Mounts: []string{"/kubelet"}, Devices: []mount.Device{{Minor: 2}}},
 		} {
 			b := newBench(t, filesystem)
 			undone(b)
-			b.volume.record.Devices = []SeenDevice{{Device: mount.Device{Minor: 1}, BootID: b.agent.bootID, Held: true}}
+			b.volume.Record.Devices = []record.SeenDevice{{Device: mount.Device{Minor: 1}, BootID: b.agent.bootID, Held: true}}
 			b.failures["CheckFree"] = &mount.HeldError{}
-			b.agent.observer.known(map[string]kubeletUse{b.of.name(): use})
-			if err := b.act(doClear); (err == nil) != (name == "") {
+			b.agent.observer.SetKnown(map[string]kubelet.TrackedUse{b.of.name(): use})
+			if err := b.act(plan.ClearInUse); (err == nil) != (name == "") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -724,40 +751,41 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b := newBench(t, filesystem)
 		undone(b)
 		b.failures["report"] = errInjected
-		if err := b.act(doClear); err == nil || b.volume.record == nil || b.volume.record.InUse {
-			t.Errorf("%v, record %+v", err, b.volume.record)
+		if err := b.act(plan.ClearInUse); err == nil || b.volume.Record == nil || b.volume.Record.InUse {
+			t.Errorf("%v, record %+v", err, b.volume.Record)
 		}
 	})
 	t.Run("and whether that rests on the mount table alone is noted", func(t *testing.T) {
 		for _, alone := range []bool{true, false} {
 			b := newBench(t, filesystem)
 			undone(b)
-			b.volume.record.MountTableOnly = true
+			b.volume.Record.MountTableOnly = true
 			if alone {
-				b.volume.record.Devices = nil
+				b.volume.Record.Devices = nil
 			}
-			b.done(doClear)
-			if noted := b.agent.tableReleases[b.of.name()] == "uid-1"; noted != alone {
-				t.Errorf("alone %t: %v", alone, b.agent.tableReleases)
+			b.done(plan.ClearInUse)
+			if noted := b.agent.node.TableReleases[b.of.name()] == "uid-1"; noted != alone {
+				t.Errorf("alone %t: %v", alone, b.agent.node.TableReleases)
 			}
 		}
 		b := newBench(t, filesystem)
 		undone(b)
-		b.volume.record.Devices = nil
-		b.done(doClear)
-		if len(b.agent.tableReleases) > 0 {
-			t.Errorf("never seen mounted: %v", b.agent.tableReleases)
+		b.volume.Record.Devices = nil
+		b.done(plan.ClearInUse)
+		if len(b.agent.node.TableReleases) > 0 {
+			t.Errorf("never seen mounted: %v", b.agent.node.TableReleases)
 		}
 	})
 	t.Run("also where the record cannot be removed at once", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		undone(b)
-		path := b.agent.store.path(b.of.name())
+		path := b.agent.store.Path(b.of.name())
 		b.must(os.Remove(path))
 		b.must(os.MkdirAll(path+"/x", 0o700))
-		err := b.act(doClear)
+		err := b.act(plan.ClearInUse)
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
-		if b.api() != nil || b.volume.record == nil || err == nil || !strings.Contains(err.Error(), "not empty") || !strings.Contains(err.Error(), "cannot be removed") {
+		if b.api() != nil || b.volume.Record == nil || err == nil || !strings.Contains(err.Error(), "not empty") ||
+			!strings.Contains(err.Error(), "cannot be removed") {
 			t.Errorf("%v, reported %+v", err, b.api())
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 // TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent stores intents under a CRD that does not restrict mount yet.
@@ -33,9 +34,11 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 		reason string
 		says   string
 	}{
-		{"an option of a filesystem", volumesv1alpha1.MountSpec{Options: []string{"nodev", "password=hidden"}}, volumesv1alpha1.MountSpec{Options: []string{"nodev"}},
+		{"an option of a filesystem", volumesv1alpha1.MountSpec{Options: []string{"nodev", "password=hidden"}},
+			volumesv1alpha1.MountSpec{Options: []string{"nodev"}},
 			volumesv1alpha1.ReasonMountNotAllowed, `the mount option "password", only for noexec, nodev`},
-		{"an SELinux label", volumesv1alpha1.MountSpec{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}}, volumesv1alpha1.MountSpec{},
+		{"an SELinux label", volumesv1alpha1.MountSpec{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}},
+			volumesv1alpha1.MountSpec{},
 			volumesv1alpha1.ReasonSELinuxOptions, "seLinuxOptions have no effect"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -68,38 +71,48 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 
 func TestWhoseGroupTheFilesOfAVolumeGet(t *testing.T) {
 	one, two := ptr.To[int64](1), ptr.To[int64](2)
-	use := func(uid types.UID, group *int64, phase Phase) Use {
-		return Use{Intent: volumesv1alpha1.IntentReference{UID: uid}, Mount: &volumesv1alpha1.MountSpec{FSGroup: group}, Phase: phase}
+	use := func(uid types.UID, group *int64, phase record.Phase) record.Use {
+		return record.Use{Intent: volumesv1alpha1.IntentReference{UID: uid},
+			Mount: &volumesv1alpha1.MountSpec{FSGroup: group}, Phase: phase}
 	}
-	readOnly := use("first", one, PhaseDone)
+	readOnly := use("first", one, record.PhaseDone)
 	readOnly.ReadOnly = true
-	refused := use("first", one, PhaseNone)
+	refused := use("first", one, record.PhaseNone)
 	refused.Mount.Options = []string{"suid"}
 	for _, c := range []struct {
 		name   string
-		uses   []Use
+		uses   []record.Use
 		mounts bool
 		policy storagev1.FSGroupPolicy
 		// want lists those that must wait.
 		want []types.UID
 	}{
-		{"one group", []Use{use("first", one, PhaseDone), use("second", one, PhaseNone)}, false, "", nil},
-		{"what is not published yet, by age", []Use{use("first", one, PhaseNone), use("second", two, PhaseNone)}, false, "", []types.UID{"second"}},
-		{"what is published holds over what is older", []Use{use("first", one, PhaseNone), use("second", two, PhaseDone)}, false, "", []types.UID{"first"}},
-		{"what may be published too", []Use{use("first", one, PhaseNone), use("second", two, PhaseUncertain)}, false, "", []types.UID{"first"}},
-		{"no group", []Use{use("first", nil, PhaseDone), use("second", two, PhaseNone)}, false, "", nil},
-		{"a read-only publication sets no group", []Use{readOnly, use("second", two, PhaseNone)}, false, "", nil},
-		{"but where the driver sets it", []Use{readOnly, use("second", two, PhaseNone)}, true, "", []types.UID{"second"}},
-		{"no group is set where the policy forbids it", []Use{use("first", one, PhaseDone), use("second", two, PhaseNone)}, false, storagev1.NoneFSGroupPolicy, nil},
-		{"an intent that is refused decides nothing", []Use{refused, use("second", two, PhaseNone)}, false, "", nil},
+		{"one group", []record.Use{use("first", one, record.PhaseDone), use("second", one, record.PhaseNone)}, false,
+			"", nil},
+		{"what is not published yet, by age", []record.Use{use("first", one, record.PhaseNone),
+			use("second", two, record.PhaseNone)}, false, "", []types.UID{"second"}},
+		{"what is published holds over what is older", []record.Use{use("first", one, record.PhaseNone),
+			use("second", two, record.PhaseDone)}, false, "", []types.UID{"first"}},
+		{"what may be published too", []record.Use{use("first", one, record.PhaseNone),
+			use("second", two, record.PhaseUncertain)}, false, "", []types.UID{"first"}},
+		{"no group", []record.Use{use("first", nil, record.PhaseDone), use("second", two, record.PhaseNone)}, false, "",
+			nil},
+		{"a read-only publication sets no group", []record.Use{readOnly, use("second", two, record.PhaseNone)}, false,
+			"", nil},
+		{"but where the driver sets it", []record.Use{readOnly, use("second", two, record.PhaseNone)}, true, "",
+			[]types.UID{"second"}},
+		{"no group is set where the policy forbids it", []record.Use{use("first", one, record.PhaseDone),
+			use("second", two, record.PhaseNone)}, false, storagev1.NoneFSGroupPolicy, nil},
+		{"an intent that is refused decides nothing", []record.Use{refused, use("second", two, record.PhaseNone)},
+			false, "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := situation()
-			f.entry.FSType, f.entry.AccessModes, f.entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, c.policy
-			f.mountsGroup, f.record.Uses = c.mounts, c.uses
+			f.Entry.FSType, f.Entry.AccessModes, f.Entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, c.policy
+			f.DriverSetsGroup, f.Record.Uses = c.mounts, c.uses
 			var waiting []types.UID
 			for _, u := range c.uses {
-				if f.groupConflict(u) != nil {
+				if f.GroupConflict(u) != nil {
 					waiting = append(waiting, u.Intent.UID)
 				}
 			}
@@ -131,7 +144,8 @@ func (n *node) withoutMountRules() (restore func()) {
 func (n *node) changeMountRules(change func(mount map[string]any), refuses bool) {
 	n.t.Helper()
 	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"})
 	n.must(n.client.Get(n.t.Context(), clientKey("volumeattachmentintents.volumes.hawser.io"), crd))
 	change(mountSchemaOf(crd))
 	n.must(n.client.Update(n.t.Context(), crd))

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=get;list;watch
@@ -43,8 +45,8 @@ func CacheOptions(nodeName string) cache.Options {
 
 // Start runs the agent until ctx ends. The cache has to be started by the caller.
 func (a *Agent) Start(ctx context.Context) error {
-	ctx, a.end = context.WithCancelCause(ctx)
-	defer a.end(nil)
+	ctx, a.session.End = context.WithCancelCause(ctx)
+	defer a.session.End(nil)
 	defer a.queue.queue.ShutDown()
 	err := a.acquire(ctx)
 	if err != nil {
@@ -52,8 +54,8 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	defer a.lock.Close() //nolint:errcheck // the lock goes with the process at the latest
 	lifetime, kill := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer kill(errStopped)
-	a.lifetime = lifetime
+	defer kill(operation.ErrStopped)
+	a.steps.Lifetime, a.observer.Lifetime, a.holders.Lifetime = lifetime, lifetime, lifetime
 	if err := a.watch(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
@@ -64,29 +66,30 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := a.recoverRecords(ctx); err != nil {
 		return fmt.Errorf("recovering: %w", err)
 	}
-	if a.observer.watcher, err = a.Host.Watch(); err != nil {
+	if a.observer.Watcher, err = a.Host.Watch(); err != nil {
 		return fmt.Errorf("making a watcher of the kubelet's records: %w", err)
 	}
 	var background sync.WaitGroup
-	for _, loop := range []func(context.Context){a.state.run, a.observeKubelet, a.watchMounts, a.watchDrivers, a.readStats} {
+	for _, loop := range []func(context.Context){a.state.Run, a.observer.Run, a.watchMounts, a.watchDrivers,
+		a.readStats} {
 		background.Go(func() { loop(ctx) })
 	}
 	if err := a.firstReport(ctx); err != nil {
 		background.Wait()
 		return ignoreEnd(ctx, err)
 	}
-	background.Go(func() { a.renewLease(ctx) })
+	background.Go(func() { a.session.RenewLease(ctx) })
 	close(a.started)
 	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
 	a.queue.run(ctx, func() { a.stopCalls(kill) })
 	background.Wait()
-	if errors.Is(context.Cause(ctx), errHistory) {
-		return errHistory
+	if errors.Is(context.Cause(ctx), report.ErrRestored) {
+		return report.ErrRestored
 	}
-	if _, err := a.noteReport(); err != nil {
+	if _, err := a.session.PersistLastReport(); err != nil {
 		a.Log.Error(err, "the next agent may not notice that the API server was restored from a backup")
 	}
-	a.sayGoodbye()
+	a.session.ReportStopped()
 	return nil
 }
 
@@ -98,12 +101,12 @@ func (a *Agent) stopCalls(kill context.CancelCauseFunc) {
 	case <-a.queue.idle():
 	case <-t.C():
 	}
-	kill(errStopped)
+	kill(operation.ErrStopped)
 }
 
 // ignoreEnd ignores what failed because the agent was to end.
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !errors.Is(err, errHistory) {
+	if ctx.Err() != nil && !errors.Is(err, report.ErrRestored) {
 		return nil
 	}
 	return err
@@ -111,40 +114,41 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // acquire waits until no other agent works under the same root, and keeps it so.
 func (a *Agent) acquire(ctx context.Context) error {
-	if err := os.MkdirAll(a.paths.root, publishedDirMode); err != nil {
+	if err := os.MkdirAll(a.paths.Root, operation.PublishedDirMode); err != nil {
 		return fmt.Errorf("making root directory: %w", err)
 	}
-	lock, err := a.Host.Lock(ctx, a.paths.lock())
+	lock, err := a.Host.Lock(ctx, a.paths.Lock())
 	if err != nil {
 		return err
 	}
 	a.lock = lock
-	if a.store, err = openStore(a.paths.records()); err != nil {
+	if a.store, err = record.OpenStore(a.paths.Records()); err != nil {
 		return err
 	}
-	a.store.replace = a.Host.ReplaceFile
-	if a.noted, err = a.store.loadLastReport(); err != nil {
+	a.store.Replace = a.Host.ReplaceFile
+	a.steps.Store, a.observer.Store, a.session.Store = a.store, a.store, a.store
+	if a.session.Persisted, err = a.store.LoadLastReport(); err != nil {
 		a.Log.Error(err, "not known which report was the last one")
 	}
 	return nil
 }
 
-// firstReport writes everything that was found. Until it stands nothing is done: it voids whatever an earlier process
-// may still have on its way, and from then on the agent's own writes are all it has to know.
+// firstReport writes everything that was found. Until it is acknowledged nothing is done: it voids whatever an earlier
+// process may still have on its way, and from then on the agent's own writes are all it has to know.
 func (a *Agent) firstReport(ctx context.Context) error {
 	select {
-	case <-a.observer.first:
+	case <-a.observer.First:
 	case <-ctx.Done():
 	}
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 30 * time.Second, Jitter: 0.1}
 	for ctx.Err() == nil {
-		changed := a.queue.stateSeen()
-		err := a.beginSession(ctx)
+		changed := a.queue.stateChanges()
+		err := a.session.Begin(ctx)
 		if err == nil {
 			return nil
 		}
 		var retry <-chan time.Time
-		if !errors.Is(err, errNoState) {
+		if !errors.Is(err, report.ErrNoState) {
 			retry = a.Clock.After(backoff.Step())
 		}
 		select {
@@ -156,19 +160,10 @@ func (a *Agent) firstReport(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (a *Agent) readState(ctx context.Context) (*volumesv1alpha1.NodeVolumeState, error) {
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	return nvs, a.Live.Get(ctx, types.NamespacedName{Name: a.NodeName}, nvs)
-}
-
-func (a *Agent) writeState(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
-	return a.Live.Status().Update(ctx, nvs)
-}
-
-// process is the dispatcher's handler.
-func (a *Agent) process(ctx context.Context, k key) (time.Duration, error) {
+// reconcileKey is the dispatcher's handler.
+func (a *Agent) reconcileKey(ctx context.Context, k key) (time.Duration, error) {
 	if k.volume == "" {
-		return 0, a.lookAtIntent(ctx, k.intent)
+		return 0, a.reconcileIntent(ctx, k.intent)
 	}
-	return a.look(ctx, k.volume)
+	return a.reconcile(ctx, k.volume)
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -51,7 +52,8 @@ type running struct {
 }
 
 // dial keeps what dial answers, so that a test can cut it.
-func (r *running) dial(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (r *running) dial(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string,
+	string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err == nil {
@@ -68,7 +70,7 @@ func (r *running) cut() {
 	r.connsLock.Lock()
 	defer r.connsLock.Unlock()
 	for _, c := range r.conns {
-		_ = c.(*connection).Conn.Close() // as if the other side had ended it
+		_ = c.(*report.Connection).Conn.Close() // as if the other side had ended it
 	}
 	r.conns = nil
 }
@@ -91,7 +93,7 @@ func (w *writes) isDown() bool {
 	return w.down
 }
 
-// setDown lets every request fail but the watches that stand.
+// setDown lets every request fail except the open watches.
 func (w *writes) setDown(down bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +118,8 @@ func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	line := r.Method + " " + r.URL.Path
 	w.seen = append(w.seen, line+"?"+r.URL.RawQuery)
-	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/events") {
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") &&
+		!strings.Contains(r.URL.Path, "/events") {
 		w.made = append(w.made, line)
 	}
 	lost := w.deafTo != "" && r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, w.deafTo)
@@ -166,7 +169,8 @@ func (r *running) await() {
 
 func (n *node) launch(killAt int64) *running {
 	n.t.Helper()
-	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, dieAt: n.dieAt, done: make(chan struct{}), events: events.NewFakeRecorder(10000)}
+	r := &running{node: n, dead: make(chan struct{}), killAt: killAt, dieAt: n.dieAt, done: make(chan struct{}),
+		events: events.NewFakeRecorder(10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	cfg := rest.CopyConfig(n.cfg)
@@ -176,7 +180,7 @@ func (n *node) launch(killAt int64) *running {
 		}
 		return r.writes
 	})
-	connections := &Connections{}
+	connections := &report.Connections{}
 	cfg.Dial = r.dial(connections.Dial)
 	o := CacheOptions(n.name)
 	o.Scheme, o.Mapper = apiserver.Scheme(), n.client.RESTMapper() // which spares each agent asking for all kinds
@@ -185,8 +189,9 @@ func (n *node) launch(killAt int64) *running {
 	live, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: o.Mapper})
 	n.must(err)
 	options := Options{
-		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot, DriverTimeout: n.timeout,
-		Cache: held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
+		NodeName: n.name, RootDir: n.root, KubeletDir: n.kubelet, Version: "test", BootIDFile: n.boot,
+		DriverTimeout: n.timeout,
+		Cache:         held, Live: live, Registry: n.registry, Mounts: n.kernel, MountChanges: n.kernel.changes,
 		Recorder: r.events, Log: logFor(n.t), Step: r.step, Connections: connections,
 	}
 	options.Host = mortalHost{thisHost{log: options.Log}, r.dead}
@@ -275,11 +280,10 @@ func (r *running) stop() {
 // rest waits until the agent has nothing to do any more.
 func (r *running) rest() {
 	r.node.t.Helper()
-	err := wait.PollUntilContextTimeout(r.node.t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		r.state.mu.Lock()
-		defer r.state.mu.Unlock()
-		return len(r.state.queue) == 0 && r.state.due.IsZero() && r.queue.queue.Len() == 0, nil
-	})
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), 10*time.Millisecond, patience, true,
+		func(context.Context) (bool, error) {
+			return !r.state.Pending() && r.queue.queue.Len() == 0, nil
+		})
 	if err != nil {
 		r.node.t.Error("the agent does not come to rest")
 	}
@@ -288,11 +292,12 @@ func (r *running) rest() {
 // asks waits until the agent has asked for the node's state.
 func (r *running) asks(name string) {
 	r.node.t.Helper()
-	err := wait.PollUntilContextTimeout(r.node.t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return slices.ContainsFunc(r.writes.all(), func(s string) bool {
-			return strings.HasPrefix(s, "GET ") && strings.Contains(s, "/nodevolumestates/"+name)
-		}), nil
-	})
+	err := wait.PollUntilContextTimeout(r.node.t.Context(), time.Millisecond, patience, true,
+		func(context.Context) (bool, error) {
+			return slices.ContainsFunc(r.writes.all(), func(s string) bool {
+				return strings.HasPrefix(s, "GET ") && strings.Contains(s, "/nodevolumestates/"+name)
+			}), nil
+		})
 	if err != nil {
 		r.node.t.Error("the agent did not ask")
 	}

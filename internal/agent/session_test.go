@@ -14,10 +14,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -59,7 +60,8 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 	if calls := n.driver.made(); len(calls) > 0 {
 		t.Errorf("calls before the session was confirmed: %v", calls)
 	}
-	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s, v.name()) != nil {
+	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s,
+		v.name()) != nil {
 		t.Error("taken into use before the session was confirmed")
 	}
 	n.confirmSession()
@@ -100,7 +102,7 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 			default:
 				return
 			}
-			n.eventually("the confirmation", func() bool { return a.state.newest().Spec.ConfirmedSession == session })
+			n.eventually("the confirmation", func() bool { return a.state.Newest().Spec.ConfirmedSession == session })
 		}}
 	}
 	a = n.start()
@@ -122,10 +124,7 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 }
 
 func testUnconfirmedInUse(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	a.stop()
@@ -162,7 +161,7 @@ func testConnectionEnds(t *testing.T, c *cluster) {
 	n.silent.Store(true)
 	a.cut()
 	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first })
-	if a.state.confirmed() {
+	if a.state.Confirmed() {
 		t.Error("the session goes on although its connection has ended")
 	}
 	n.confirmSession()
@@ -191,14 +190,12 @@ func testLostAnswer(t *testing.T, c *cluster) {
 }
 
 func testForgotten(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
-	n.attach(v, "uid-1")
+	n, v, a := c.attached(t)
 	i := n.want(v, "data")
 	n.ready(i)
 	lease := n.lease("reports", func(l *coordinationv1.Lease) bool {
-		return l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "" && l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
+		return l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "" &&
+			l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
 	})
 	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
 		t.Error("the Lease tells of a restore")
@@ -213,16 +210,18 @@ func testForgotten(t *testing.T, c *cluster) {
 	case <-time.After(patience):
 		t.Fatal("the agent goes on")
 	}
-	if !errors.Is(a.err, errHistory) {
+	if !errors.Is(a.err, report.ErrRestored) {
 		t.Errorf("the agent ended: %v", a.err)
 	}
 	n.start()
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
 		return l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] == "true"
 	})
-	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) != nil })
-	if s.Status.Session <= a.state.lastReport().Reports {
-		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.lastReport().Reports)
+	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return handshake.VolumeOf(s, v.name()) != nil
+	})
+	if s.Status.Session <= a.state.LastReport().Reports {
+		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.LastReport().Reports)
 	}
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
@@ -231,9 +230,7 @@ func testForgotten(t *testing.T, c *cluster) {
 }
 
 func testStoppedThenForgotten(t *testing.T, c *cluster) {
-	n := c.node(t)
-	v := testVolume{handle: "vol"}
-	a := n.start()
+	n, v, a := c.started(t)
 	backup := n.begun(0).Status.Reports
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
@@ -251,8 +248,8 @@ func testForgottenState(t *testing.T, c *cluster) {
 	a := n.start()
 	n.begun(0)
 	a.stop()
-	// After the backup the state was deleted and made anew; the restore has brought the earlier one back.
-	n.must(a.store.saveLastReport(lastReport{Schema: recordSchema, UID: "later", Reports: 1}))
+	// After the backup the state was deleted and created again; the restore has brought the earlier one back.
+	n.must(a.store.SaveLastReport(record.LastReport{Schema: record.Schema, UID: "later", Reports: 1}))
 	n.silent.Store(true)
 	n.start()
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
@@ -301,31 +298,4 @@ func (n *node) lease(what string, ok func(*coordinationv1.Lease) bool) *coordina
 		return ok(o.(*coordinationv1.Lease))
 	})
 	return o.(*coordinationv1.Lease)
-}
-
-// reporting is an API server in which a report arrives just after the agent has read.
-type reporting struct {
-	client.Client
-	report func(*volumesv1alpha1.NodeVolumeState)
-}
-
-func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	nvs := o.(*volumesv1alpha1.NodeVolumeState)
-	nvs.UID, nvs.Status.Reports = "state", 3
-	next := nvs.DeepCopy()
-	next.Status.Reports = 4
-	r.report(next)
-	return nil
-}
-
-func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
-	a := &Agent{noted: lastReport{Schema: recordSchema, UID: "state"}, state: newStateWriter(clock.RealClock{}, logFor(t)), end: func(error) { t.Error("the agent ends") }}
-	a.state.taken = func(*volumesv1alpha1.NodeVolumeState) {}
-	a.state.succeeded(&volumesv1alpha1.NodeVolumeState{
-		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},
-	}, nil, true, 0)
-	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.state.succeeded(nvs, nil, true, 0) }}
-	if err := a.remembered(t.Context()); err != nil {
-		t.Error(err)
-	}
 }

@@ -21,6 +21,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -50,17 +55,20 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		b.want("intent", group)
 		secret(b)
 		b.stage()
-		b.done(doPublish)
+		b.done(plan.Publish)
 		volume := driver.Volume{
-			Handle: v.handle, PersistentVolume: "pv-" + v.handle, Mode: b.volume.record.Mode, FSType: "ext4", AccessMode: corev1.ReadWriteOnce,
+			Handle: v.handle, PersistentVolume: "pv-" + v.handle, Mode: b.volume.Record.Mode, FSType: "ext4",
+			AccessMode: corev1.ReadWriteOnce,
 			Attributes: map[string]string{"attribute": "1"}, PublishContext: map[string]string{"context": "2"},
 		}
-		path, target := b.volume.record.Stage.Path, b.agent.paths.published("ns", "intent")
+		path, target := b.volume.Record.Stage.Path, b.agent.paths.Published("ns", "intent")
 		stage := driver.StageRequest{
-			Volume: volume, StagingPath: path, MountOptions: []string{"noatime"}, FSGroup: ptr.To(int64(7)), Secrets: map[string]string{"password": "stage"},
+			Volume: volume, StagingPath: path, MountOptions: []string{"noatime"}, FSGroup: ptr.To(int64(7)),
+			Secrets: map[string]string{"password": "stage"},
 		}
 		publish := driver.PublishRequest{
-			Volume: volume, StagingPath: path, TargetPath: target, MountOptions: []string{"noatime", "nodev"}, FSGroup: ptr.To(int64(7)),
+			Volume: volume, StagingPath: path, TargetPath: target, MountOptions: []string{"noatime", "nodev"},
+			FSGroup: ptr.To(int64(7)),
 			Secrets: map[string]string{"password": "publish"},
 		}
 		if v.mode == corev1.PersistentVolumeBlock {
@@ -72,35 +80,39 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		if got := b.driver.published(target); !reflect.DeepEqual(got, publish) {
 			t.Errorf("%s: asked to publish %+v", v.handle, got)
 		}
-		if b.state.Spec.Attachments[0].MountOptions[0] != "noatime" || len(b.facts().entry.MountOptions) != 1 {
-			t.Errorf("the entry's options became %v", b.facts().entry.MountOptions)
+		if b.state.Spec.Attachments[0].MountOptions[0] != "noatime" || len(b.facts().Entry.MountOptions) != 1 {
+			t.Errorf("the entry's options became %v", b.facts().Entry.MountOptions)
 		}
 	}
 	t.Run("little is known of the volume", func(t *testing.T) {
-		b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.AccessModes, e.VolumeMode = nil, "" }})
+		b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) {
+			e.AccessModes,
+				e.VolumeMode = nil, ""
+		}})
 		b.want("intent", readOnlyUse)
-		b.done(doTake, doStage, doPublish)
+		b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 		if got := b.driver.staged("vol"); got.AccessMode != "" || got.Mode != corev1.PersistentVolumeFilesystem {
 			t.Errorf("asked to stage %+v", got)
 		}
-		if got := b.driver.published(b.agent.paths.published("ns", "intent")); !got.ReadOnly {
+		if got := b.driver.published(b.agent.paths.Published("ns", "intent")); !got.ReadOnly {
 			t.Errorf("asked to publish %+v", got)
 		}
 	})
 	t.Run("a secret that cannot be read keeps the driver from being called", func(t *testing.T) {
-		for _, verb := range []verb{doStage, doPublish} {
+		for _, verb := range []plan.Kind{plan.Stage, plan.Publish} {
 			b := newBench(t, filesystem)
 			b.want("intent")
 			secret(b)
-			b.done(doTake)
-			if verb == doPublish {
-				b.done(doStage)
+			b.done(plan.MarkInUse)
+			if verb == plan.Publish {
+				b.done(plan.Stage)
 			}
 			delete(b.secrets, "ns/"+string(verb))
 			calls := len(b.driver.made())
 			err := b.act(verb)
 			b.refused(err, volumesv1alpha1.ReasonSecretNotReadable)
-			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") || len(b.driver.made()) != calls {
+			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") ||
+				len(b.driver.made()) != calls {
 				t.Errorf("%v, and calls %v", err, b.driver.made())
 			}
 		}
@@ -108,8 +120,8 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 }
 
 func TestWhatTheDriverAnswersToAStage(t *testing.T) {
-	unstagedRecord := func(b *bench) bool { return b.volume.record.Stage.Phase == PhaseNone }
-	doubtful := func(b *bench) bool { return b.volume.record.Stage.Phase == PhaseUncertain }
+	unstagedRecord := func(b *bench) bool { return b.volume.Record.Stage.Phase == record.PhaseNone }
+	doubtful := func(b *bench) bool { return b.volume.Record.Stage.Phase == record.PhaseUncertain }
 	for name, test := range map[string]struct {
 		before func(*bench)
 		answer error
@@ -119,23 +131,23 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), doubtful},
 		"a final error after an uncertain one": {func(b *bench) {
 			b.driver.fail("stage", uncertain())
-			if b.act(doStage) == nil {
+			if b.act(plan.Stage) == nil {
 				b.t.Error("no error")
 			}
 		}, transient("Internal"), doubtful},
 		"a final error where somebody has unmounted what was staged": {func(b *bench) {
-			b.done(doStage)
-			b.kernel.umount(b.volume.record.Stage.Path)
+			b.done(plan.Stage)
+			b.kernel.umount(b.volume.Record.Stage.Path)
 		}, transient("Internal"), doubtful},
 		"a final error, and yet it is mounted": {func(b *bench) {
 			b.after["stage"] = func() {
-				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 			}
 			b.driver.before = func(string, string) error { b.after["stage"](); return nil }
 		}, transient("Internal"), doubtful},
 		"a final error, and the kubelet's stage was there before": {func(b *bench) {
-			b.must(os.MkdirAll(b.volume.record.Stage.Path, 0o750))
-			b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path))
+			b.must(os.MkdirAll(b.volume.Record.Stage.Path, 0o750))
+			b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
 		}, transient("Internal"), unstagedRecord},
 		"a final error, and the mount table cannot be read": {func(b *bench) {
 			b.driver.before = func(string, string) error { b.failures["Table"] = errInjected; return nil }
@@ -144,27 +156,27 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.want("intent")
-			b.done(doTake)
+			b.done(plan.MarkInUse)
 			test.before(b)
 			b.driver.fail("stage", test.answer)
-			err := b.act(doStage)
+			err := b.act(plan.Stage)
 			if driver.CodeOf(err) != driver.CodeOf(test.answer) || !test.is(b) {
-				t.Errorf("%v, with the stage %+v", err, b.volume.record.Stage)
+				t.Errorf("%v, with the stage %+v", err, b.volume.Record.Stage)
 			}
 		})
 	}
 	t.Run("the agent ends before the driver answers", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		lifetime, kill := context.WithCancelCause(t.Context())
-		b.agent.lifetime = lifetime
+		b.agent.steps.Lifetime = lifetime
 		release := b.driver.hang("stage", "vol")
-		b.driver.before = func(string, string) error { kill(errStopped); return nil }
-		err := b.act(doStage)
+		b.driver.before = func(string, string) error { kill(operation.ErrStopped); return nil }
+		err := b.act(plan.Stage)
 		release()
-		if !errors.Is(err, errStopped) || !doubtful(b) {
-			t.Errorf("%v, with the stage %+v", err, b.volume.record.Stage)
+		if !errors.Is(err, operation.ErrStopped) || !doubtful(b) {
+			t.Errorf("%v, with the stage %+v", err, b.volume.Record.Stage)
 		}
 	})
 }
@@ -173,80 +185,82 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 	t.Run("by a driver that is there", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
-		b.agent.Registry = newFakeRegistry(nil)
-		b.refused(b.act(doStage), volumesv1alpha1.ReasonDriverNotFound)
+		b.done(plan.MarkInUse)
+		b.agent.steps.Registry = newFakeRegistry(nil)
+		b.refused(b.act(plan.Stage), volumesv1alpha1.ReasonDriverNotFound)
 	})
 	t.Run("nothing, as with a driver that stages nothing", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.driver.stageless = true
-		b.done(doTake, doStage)
-		if s := b.volume.record.Stage; s.Phase != PhaseDone || s.Source != "" || s.Device != "" {
+		b.done(plan.MarkInUse, plan.Stage)
+		if s := b.volume.Record.Stage; s.Phase != record.PhaseDone || s.Source != "" || s.Device != "" {
 			t.Errorf("stage: %+v", s)
 		}
 	})
 	t.Run("its device is known", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage, doPublish)
-		if r := b.volume.record; r.Stage.Device != device("vol") || r.Uses[0].Device != device("vol") {
+		b.done(plan.MarkInUse, plan.Stage, plan.Publish)
+		if r := b.volume.Record; r.Stage.Device != device("vol") || r.Uses[0].Device != device("vol") {
 			t.Errorf("record: %+v", r)
 		}
 	})
 	t.Run("something else was mounted there before", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage)
-		b.kernel.umount(b.volume.record.Stage.Path)
-		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Stage.Path))
-		b.refused(b.act(doStage), volumesv1alpha1.ReasonMountLost)
+		b.done(plan.MarkInUse, plan.Stage)
+		b.kernel.umount(b.volume.Record.Stage.Path)
+		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.Record.Stage.Path))
+		b.refused(b.act(plan.Stage), volumesv1alpha1.ReasonMountLost)
 		if n := len(b.driver.made()); n != 1 {
 			t.Errorf("calls: %v", b.driver.made())
 		}
 	})
 	t.Run("somebody unmounted it over the call", func(t *testing.T) {
 		for name, change := range map[string]func(*bench){
-			"it was staged before":    func(b *bench) { b.done(doStage) },
-			"it was unmounted before": func(b *bench) { b.done(doStage); b.kernel.umount(b.volume.record.Stage.Path) },
-			"the kubelet had staged":  func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Stage.Path)) },
+			"it was staged before":    func(b *bench) { b.done(plan.Stage) },
+			"it was unmounted before": func(b *bench) { b.done(plan.Stage); b.kernel.umount(b.volume.Record.Stage.Path) },
+			"the kubelet had staged":  func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path)) },
 		} {
 			b := newBench(t, filesystem)
 			b.want("intent")
-			b.done(doTake)
+			b.done(plan.MarkInUse)
 			change(b)
 			b.driver.stageless = true
-			b.driver.before = func(string, string) error { b.kernel.umount(b.volume.record.Stage.Path); return nil }
-			if err := b.act(doStage); !driver.IsUncertain(err) || driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
-				!strings.Contains(err.Error(), b.volume.record.Stage.Path) || b.volume.record.Stage.Phase != PhaseUncertain {
-				t.Errorf("%s: %v, with the stage %+v", name, err, b.volume.record.Stage)
+			b.driver.before = func(string, string) error { b.kernel.umount(b.volume.Record.Stage.Path); return nil }
+			if err := b.act(plan.Stage); !driver.IsUncertain(err) ||
+				driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
+				!strings.Contains(err.Error(), b.volume.Record.Stage.Path) ||
+				b.volume.Record.Stage.Phase != record.PhaseUncertain {
+				t.Errorf("%s: %v, with the stage %+v", name, err, b.volume.Record.Stage)
 			}
 		}
 	})
 	t.Run("what was known of an earlier one is forgotten", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage)
-		b.kernel.umount(b.volume.record.Stage.Path)
-		b.volume.record.Stage.Source = ""
+		b.done(plan.MarkInUse, plan.Stage)
+		b.kernel.umount(b.volume.Record.Stage.Path)
+		b.volume.Record.Stage.Source = ""
 		b.driver.stageless = true
-		b.done(doStage)
-		if s := b.volume.record.Stage; s.Device != "" || s.Source != "" {
+		b.done(plan.Stage)
+		if s := b.volume.Record.Stage; s.Device != "" || s.Source != "" {
 			t.Errorf("stage: %+v", s)
 		}
 	})
 	t.Run("the node's own disk is not the volume", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		b.driver.stageless = true
 		b.driver.before = func(string, string) error {
-			b.kernel.mount(b.kernel.bindOf(b.agent.paths.kubelet, b.volume.record.Stage.Path))
+			b.kernel.mount(b.kernel.bindOf(b.agent.paths.Kubelet, b.volume.Record.Stage.Path))
 			return nil
 		}
-		err := b.act(doStage)
+		err := b.act(plan.Stage)
 		b.refused(err, volumesv1alpha1.ReasonStageFailed)
-		if !errors.Is(err, errOwnDisk) || !strings.Contains(err.Error(), "not the volume") {
+		if !errors.Is(err, operation.ErrOwnDisk) || !strings.Contains(err.Error(), "not the volume") {
 			t.Error(err)
 		}
 	})
@@ -255,28 +269,32 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 			asked, carries string
 			noDevice, ok   bool
 		}{
-			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"xfs", "xfs", false, true}, {"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
-			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true}, {"", "xfs", false, true},
+			{"ext4", "ext4", false, true}, {"ext4", "xfs", false, false}, {"xfs", "xfs", false, true},
+			{"ext4", "ext3", false, true}, {"ext2", "ext4", false, true},
+			{"xfs", "ext4", false, false}, {"btrfs", "ext4", false, false}, {"ext4", "nfs", true, true},
+			{"", "xfs", false, true},
 		} {
-			b := newBench(t, testVolume{handle: "vol", change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
+			b := newBench(t, testVolume{handle: "vol",
+				change: func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.asked }})
 			b.want("intent")
 			b.driver.stageless = true
-			b.done(doTake)
+			b.done(plan.MarkInUse)
 			b.driver.before = func(string, string) error {
-				e := b.kernel.filesystemOf("vol", test.carries, b.volume.record.Stage.Path)
+				e := b.kernel.filesystemOf("vol", test.carries, b.volume.Record.Stage.Path)
 				if test.noDevice {
 					e.Source = "server:/export"
 				}
 				b.kernel.mount(e)
 				return nil
 			}
-			err := b.act(doStage)
+			err := b.act(plan.Stage)
 			if test.ok != (err == nil) {
 				t.Errorf("%+v: %v", test, err)
 			}
-			var p *problem
-			if err != nil && (!errors.As(err, &p) || p.reason != volumesv1alpha1.ReasonFilesystemMismatch || !p.stalled ||
-				!strings.Contains(p.message, test.asked) || !strings.Contains(p.message, test.carries)) {
+			var p *failure.Problem
+			if err != nil && (!errors.As(err, &p) || p.Reason != volumesv1alpha1.ReasonFilesystemMismatch ||
+				!p.Stalled ||
+				!strings.Contains(p.Message, test.asked) || !strings.Contains(p.Message, test.carries)) {
 				t.Errorf("%+v: %+v", test, err)
 			}
 		}
@@ -284,12 +302,12 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 	t.Run("a raw device may show any filesystem at its staging path", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		b.driver.before = func(string, string) error {
-			b.kernel.mount(b.kernel.filesystemOf("raw", "xfs", b.volume.record.Stage.Path))
+			b.kernel.mount(b.kernel.filesystemOf("raw", "xfs", b.volume.Record.Stage.Path))
 			return nil
 		}
-		b.done(doStage)
+		b.done(plan.Stage)
 	})
 }
 
@@ -302,7 +320,7 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 	for name, test := range map[string]struct {
 		volume testVolume
 		fsType string
-		known  FilesystemKnower
+		known  operation.FilesystemKnower
 		answer error
 		code   string
 	}{
@@ -321,15 +339,17 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 			v.change = func(e *volumesv1alpha1.NodeAttachment) { e.FSType = test.fsType }
 			b := newBench(t, v)
 			b.want("intent")
-			b.done(doTake)
-			b.agent.Filesystems = test.known
+			b.done(plan.MarkInUse)
+			b.agent.steps.Filesystems = test.known
 			b.driver.fail("stage", test.answer)
-			err := b.act(doStage)
+			err := b.act(plan.Stage)
 			if driver.CodeOf(err) != test.code || driver.OutcomeOf(err) != driver.OutcomeOf(test.answer) {
 				t.Errorf("explained as %v", err)
 			}
-			if test.code != driver.CodeOf(test.answer) && (!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
-				!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(), "programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
+			if test.code != driver.CodeOf(test.answer) &&
+				(!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
+					!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(),
+					"programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
 				t.Error(err)
 			}
 			if strings.Contains(test.answer.Error(), "strange") {
@@ -339,10 +359,10 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 	}
 	t.Run("an error that is not the driver's", func(t *testing.T) {
 		b := newBench(t, filesystem)
-		b.agent.Filesystems = knows{}
+		b.agent.steps.Filesystems = knows{}
 		b.want("intent")
-		b.done(doTake)
-		if err := b.agent.explainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
+		b.done(plan.MarkInUse)
+		if err := b.agent.steps.Stager().ExplainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
 			t.Error(err)
 		}
 	})
@@ -352,19 +372,20 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 	t.Run("once", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage, doRefer)
+		b.done(plan.MarkInUse, plan.Stage, plan.Reference)
 		binds, unmounts := b.has("Bind"), b.has("Unmount")
-		b.done(doRefer)
-		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts || b.perms[b.agent.paths.reference(b.volume.name)] != ownDirMode {
+		b.done(plan.Reference)
+		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts ||
+			b.perms[b.agent.paths.Reference(b.volume.Name)] != operation.OwnDirMode {
 			t.Errorf("operations %v, modes %v", b.operations(), b.perms)
 		}
 	})
 	t.Run("where it cannot be, the reason is told", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
-		b.done(doTake)
+		b.done(plan.MarkInUse)
 		b.failures["SetDeviceNodes"] = errInjected
-		err := b.act(doRefer)
+		err := b.act(plan.Reference)
 		b.refused(err, volumesv1alpha1.ReasonStageFailed)
 		if !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "kubelet") {
 			t.Error(err)
@@ -373,20 +394,20 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 	t.Run("what an earlier agent bound goes first", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
-		b.done(doTake)
-		bound := b.agent.paths.bound("pv-raw", "intent")
-		b.must(os.MkdirAll(b.agent.paths.globalMap("pv-raw"), 0o750))
+		b.done(plan.MarkInUse)
+		bound := b.agent.paths.Bound("pv-raw", "intent")
+		b.must(os.MkdirAll(b.agent.paths.GlobalMap("pv-raw"), 0o750))
 		b.must(os.WriteFile(bound, nil, 0o600))
-		b.volume.record.Uses[0].Bound = bound
+		b.volume.Record.Uses[0].Bound = bound
 		b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
 		for _, what := range []string{"Unmount", "write volumes"} {
 			b.failures[what] = errInjected
-			if err := b.act(doRefer); !errors.Is(err, errInjected) || len(b.kernel.referred()) > 0 {
+			if err := b.act(plan.Reference); !errors.Is(err, errInjected) || len(b.kernel.referred()) > 0 {
 				t.Errorf("%s failed: %v, device nodes %v", what, err, b.kernel.referred())
 			}
 			delete(b.failures, what)
 		}
-		b.done(doRefer)
+		b.done(plan.Reference)
 		if _, ok := b.kernel.at(bound); ok || b.disk().Uses[0].Bound != "" {
 			t.Errorf("still bound; on the disk is %+v", b.disk().Uses[0])
 		}
@@ -406,17 +427,17 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 		}, true},
 		"it has lost its finalizer":                      {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].Finalizers = nil }, true},
 		"it cannot be read":                              {func(b *bench) { b.failures["get intent"] = errInjected }, false},
-		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.acked = nil }, true},
+		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.EndSession() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent")}
-			b.done(doTake, doStage)
+			b.done(plan.MarkInUse, plan.Stage)
 			test.change(b)
 			b.intents = append(b.intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
-			err := b.agent.publish(t.Context(), b.volume, b.facts(), "intent")
-			var unwritten *unwrittenError
-			if errors.Is(err, errAgain) != test.again || errors.As(err, &unwritten) == test.again {
+			err := b.agent.steps.Publisher().Publish(t.Context(), b.volume, b.facts(), "intent")
+			var unwritten *report.UnwrittenError
+			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again {
 				t.Error(err)
 			}
 			if slices.Contains(b.driver.made(), "publish vol") {
@@ -427,7 +448,7 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 }
 
 func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
-	mkdir := func(b *bench) { b.must(os.MkdirAll(b.volume.record.Uses[0].Path, 0o755)) }
+	mkdir := func(b *bench) { b.must(os.MkdirAll(b.volume.Record.Uses[0].Path, 0o755)) }
 	for name, test := range map[string]struct {
 		volume testVolume
 		change func(*bench)
@@ -437,24 +458,24 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 		"an empty directory": {filesystem, mkdir, ""},
 		"a directory that is not empty": {filesystem, func(b *bench) {
 			mkdir(b)
-			b.must(os.WriteFile(b.volume.record.Uses[0].Path+"/file", nil, 0o600))
+			b.must(os.WriteFile(b.volume.Record.Uses[0].Path+"/file", nil, 0o600))
 		}, "not empty"},
 		"a file": {filesystem, func(b *bench) {
-			b.must(os.MkdirAll(b.agent.paths.published("ns", ""), 0o755))
-			b.must(os.WriteFile(b.volume.record.Uses[0].Path, nil, 0o600))
+			b.must(os.MkdirAll(b.agent.paths.Published("ns", ""), 0o755))
+			b.must(os.WriteFile(b.volume.Record.Uses[0].Path, nil, 0o600))
 		}, "a file"},
 		"a directory where a device is to be": {block, mkdir, "a directory"},
 		"a mount": {filesystem, func(b *bench) {
-			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Uses[0].Path))
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.Record.Uses[0].Path))
 		}, "a mount"},
 		"another mount than what was published": {filesystem, func(b *bench) {
-			b.done(doPublish)
-			b.kernel.umount(b.volume.record.Uses[0].Path)
-			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.record.Uses[0].Path))
+			b.done(plan.Publish)
+			b.kernel.umount(b.volume.Record.Uses[0].Path)
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.Record.Uses[0].Path))
 		}, "another mount"},
 		"what was published before": {filesystem, func(b *bench) {
-			b.done(doPublish)
-			b.must(os.WriteFile(b.volume.record.Uses[0].Path+"/file", nil, 0o600))
+			b.done(plan.Publish)
+			b.must(os.WriteFile(b.volume.Record.Uses[0].Path+"/file", nil, 0o600))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -463,7 +484,7 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 			b.stage()
 			test.change(b)
 			before := len(b.driver.made())
-			err := b.act(doPublish)
+			err := b.act(plan.Publish)
 			if test.told == "" {
 				if err != nil || len(b.driver.made()) != before+1 {
 					t.Errorf("%v, calls %v", err, b.driver.made())
@@ -471,7 +492,8 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 				return
 			}
 			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
-			if err == nil || !strings.Contains(err.Error(), test.told) || !strings.Contains(err.Error(), b.volume.record.Uses[0].Path) || len(b.driver.made()) != before {
+			if err == nil || !strings.Contains(err.Error(), test.told) ||
+				!strings.Contains(err.Error(), b.volume.Record.Uses[0].Path) || len(b.driver.made()) != before {
 				t.Errorf("%v, calls %v", err, b.driver.made())
 			}
 		})
@@ -479,10 +501,11 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 	t.Run("what cannot be looked at", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage)
-		b.must(os.MkdirAll(b.agent.paths.root+"/published", 0o755))
-		b.must(os.WriteFile(b.agent.paths.root+"/published/ns", nil, 0o600)) // then its path is no directory's
-		if err := b.act(doPublish); err == nil || len(b.driver.made()) != 1 || !strings.Contains(err.Error(), "looking at") {
+		b.done(plan.MarkInUse, plan.Stage)
+		b.must(os.MkdirAll(b.agent.paths.Root+"/published", 0o755))
+		b.must(os.WriteFile(b.agent.paths.Root+"/published/ns", nil, 0o600)) // then its path is no directory's
+		if err := b.act(plan.Publish); err == nil || len(b.driver.made()) != 1 ||
+			!strings.Contains(err.Error(), "looking at") {
 			t.Errorf("%v, calls %v", err, b.driver.made())
 		}
 	})
@@ -492,35 +515,36 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(*bench)
 		answer error
-		phase  Phase
+		phase  record.Phase
 	}{
-		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), PhaseNone},
-		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), PhaseUncertain},
+		"a final error of the first call: nothing was done": {func(*bench) {}, transient("Internal"), record.PhaseNone},
+		"an uncertain one may have done it":                 {func(*bench) {}, uncertain(), record.PhaseUncertain},
 		"a final error after an uncertain one": {func(b *bench) {
 			b.driver.fail("publish", uncertain())
-			if b.act(doPublish) == nil {
+			if b.act(plan.Publish) == nil {
 				b.t.Error("no error")
 			}
-		}, transient("Internal"), PhaseUncertain},
+		}, transient("Internal"), record.PhaseUncertain},
 		"a final error where somebody has unmounted what was published": {func(b *bench) {
-			b.done(doPublish)
-			b.kernel.umount(b.volume.record.Uses[0].Path)
-		}, transient("Internal"), PhaseUncertain},
+			b.done(plan.Publish)
+			b.kernel.umount(b.volume.Record.Uses[0].Path)
+		}, transient("Internal"), record.PhaseUncertain},
 		"a final error, and yet it is mounted": {func(b *bench) {
 			b.driver.before = func(string, string) error {
-				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.record.Uses[0].Path))
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Uses[0].Path))
 				return nil
 			}
-		}, transient("Internal"), PhaseUncertain},
+		}, transient("Internal"), record.PhaseUncertain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.want("intent")
-			b.done(doTake, doStage)
+			b.done(plan.MarkInUse, plan.Stage)
 			test.before(b)
 			b.driver.fail("publish", test.answer)
-			err := b.act(doPublish)
-			if u := b.volume.record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) || u.Phase != test.phase || u.Path == "" {
+			err := b.act(plan.Publish)
+			if u := b.volume.Record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) ||
+				u.Phase != test.phase || u.Path == "" {
 				t.Errorf("%v, with the publication %+v", err, u)
 			}
 		})
@@ -528,15 +552,15 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 	t.Run("the agent ends before the driver answers", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage)
+		b.done(plan.MarkInUse, plan.Stage)
 		lifetime, kill := context.WithCancelCause(t.Context())
-		b.agent.lifetime = lifetime
+		b.agent.steps.Lifetime = lifetime
 		release := b.driver.hang("publish", "vol")
-		b.driver.before = func(string, string) error { kill(errStopped); return nil }
-		err := b.act(doPublish)
+		b.driver.before = func(string, string) error { kill(operation.ErrStopped); return nil }
+		err := b.act(plan.Publish)
 		release()
-		if !errors.Is(err, errStopped) || b.volume.record.Uses[0].Phase != PhaseUncertain {
-			t.Errorf("%v, with the publication %+v", err, b.volume.record.Uses[0])
+		if !errors.Is(err, operation.ErrStopped) || b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
+			t.Errorf("%v, with the publication %+v", err, b.volume.Record.Uses[0])
 		}
 	})
 }
@@ -548,20 +572,21 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 		reason string
 	}{
 		"an option that is not allowed": {filesystem, func(b *bench) {
-			b.volume.record.Uses[0].Mount = &volumesv1alpha1.MountSpec{Options: []string{"suid"}}
+			b.volume.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{Options: []string{"suid"}}
 		}, volumesv1alpha1.ReasonMountNotAllowed},
 		"another group": {filesystem, func(b *bench) {
-			b.volume.record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(1))}
-			other := b.volume.record.Uses[0]
-			other.Intent.UID, other.Phase, other.Mount = "other", PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
-			b.volume.record.Uses = append(b.volume.record.Uses, other)
+			b.volume.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(1))}
+			other := b.volume.Record.Uses[0]
+			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
+			b.volume.Record.Uses = append(b.volume.Record.Uses, other)
 		}, volumesv1alpha1.ReasonFSGroupConflict},
-		"its driver is not there": {filesystem, func(b *bench) { b.agent.Registry = newFakeRegistry(nil) }, volumesv1alpha1.ReasonDriverNotFound},
+		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
+			volumesv1alpha1.ReasonDriverNotFound},
 		"the device is read-only for another intent": {block, func(b *bench) {
-			other := b.volume.record.Uses[0]
-			other.Intent.UID, other.Phase, other.ReadOnly = "other", PhaseDone, true
-			b.volume.record.Uses = append(b.volume.record.Uses, other)
-			b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
+			other := b.volume.Record.Uses[0]
+			other.Intent.UID, other.Phase, other.ReadOnly = "other", record.PhaseDone, true
+			b.volume.Record.Uses = append(b.volume.Record.Uses, other)
+			b.volume.Record.Devices = []record.SeenDevice{{BootID: "boot", ReadOnly: true}}
 		}, volumesv1alpha1.ReasonDeviceReadOnly},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -569,7 +594,7 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 			b.want("intent")
 			b.stage()
 			test.change(b)
-			b.refused(b.act(doPublish), test.reason)
+			b.refused(b.act(plan.Publish), test.reason)
 			if slices.Contains(b.operations(), "publish") {
 				t.Error("the driver was asked")
 			}
@@ -578,22 +603,22 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 	t.Run("a second one may have the device read-only too", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent", readOnlyUse)
-		b.done(doTake, doRefer, doStage)
-		other := b.volume.record.Uses[0]
-		other.Intent.UID, other.Phase = "other", PhaseDone
-		b.volume.record.Uses = append(b.volume.record.Uses, other)
-		b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
-		b.done(doPublish)
+		b.done(plan.MarkInUse, plan.Reference, plan.Stage)
+		other := b.volume.Record.Uses[0]
+		other.Intent.UID, other.Phase = "other", record.PhaseDone
+		b.volume.Record.Uses = append(b.volume.Record.Uses, other)
+		b.volume.Record.Devices = []record.SeenDevice{{BootID: "boot", ReadOnly: true}}
+		b.done(plan.Publish)
 	})
 	t.Run("a filesystem has no device to be refused", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
-		b.done(doTake, doStage)
-		other := b.volume.record.Uses[0]
-		other.Intent.UID, other.Phase, other.ReadOnly = "other", PhaseDone, true
-		b.volume.record.Uses = append(b.volume.record.Uses, other)
-		b.volume.record.Devices = []SeenDevice{{BootID: "boot", ReadOnly: true}}
-		b.done(doPublish)
+		b.done(plan.MarkInUse, plan.Stage)
+		other := b.volume.Record.Uses[0]
+		other.Intent.UID, other.Phase, other.ReadOnly = "other", record.PhaseDone, true
+		b.volume.Record.Uses = append(b.volume.Record.Uses, other)
+		b.volume.Record.Devices = []record.SeenDevice{{BootID: "boot", ReadOnly: true}}
+		b.done(plan.Publish)
 	})
 }
 
@@ -603,7 +628,7 @@ func TestAPublicationIsMade(t *testing.T) {
 		b.publish()
 		select {
 		case e := <-b.agent.Recorder.(*events.FakeRecorder).Events:
-			if !strings.Contains(e, eventMounted) {
+			if !strings.Contains(e, operation.EventMounted) {
 				t.Error(e)
 			}
 		default:
@@ -614,9 +639,10 @@ func TestAPublicationIsMade(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.want("intent")
 		b.stage()
-		b.driver.directory = b.agent.paths.kubelet
-		b.refused(b.act(doPublish), volumesv1alpha1.ReasonPublishFailed)
-		if u := b.use(); u.Phase != PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" || b.has("unpublish") != 1 {
+		b.driver.directory = b.agent.paths.Kubelet
+		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
+		if u := b.use(); u.Phase != record.PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" ||
+			b.has("unpublish") != 1 {
 			t.Errorf("publication %+v, operations %v", u, b.operations())
 		}
 	})
@@ -627,17 +653,19 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 				i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: sub}
 			})
-			b.done(doTake, doStage, doPublish)
-			if sub == "" && (b.perms[b.agent.paths.published("ns", "")] != publishedDirMode || b.has("OpenBeneath") > 0) {
+			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
+			if sub == "" && (b.perms[b.agent.paths.Published("ns", "")] != operation.PublishedDirMode ||
+				b.has("OpenBeneath") > 0) {
 				t.Errorf("modes: %v, operations %v", b.perms, b.operations())
 			}
-			if sub != "" && (b.perms[b.agent.paths.root+"/publish"] != ownDirMode || b.perms[b.agent.paths.published("ns", "intent")] != publishedDirMode) {
+			if sub != "" && (b.perms[b.agent.paths.Root+"/publish"] != operation.OwnDirMode ||
+				b.perms[b.agent.paths.Published("ns", "intent")] != operation.PublishedDirMode) {
 				t.Errorf("modes: %v", b.perms)
 			}
 			if sub != "" && !errors.Is(b.opened.Close(), os.ErrClosed) {
 				t.Error("what was opened is still open")
 			}
-			if u := b.volume.record.Uses[0]; u.Device != device("vol") {
+			if u := b.volume.Record.Uses[0]; u.Device != device("vol") {
 				t.Errorf("published: %+v", u)
 			}
 		}
@@ -645,8 +673,8 @@ func TestAPublicationIsMade(t *testing.T) {
 	t.Run("a device is known by its name", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
-		b.done(doTake, doRefer, doStage, doPublish)
-		if u := b.volume.record.Uses[0]; u.Device != device("raw") {
+		b.done(plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish)
+		if u := b.volume.Record.Uses[0]; u.Device != device("raw") {
 			t.Errorf("published: %+v", u)
 		}
 	})
@@ -657,10 +685,12 @@ func TestAPublicationIsMade(t *testing.T) {
 			driver bool
 			owned  []string
 		}{
-			"always":                 {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
-			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false, []string{"7 OnRootMismatch"}},
-			"the driver does it":     {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
-			"never":                  {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false, nil},
+			"always": {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
+			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false,
+				[]string{"7 OnRootMismatch"}},
+			"the driver does it": {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
+			"never": {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false,
+				nil},
 			"also what several nodes have": {func(e *volumesv1alpha1.NodeAttachment) {
 				e.FSGroupPolicy, e.AccessModes = storagev1.FileFSGroupPolicy, nil
 			}, nil, false, []string{"7 Always"}},
@@ -676,10 +706,10 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 				i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7)), FSGroupChangePolicy: test.policy}
 			})
-			b.done(doTake, doStage)
+			b.done(plan.MarkInUse, plan.Stage)
 			f := b.facts()
-			f.mountsGroup = test.driver
-			b.must(b.agent.publish(t.Context(), b.volume, f, "intent"))
+			f.DriverSetsGroup = test.driver
+			b.must(b.agent.steps.Publisher().Publish(t.Context(), b.volume, f, "intent"))
 			if !slices.Equal(b.owned, test.owned) {
 				t.Errorf("%s: %v", name, b.owned)
 			}
@@ -691,7 +721,7 @@ func TestAPublicationIsMade(t *testing.T) {
 			"it is a file": func(b *bench) {
 				b.driver.inner = ""
 				b.driver.before = func(string, string) error {
-					target := b.volume.record.Uses[0].Target
+					target := b.volume.Record.Uses[0].Target
 					b.must(os.MkdirAll(target, 0o700))
 					return os.WriteFile(target+"/inner", nil, 0o600)
 				}
@@ -699,11 +729,12 @@ func TestAPublicationIsMade(t *testing.T) {
 		} {
 			b := newBench(t, filesystem)
 			b.want("intent", subPath)
-			b.done(doTake, doStage)
+			b.done(plan.MarkInUse, plan.Stage)
 			change(b)
-			err := b.act(doPublish)
-			if err == nil || !strings.Contains(err.Error(), "inner") || b.volume.record.Uses[0].Phase != PhaseUncertain {
-				t.Errorf("%s: %v, %+v", name, err, b.volume.record.Uses[0])
+			err := b.act(plan.Publish)
+			if err == nil || !strings.Contains(err.Error(), "inner") ||
+				b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
+				t.Errorf("%s: %v, %+v", name, err, b.volume.Record.Uses[0])
 			}
 			if name == "it is a file" {
 				b.refused(err, volumesv1alpha1.ReasonSubPathInvalid)
@@ -715,9 +746,9 @@ func TestAPublicationIsMade(t *testing.T) {
 			b := newBench(t, filesystem)
 			b.driver.inner = "inner"
 			b.want("intent", subPath)
-			b.done(doTake, doStage)
+			b.done(plan.MarkInUse, plan.Stage)
 			b.failures[what] = errInjected
-			if err := b.act(doPublish); !errors.Is(err, errInjected) {
+			if err := b.act(plan.Publish); !errors.Is(err, errInjected) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

@@ -9,9 +9,11 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
 )
 
@@ -20,13 +22,6 @@ const (
 	statsInterval = time.Minute
 	statsJitter   = 0.5
 )
-
-// figures of one volume, as its driver told them last.
-type figures struct {
-	used, available    *resource.Quantity
-	inodes, inodesUsed *int64
-	abnormal           string
-}
 
 // readStats asks the drivers now and then how full their volumes are.
 func (a *Agent) readStats(ctx context.Context) {
@@ -37,7 +32,7 @@ func (a *Agent) readStats(ctx context.Context) {
 		case <-a.Clock.After(wait.Jitter(statsInterval, statsJitter)):
 		}
 		a.views.Range(func(_, view any) bool {
-			if r := view.(*Record); r != nil {
+			if r := view.(*record.Record); r != nil {
 				go a.readStatsOf(ctx, r)
 			}
 			return ctx.Err() == nil
@@ -46,15 +41,15 @@ func (a *Agent) readStats(ctx context.Context) {
 }
 
 // readStatsOf reads one volume's figures. A driver that hangs keeps one goroutine until the deadline.
-func (a *Agent) readStatsOf(ctx context.Context, r *Record) {
+func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	v := a.volume(r.VolumeName)
 	d, ok := a.Registry.Get(r.Driver)
 	reader, capable := d.(driver.StatsReader)
 	path := publishedPath(r)
-	if !ok || !capable || path == "" || !a.capable(r.Driver, "GET_VOLUME_STATS") || !v.beginStats() {
+	if !ok || !capable || path == "" || !a.capable(r.Driver, "GET_VOLUME_STATS") || !v.BeginStats() {
 		return
 	}
-	defer v.endStats()
+	defer v.EndStats()
 	ctx, cancel := context.WithTimeout(ctx, a.DriverTimeout)
 	defer cancel()
 	s, err := reader.Stats(ctx, driver.StatsRequest{Handle: r.Handle, StagingPath: r.Stage.Path, Path: path})
@@ -62,17 +57,17 @@ func (a *Agent) readStatsOf(ctx context.Context, r *Record) {
 		a.Log.Info("figures not read", "volume", r.VolumeName, "error", err.Error())
 		return
 	}
-	f := &figures{used: s.Used, available: s.Available, inodes: s.Inodes, inodesUsed: s.InodesUsed}
+	f := &report.Figures{Used: s.Used, Available: s.Available, Inodes: s.Inodes, InodesUsed: s.InodesUsed}
 	if s.Abnormal {
-		f.abnormal = shortened(s.Message, longestMessage)
+		f.Abnormal = failure.Shorten(s.Message, failure.LongestMessage)
 	}
-	v.setFigures(f)
-	a.queue.volume(r.VolumeName)
+	v.SetFigures(f)
+	a.queue.add(r.VolumeName)
 }
 
-func publishedPath(r *Record) string {
+func publishedPath(r *record.Record) string {
 	for _, u := range r.Uses {
-		if u.Phase == PhaseDone && u.Target != "" {
+		if u.Phase == record.PhaseDone && u.Target != "" {
 			return u.Target
 		}
 	}

@@ -50,7 +50,7 @@ func (a *Agent) watch(ctx context.Context) error {
 	_, err = states.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { a.stateChanged(nil, o) },
 		UpdateFunc: a.stateChanged,
-		DeleteFunc: func(any) { a.state.vanished() },
+		DeleteFunc: func(any) { a.state.Vanished() },
 	})
 	return err
 }
@@ -67,9 +67,9 @@ func (a *Agent) intentChanged(before, after any) {
 		if i.Status.UniqueVolumeName == "" {
 			a.queue.queue.Add(key{intent: client.ObjectKeyFromObject(i)})
 		}
-		a.queue.volume(i.Status.UniqueVolumeName)
+		a.queue.add(i.Status.UniqueVolumeName)
 		if after == nil {
-			a.forgetIntent(i.UID)
+			a.intents.Forget(i.UID)
 		}
 	}
 }
@@ -77,13 +77,13 @@ func (a *Agent) intentChanged(before, after any) {
 // stateChanged brings only those volumes into the queue whose entry changed, so that cost grows with what changes.
 func (a *Agent) stateChanged(before, after any) {
 	now := after.(*volumesv1alpha1.NodeVolumeState)
-	a.state.observe(now)
+	a.state.Observe(now)
 	a.queue.stateAppeared()
 	entries := map[string]*volumesv1alpha1.NodeAttachment{}
 	var uid = now.UID
 	old, ok := before.(*volumesv1alpha1.NodeVolumeState)
 	if !ok || old.UID != now.UID || old.Generation != now.Generation {
-		signal(a.observer.wake)
+		a.observer.ObserveSoon()
 	}
 	if ok {
 		uid = old.UID
@@ -97,12 +97,12 @@ func (a *Agent) stateChanged(before, after any) {
 	for i := range now.Spec.Attachments {
 		e := &now.Spec.Attachments[i]
 		if uid != now.UID || !equality.Semantic.DeepEqual(entries[e.VolumeName], e) {
-			a.queue.volume(e.VolumeName)
+			a.queue.add(e.VolumeName)
 		}
 		delete(entries, e.VolumeName)
 	}
 	for name := range entries {
-		a.queue.volume(name)
+		a.queue.add(name)
 	}
 }
 
@@ -111,12 +111,12 @@ func (a *Agent) queueAll() {
 	a.mu.Lock()
 	names := slices.Collect(maps.Keys(a.volumes))
 	a.mu.Unlock()
-	if nvs := a.state.newest(); nvs != nil {
+	if nvs := a.state.Newest(); nvs != nil {
 		for _, e := range nvs.Spec.Attachments {
 			names = append(names, e.VolumeName)
 		}
 	}
 	for _, name := range names {
-		a.queue.volume(name)
+		a.queue.add(name)
 	}
 }

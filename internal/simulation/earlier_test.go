@@ -30,17 +30,17 @@ type edit struct{ file, with, without string }
 
 var mends = map[string]mend{
 	"a directory of the node's disk is published": {edits: []edit{{
-		file: "internal/agent/identity.go",
-		with: "	wrong := a.notVolume(ctx, v.record, table, path, e)\n", without: "	wrong := error(nil)\n",
+		file: "internal/agent/operation/publish.go",
+		with: "	wrong := op.notVolume(ctx, v.Record, table, path, e)\n", without: "	wrong := error(nil)\n",
 	}}, found: "published is the volume"},
 	"the recorded deadline is too early": {edits: []edit{{
-		file: "internal/agent/call.go",
-		with: "within := a.now(), a.DriverTimeout+callGrace", without: "within := a.now(), a.DriverTimeout/8",
+		file: "internal/agent/operation/call.go",
+		with: "within := env.Now(), env.DriverTimeout+callGrace", without: "within := env.Now(), env.DriverTimeout/8",
 	}}, found: "BROKEN"},
 	"a stage of an earlier boot is believed": {edits: []edit{{
-		file:    "internal/agent/plan.go",
-		with:    "s.Phase == PhaseDone && s.BootID == f.now.bootID && (s.Source ==",
-		without: "s.Phase == PhaseDone && (s.Source ==",
+		file:    "internal/agent/plan/facts.go",
+		with:    "s.Phase == record.PhaseDone && s.BootID == f.Now.BootID && (s.Source ==",
+		without: "s.Phase == record.PhaseDone && (s.Source ==",
 	}}, found: "BROKEN"},
 	"an attachment in use is marked as detaching": {edits: []edit{{
 		file: "internal/handshake/protocol.go",

@@ -15,7 +15,7 @@ import (
 type Known struct {
 	// Name is the volume's unique name.
 	Name, Driver, Handle string
-	// PersistentVolumes that stand for it.
+	// PersistentVolumes that represent it.
 	PersistentVolumes []string
 	// Attached: the controller lists it for the node.
 	Attached bool
@@ -33,17 +33,17 @@ type Use struct {
 	// Published to a pod.
 	Published bool
 	Block     bool
-	// Life are the traces by which this use is told from a later one of the same volume.
+	// Life are the traces that distinguish this use from a later one of the same volume.
 	Life []string
-	// StageWritten tells when the record of its stage was last written; empty where there is none. The kubelet writes it
-	// before it calls the driver.
+	// StageWritten identifies the last write of the record of its stage; empty where there is none. The kubelet writes
+	// it before it calls the driver.
 	StageWritten string
 	// Mounts are the paths of its mounts.
 	Mounts  []string
 	Sources []Source
 	// PersistentVolumes under whose names it is used.
 	PersistentVolumes []string
-	// Doubt says why it is only assumed: something cannot be read that may belong to the volume.
+	// Doubt is why it is only assumed: something cannot be read that may belong to the volume.
 	Doubt string
 }
 
@@ -78,8 +78,10 @@ type attribution struct {
 
 func newAttribution(signs []Sign, known []Known) *attribution {
 	a := &attribution{
-		known: known, own: map[string]bool{}, byHash: map[hashed]string{}, byVolume: map[string][]string{}, byDir: map[string]string{},
-		sources: map[string][]Source{}, ephemeral: map[string]bool{}, uses: map[string]*Use{}, shared: map[string][]Sign{},
+		known: known, own: map[string]bool{}, byHash: map[hashed]string{}, byVolume: map[string][]string{},
+		byDir:   map[string]string{},
+		sources: map[string][]Source{}, ephemeral: map[string]bool{}, uses: map[string]*Use{},
+		shared: map[string][]Sign{},
 	}
 	for _, k := range known {
 		a.own[k.Name] = a.own[k.Name] || k.Own
@@ -107,8 +109,8 @@ func newAttribution(signs []Sign, known []Known) *attribution {
 	return a
 }
 
-// learnSources takes the sources of the mounts whose place tells the volume first, and then the earlier ones that no
-// mount contradicts: a device's number may be another volume's by now.
+// learnSources takes the sources of the mounts whose place identifies the volume first, and then the earlier ones that
+// no mount contradicts: a device's number may be another volume's by now.
 func (a *attribution) learnSources(signs []Sign) {
 	var seen []Source
 	for _, s := range signs {
@@ -126,7 +128,7 @@ func (a *attribution) learnSources(signs []Sign) {
 	}
 }
 
-// nameVolume notes that a persistent volume of that name stands for the volume.
+// nameVolume notes that a persistent volume of that name represents the volume.
 func (a *attribution) nameVolume(persistentVolume, name string) {
 	escaped := strings.ReplaceAll(persistentVolume, "/", "~")
 	if escaped != "" && !slices.Contains(a.byVolume[escaped], name) {
@@ -134,7 +136,7 @@ func (a *attribution) nameVolume(persistentVolume, name string) {
 	}
 }
 
-// byPlace names the volumes that the record or the place tells.
+// byPlace names the volumes that the record or the place identifies.
 func (a *attribution) byPlace(s Sign) []string {
 	if name := s.Volume(); name != "" {
 		return []string{name}
@@ -149,7 +151,7 @@ func (a *attribution) byPlace(s Sign) []string {
 		return []string{name}
 	}
 	if s.Weak && s.Source != nil {
-		return nil // a name of the pod's own may be any; the filesystem tells
+		return nil // the pod chooses this name freely; the filesystem identifies the volume
 	}
 	return a.byVolume[s.PersistentVolume]
 }
@@ -188,8 +190,8 @@ func (a *attribution) attribute(s Sign) bool {
 // explained: it belongs to an inline volume.
 func (a *attribution) explained(s Sign) bool { return a.ephemeral[filepath.Dir(s.Path)] }
 
-// doubt counts a sign that cannot be attributed for every volume that it may belong to. Where the place
-// tells the hash of a handle it belongs to none of those that are known.
+// doubt counts a sign that cannot be attributed for every volume that it may belong to. Where the place contains the
+// hash of a handle it belongs to none of those that are known.
 func (a *attribution) doubt(s Sign) {
 	if s.Hash != "" || s.Weak {
 		return

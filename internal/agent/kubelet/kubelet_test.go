@@ -60,26 +60,30 @@ func (h *host) write(path, content string) {
 
 func (h *host) record(dir, handle string) {
 	h.t.Helper()
-	h.write(filepath.Join(dir, recordName), fmt.Sprintf(`{"driverName":%q,"volumeHandle":%q,"specVolID":%q}`, driverName, handle, "pv-"+handle))
+	h.write(filepath.Join(dir, recordName), fmt.Sprintf(`{"driverName":%q,"volumeHandle":%q,"specVolID":%q}`,
+		driverName, handle, "pv-"+handle))
 }
 
 // mount mounts the whole of the device 7:minor.
 func (h *host) mount(path string, minor int, change ...func(*mount.Entry)) {
-	e := mount.Entry{ID: len(h.entries) + 1, Path: path, Major: 7, Minor: minor, Root: "/", FSType: "ext4", Source: fmt.Sprintf("/dev/loop%d", minor)}
+	e := mount.Entry{ID: len(h.entries) + 1, Path: path, Major: 7, Minor: minor, Root: "/", FSType: "ext4",
+		Source: fmt.Sprintf("/dev/loop%d", minor)}
 	for _, f := range change {
 		f(&e)
 	}
 	h.entries = append(h.entries, e)
 }
 
-// knows tells of a volume that the controller lists.
+// knows is a volume that the controller lists.
 func (h *host) knows(handle string) {
-	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle, PersistentVolumes: []string{"pv-" + handle}, Attached: true})
+	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle,
+		PersistentVolumes: []string{"pv-" + handle}, Attached: true})
 }
 
-// owns tells of a volume of which the agent has a record.
+// owns is a volume that the agent has a record of.
 func (h *host) owns(handle string) {
-	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle, PersistentVolumes: []string{"pv-" + handle}, Own: true})
+	h.known = append(h.known, Known{Name: volumeName(handle), Driver: driverName, Handle: handle,
+		PersistentVolumes: []string{"pv-" + handle}, Own: true})
 }
 
 func (h *host) look() (map[string]*Use, []Sign) {
@@ -100,19 +104,29 @@ func TestSignsOfTheKubeletsUse(t *testing.T) {
 		strange bool
 	}{
 		{"nothing where there is no kubelet", func(h *host) { h.dir = filepath.Join(h.dir, "absent") }, "", false},
-		{"a record of a stage names its volume, entry or none", func(h *host) { h.record(h.stage("a"), "a") }, "a", false},
+		{"a record of a stage names its volume, entry or none", func(h *host) { h.record(h.stage("a"), "a") }, "a",
+			false},
 		{"a handle may hold anything", func(h *host) { h.record(h.stage("a^b/c"), "a^b/c") }, "a^b/c", false},
-		{"a directory without a record is none", func(h *host) { h.write(h.stage("a", "globalmount", "x"), "") }, "", false},
+		{"a directory without a record is none", func(h *host) { h.write(h.stage("a", "globalmount", "x"), "") }, "",
+			false},
 		{"a pod's record", func(h *host) { h.record(h.pod("p", "pv-a"), "a") }, "a", false},
 		{"an inline volume belongs to its pod", func(h *host) {
-			h.write(h.pod("p", "pv-a", recordName), `{"driverName":"d","volumeHandle":"csi-1","volumeLifecycleMode":"Ephemeral"}`)
+			h.write(h.pod("p", "pv-a", recordName),
+				`{"driverName":"d","volumeHandle":"csi-1","volumeLifecycleMode":"Ephemeral"}`)
 			h.mount(h.pod("p", "pv-a", "mount"), 1)
 			h.knows("a")
 		}, "", false},
 		{"a block volume's record", func(h *host) { h.record(h.device("pv-a", "data"), "a") }, "a", false},
-		{"a stage of an earlier kubelet", func(h *host) { h.record(h.path("plugins/kubernetes.io/csi/pv/pv-a"), "a") }, "a", false},
-		{"a stage without a record is told by the hash", func(h *host) { h.mount(h.stage("a", "globalmount"), 1); h.knows("a"); h.knows("b") }, "a", false},
-		{"the agent's own stage is none", func(h *host) { h.mount(h.stage("a", "globalmount"), 1); h.knows("a"); h.owns("a") }, "", false},
+		{"a stage of an earlier kubelet", func(h *host) { h.record(h.path("plugins/kubernetes.io/csi/pv/pv-a"), "a") },
+			"a", false},
+		{"a stage without a record is told by the hash",
+			func(h *host) { h.mount(h.stage("a", "globalmount"), 1); h.knows("a"); h.knows("b") }, "a", false},
+		{"the agent's own stage is none", func(h *host) {
+			h.mount(h.stage("a", "globalmount"),
+				1)
+			h.knows("a")
+			h.owns("a")
+		}, "", false},
 		{"but with the kubelet's record it is", func(h *host) {
 			h.mount(h.stage("a", "globalmount"), 1)
 			h.record(h.stage("a"), "a")
@@ -123,14 +137,18 @@ func TestSignsOfTheKubeletsUse(t *testing.T) {
 			h.mount(h.pod("p", "pv-a", "mount"), 1)
 			h.owns("a")
 		}, "a", false},
-		{"the agent's reference to a device is none", func(h *host) { h.mount(h.device("pv-a", "dev", "intent"), 1); h.owns("a") }, "", false},
-		{"a pod's mount of a device is", func(h *host) { h.mount(h.device("publish", "pv-a", "p"), 1); h.owns("a") }, "a", false},
+		{"the agent's reference to a device is none",
+			func(h *host) { h.mount(h.device("pv-a", "dev", "intent"), 1); h.owns("a") }, "", false},
+		{"a pod's mount of a device is", func(h *host) { h.mount(h.device("publish", "pv-a", "p"), 1); h.owns("a") },
+			"a", false},
 		{"a link to a device is", func(h *host) {
 			h.write(h.path("pods/p/volumeDevices/kubernetes.io~csi/pv-a"), "")
 			h.knows("a")
 		}, "a", false},
-		{"an unreadable record of a stage is told by the hash", func(h *host) { h.write(h.stage("a", recordName), ""); h.knows("a"); h.knows("b") }, "a", false},
-		{"and belongs to none that is known otherwise", func(h *host) { h.write(h.stage("x", recordName), ""); h.knows("a") }, "", true},
+		{"an unreadable record of a stage is told by the hash",
+			func(h *host) { h.write(h.stage("a", recordName), ""); h.knows("a"); h.knows("b") }, "a", false},
+		{"and belongs to none that is known otherwise",
+			func(h *host) { h.write(h.stage("x", recordName), ""); h.knows("a") }, "", true},
 		{"an unreadable record of a pod is told by the persistent volume", func(h *host) {
 			h.write(h.pod("p", "pv-a", recordName), "{}")
 			h.knows("a")
@@ -149,11 +167,14 @@ func TestSignsOfTheKubeletsUse(t *testing.T) {
 			h.knows("b")
 			h.owns("c")
 		}, "a b", true},
-		{"a mount of a pod that nothing explains too", func(h *host) { h.mount(h.pod("p", "x", "mount"), 1); h.knows("a") }, "a", true},
-		{"a record that speaks of another volume counts for both", func(h *host) { h.record(h.stage("a"), "b"); h.knows("a") }, "a b", false},
+		{"a mount of a pod that nothing explains too",
+			func(h *host) { h.mount(h.pod("p", "x", "mount"), 1); h.knows("a") }, "a", true},
+		{"a record that speaks of another volume counts for both",
+			func(h *host) { h.record(h.stage("a"), "b"); h.knows("a") }, "a b", false},
 		{"a sub path of the filesystem", func(h *host) {
 			h.mount(h.path("pods/p/volume-subpaths/anything/container/0"), 1, func(e *mount.Entry) { e.Root = "/part" })
-			h.known = append(h.known, Known{Name: volumeName("a"), Driver: driverName, Handle: "a", Sources: []Source{{7, 1, "/"}}})
+			h.known = append(h.known, Known{Name: volumeName("a"), Driver: driverName, Handle: "a",
+				Sources: []Source{{7, 1, "/"}}})
 		}, "a", false},
 		{"a sub path of something else", func(h *host) {
 			h.mount(h.path("pods/p/volume-subpaths/pv-a/container/0"), 2)
@@ -209,10 +230,12 @@ func TestWhatAUseTells(t *testing.T) {
 	h.mount(h.pod("p", "pv-a", "mount"), 3)
 	uses, _ := h.look()
 	u := uses[volumeName("a")]
-	if u.StagedPath != h.stage("a", "globalmount") || u.DevicePath != "/dev/loop3" || !u.Published || u.Block || len(u.Mounts) != 2 {
+	if u.StagedPath != h.stage("a", "globalmount") || u.DevicePath != "/dev/loop3" || !u.Published || u.Block ||
+		len(u.Mounts) != 2 {
 		t.Errorf("%+v", u)
 	}
-	if !slices.Contains(h.watched, h.stage("a")) || !slices.Contains(h.watched, h.pod("p", "pv-a")) || len(h.watched) != 2 {
+	if !slices.Contains(h.watched, h.stage("a")) || !slices.Contains(h.watched, h.pod("p", "pv-a")) ||
+		len(h.watched) != 2 {
 		t.Errorf("watched: %v", h.watched)
 	}
 }

@@ -35,7 +35,7 @@ func Mounts(dir string, table *mount.Table, sources []Source) []Sign {
 	return signs
 }
 
-// placed is what the place of a mount below the kubelet's directory tells of it.
+// placed is what the place of a mount below the kubelet's directory reveals.
 func placed(parts []string) (Sign, bool) {
 	at := func(i int, name string) bool { return len(parts) > i && parts[i] == name }
 	switch {

@@ -25,8 +25,8 @@ const (
 	longestRecord = 1 << 20
 )
 
-// record is what the kubelet writes before it calls a driver and removes after the driver has undone everything.
-type record struct {
+// stageRecord is what the kubelet writes before it calls a driver and removes after the driver has undone everything.
+type stageRecord struct {
 	DriverName   string `json:"driverName"`
 	VolumeHandle string `json:"volumeHandle"`
 	SpecVolID    string `json:"specVolID"`
@@ -64,7 +64,7 @@ func (r *reader) devices() {
 	}
 }
 
-// pods reads what stands for each pod: records of filesystems and links to devices.
+// pods reads what there is for each pod: records of filesystems and links to devices.
 func (r *reader) pods() {
 	pods := filepath.Join(r.root, "pods")
 	for _, pod := range r.list(pods) {
@@ -80,7 +80,8 @@ func (r *reader) pods() {
 		}
 		for _, name := range names {
 			path := filepath.Join(links, name)
-			r.signs = append(r.signs, Sign{Path: path, PersistentVolume: name, Published: true, Block: true, Life: "link " + path})
+			r.signs = append(r.signs, Sign{Path: path, PersistentVolume: name, Published: true, Block: true,
+				Life: "link " + path})
 		}
 	}
 }
@@ -131,22 +132,23 @@ func (r *reader) read(dir string, s Sign) {
 	r.signs = append(r.signs, s)
 }
 
-// Written tells the last time that the record was written from any other.
+// Written returns what distinguishes the last write of the record from every other.
 func Written(path string) (string, error) {
 	_, _, written, err := readRecord(path)
 	return written, err
 }
 
-// readRecord reads one record, what tells it from another one that may come to stand at that path later, and what tells
-// whether it was written again.
-func readRecord(path string) (rec record, life, written string, err error) {
+// readRecord reads one record. life distinguishes it from a later record at that path, written from an earlier version
+// of itself.
+func readRecord(path string) (rec stageRecord, life, written string, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return rec, "record " + path, "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	var stat unix.Statx_t
-	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stat); err != nil {
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME,
+		&stat); err != nil {
 		return rec, "record " + path, "", fmt.Errorf("reading %s: %w", path, err)
 	}
 	written = fmt.Sprintf("%d.%09d %d.%09d", stat.Ctime.Sec, stat.Ctime.Nsec, stat.Mtime.Sec, stat.Mtime.Nsec)

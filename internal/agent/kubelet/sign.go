@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package kubelet finds out which CSI volumes a node's kubelet has mounted or mapped: from the mount table, and from the
-// records that the kubelet keeps beside its mounts. It reads and decides; it changes nothing, and never looks
+// Package kubelet finds out which CSI volumes a node's kubelet has mounted or mapped: from the mount table, and from
+// the records that the kubelet keeps beside its mounts. It reads and decides; it changes nothing, and never reads
 // inside of what is mounted.
 package kubelet
 
@@ -23,26 +23,26 @@ const namePrefix = "kubernetes.io/csi/"
 type Sign struct {
 	// Path of the record, the mount, the link, or the directory that cannot be read.
 	Path string
-	// Driver and Handle as a record says; empty where none does.
+	// Driver and Handle as in the record; empty where there is none.
 	Driver, Handle string
-	// HashDriver and Hash of the handle are what the path of a stage tells.
+	// HashDriver and Hash of the handle come from the path of a stage.
 	HashDriver, Hash string
-	// PersistentVolume is what the path, or else the record, tells, in the form that it has in paths.
+	// PersistentVolume comes from the path, or else from the record, in the form that it has in paths.
 	PersistentVolume string
-	// Life tells this record or mount from one that comes to stand at the same path later.
+	// Life distinguishes this record or mount from a later one at the same path.
 	Life string
-	// Written tells the last time that a record was written from any other.
+	// Written distinguishes the last write of a record from every other.
 	Written string
 	// Source of a mount.
 	Source *Source
-	// DevicePath of the device behind a mount, where the mount table tells.
+	// DevicePath of the device behind a mount, where the mount table names it.
 	DevicePath string
 
 	// Record: the kubelet wrote it.
 	Record bool
 	// Shared: the agent mounts at such a path too, so it proves nothing where the agent has the volume.
 	Shared bool
-	// Published: it stands for a pod.
+	// Published: it belongs to a pod.
 	Published bool
 	// Weak: it means something only where it can be attributed.
 	Weak bool
@@ -50,7 +50,7 @@ type Sign struct {
 	Ephemeral bool
 	// Block: of a volume without a filesystem.
 	Block bool
-	// Err says why it cannot be read.
+	// Err is why it cannot be read.
 	Err error
 }
 
@@ -62,7 +62,7 @@ func (s Sign) Volume() string {
 	return namePrefix + s.Driver + "^" + s.Handle
 }
 
-// Reason is why the sign is told when no volume is found for it.
+// Reason is why the sign is reported when no volume is found for it.
 func (s Sign) Reason() string {
 	if s.Err != nil {
 		return s.Err.Error()
@@ -85,15 +85,15 @@ func SourceOf(e mount.Entry) *Source {
 	return &Source{Major: e.Major, Minor: e.Minor, Root: e.Root}
 }
 
-// Covers says whether o shows what s shows, or a part of it.
+// Covers reports whether o shows what s shows, or a part of it.
 func (s Source) Covers(o Source) bool {
 	return s.Major == o.Major && s.Minor == o.Minor &&
 		(s.Root == o.Root || strings.HasPrefix(o.Root, strings.TrimSuffix(s.Root, "/")+"/"))
 }
 
 // Look finds every sign of the kubelet's use below its directory. watch is called with the directory of each record
-// before that is read for good, so that no change after the look goes unnoticed; sources are those of
-// filesystems that were in use before, whose other mounts are signs too.
+// before that is read for good, so that no later change goes unnoticed; sources are those of filesystems that were in
+// use before, whose other mounts are signs too.
 func Look(dir string, table *mount.Table, sources []Source, watch func(dir string) error) []Sign {
 	r := &reader{root: dir, watch: watch}
 	signs := Mounts(dir, table, sources)

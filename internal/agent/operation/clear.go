@@ -1,0 +1,79 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+var clearInUseStep = step{
+	operation: "unstage", event: eventFailedUnmount,
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+		return env.clearInUse(ctx, v, f)
+	},
+}
+
+// clearInUse takes inUse back: when everything is known to be undone, no call can still be running, and the mount table
+// agrees. From the attempt on, the volume has to be marked as in use again before it is used.
+func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts) error {
+	r := v.Record
+	if !r.CallsEnded(f.Now) {
+		return inFlight(r.Unfinished, env.Clock.Now().Add(r.Unfinished.Remaining(f.Now)))
+	}
+	if err := env.checkFree(ctx, v); err != nil {
+		return err
+	}
+	held := handshake.Held{Released: !r.MayHaveMounts(), CallsEnded: r.CallsEnded(f.Now), Mounted: f.Mounted() ||
+		env.mountsBusy(v)}
+	if g := (handshake.Protocol{}).MayClearInUse(held); g != handshake.GuardNone {
+		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed, "the volume is still in use: refused by %s", g)
+	}
+	if r.Block() {
+		if err := env.referencer().remove(ctx, v); err != nil {
+			return err
+		}
+	}
+	// Also where no call was made: the agent may have died between making the directory and noting the call.
+	env.removeEmpty(ctx, r.Stage.Path)
+	if !r.Block() {
+		env.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
+	}
+	// The disk need not know: a process that comes after believes the API, see recoverRecords.
+	r.InUse = false
+	if r.MountTableOnly && len(r.Devices) == 0 {
+		env.Node.NoteMountTableRelease(v.Name, r.AttachmentUID)
+	}
+	env.Step("before clear")
+	if err := env.State.WriteNow(ctx, report.Change{Volume: v.Name}); err != nil {
+		return err
+	}
+	env.Step("after clear")
+	if err := env.Store.Remove(v.Name); err != nil {
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonRecordFailed, Message: "the record cannot be removed",
+			Err: err}
+	}
+	env.Step("after forget")
+	v.Record, v.Unsaved = nil, false
+	v.Failures = map[plan.Step]*failure.Failure{}
+	v.Unprotected = false
+	return nil
+}
+
+// mountsBusy reports whether a call into the kernel that was given up may still mount something.
+func (env *Environment) mountsBusy(v *Volume) bool {
+	places := []string{v.Record.Stage.Path, env.Paths.Reference(v.Name)}
+	return slices.ContainsFunc(places, func(p string) bool { _, busy := env.Mounts.Busy(p); return busy })
+}

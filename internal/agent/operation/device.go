@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// noteDevice notes the block device of what is mounted at path, so that the kernel can be asked about it once nothing
+// is mounted any more. It is called while the volume is there: a device number may be another volume's later, and the
+// node may be gone.
+func (env *Environment) noteDevice(ctx context.Context, v *Volume, path string) error {
+	table, err := env.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	e, mounted := table.At(path)
+	if !mounted {
+		return nil
+	}
+	d, err := kubelet.OwnDevice(ctx, env.Mounts, env.Paths, table, e, v.Record.Block())
+	if err != nil {
+		return fmt.Errorf("finding the device of %s: %w", path, err)
+	}
+	if d.Path != "" || !v.Record.Block() { // drivers mount anything at the staging path of a raw device
+		v.Record.AddDevice(d, env.BootID)
+	}
+	return nil
+}
+
+// checkFree asks the kernel whether anything still holds a device of the volume: a container with a copy of the mount
+// that no unmount reaches, or a process that has the raw device open.
+func (env *Environment) checkFree(ctx context.Context, v *Volume) error {
+	r, kubelets := v.Record, env.Observer.Use(v.Name)
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		if d.BootID != env.BootID {
+			continue
+		}
+		if kubelets.Checks(d.Device) {
+			d.Held = false
+			continue
+		}
+		err := env.Mounts.CheckFree(ctx, d.Device, r.Block())
+		var held *mount.HeldError
+		if d.Held = errors.As(err, &held); d.Held {
+			env.Holders.Await(v.Name, held)
+		}
+		if err != nil {
+			return kubelet.HeldProblem(err)
+		}
+	}
+	return nil
+}
+
+// What a driver has published is compared with what it has staged, see
+// docs/decisions/0020-what-is-published-is-the-volume.md.
+
+// ErrOwnDisk: what is mounted is a directory of the node's own disk.
+var ErrOwnDisk = errors.New("the node's own disk")
+
+// notVolume is why what is mounted at path cannot be the volume, nil if it can.
+func (env *Environment) notVolume(ctx context.Context, r *record.Record, table *mount.Table, path string,
+	e mount.Entry) error {
+	if r.Block() {
+		return env.notDevice(ctx, r.Stage, path)
+	}
+	staged, known := record.ParseSource(r.Stage.Source)
+	if known && e.PartOf(staged) {
+		return nil
+	}
+	if err := env.notOwn(table, r.Stage, e); err != nil || !known {
+		return err
+	}
+	return fmt.Errorf("%s of %s is mounted at %s, and the volume is staged from %s", record.SourceOf(e), e.Source, path,
+		r.Stage.Source)
+}
+
+// notOwn refuses a directory of the node's own disk that belongs to the kubelet or the agent, such as the bare staging
+// path.
+func (env *Environment) notOwn(table *mount.Table, s record.Stage, e mount.Entry) error {
+	for _, dir := range []string{filepath.Dir(s.Path), env.Paths.Kubelet, env.Paths.Root} {
+		if own, ok := table.Shown(dir); ok && e.PartOf(own) {
+			return fmt.Errorf("%s is %s of the filesystem that holds %s: %w", e.Path, e.Root, dir, ErrOwnDisk)
+		}
+	}
+	return nil
+}
+
+// notDevice refuses what is no device node, and another device than the one at the staging path.
+func (env *Environment) notDevice(ctx context.Context, s record.Stage, path string) error {
+	d, err := env.Mounts.DeviceOf(ctx, path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading the device: %w", err)
+	case !d.Node:
+		return fmt.Errorf("%s is no device node", path)
+	case s.Device != "" && d.Path != "" && d.Path != s.Device:
+		return fmt.Errorf("%s is device %s, and the volume is staged as %s", path, d.Path, s.Device)
+	}
+	return nil
+}
+
+// stagedDevice names the device of the stage. For a block volume that is the device node at the staging path: what else
+// a driver mounts there, such as the filesystem that holds an image, is not what it publishes.
+func (env *Environment) stagedDevice(ctx context.Context, r *record.Record) string {
+	d := env.deviceAt(ctx, r.Stage.Path)
+	if r.Block() && !d.Node {
+		return ""
+	}
+	return d.Path
+}
+
+// deviceAt is the device behind path, where there is one. It only informs.
+func (env *Environment) deviceAt(ctx context.Context, path string) mount.Device {
+	d, err := env.Mounts.DeviceOf(ctx, path)
+	if err != nil {
+		env.Log.V(1).Info("no device found", "path", path, "error", err.Error())
+		return mount.Device{}
+	}
+	return d
+}

@@ -1,0 +1,271 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/agent/report"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+var publishStep = step{
+	operation: "publish", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unpublish},
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
+		return env.Publisher().Publish(ctx, v, f, intent)
+	},
+}
+
+// publisher publishes volumes.
+type publisher struct{ *Environment }
+
+// Publish makes the staged volume usable at the intent's path.
+func (op publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+	u := v.Record.UseOf(intent)
+	if err := plan.Refused(*u); err != nil {
+		return err
+	}
+	if err := f.GroupConflict(*u); err != nil {
+		return err
+	}
+	d, err := op.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if err := op.checkPath(f, *u); err != nil {
+		return err
+	}
+	secrets, err := op.secrets(ctx, f.Entry.NodePublishSecretRef)
+	if err != nil {
+		return err
+	}
+	dirMode := os.FileMode(PublishedDirMode)
+	if u.Target != u.Path {
+		dirMode = OwnDirMode
+	}
+	if err := op.Mounts.EnsureDir(ctx, filepath.Dir(u.Target), dirMode); err != nil {
+		return fmt.Errorf("making directory: %w", err)
+	}
+	req := driver.PublishRequest{
+		Volume: op.request(f), StagingPath: v.Record.Stage.Path, TargetPath: u.Target, ReadOnly: u.ReadOnly,
+		FSGroup: f.Group(*u), Secrets: secrets,
+	}
+	if !v.Record.Block() {
+		req.MountOptions = slices.Clone(f.Entry.MountOptions)
+		if u.Mount != nil {
+			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
+		}
+	}
+	if err := op.mayPublish(ctx, v, u); err != nil {
+		return err
+	}
+	if v.Record.Block() && !u.ReadOnly {
+		if err := op.mayWrite(v, u); err != nil {
+			return err
+		}
+	}
+	before := *u
+	u.Requested(f.Uses[intent], f.Now.BootID)
+	err = op.Call(ctx, v, f, "publish", u.Target, func(ctx context.Context) error { return d.Publish(ctx, req) })
+	switch {
+	case err == nil:
+		return op.published(ctx, v, f, u)
+	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) && op.nothingAt(u.Target):
+		*u = before // a final error of the first call: nothing was done
+	}
+	return err
+}
+
+// mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is,
+// must not be published any more.
+func (op publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
+	node := handshake.NodeOf(op.State.Acknowledged(), v.Name)
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	err := op.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return &report.UnwrittenError{Err: fmt.Errorf("reading intent: %w", err)}
+	}
+	live := handshake.Intent{Exists: i.UID == u.Intent.UID, Deleting: !i.DeletionTimestamp.IsZero()}
+	if g := (handshake.Protocol{}).MayPublish(node, v.Record.AttachmentUID, live); g != handshake.GuardNone {
+		return fmt.Errorf("publishing: refused by %s: %w", g, failure.ErrChanged)
+	}
+	if !status.Finalized(i) {
+		return fmt.Errorf("publishing: the intent has lost its finalizer: %w", failure.ErrChanged)
+	}
+	return nil
+}
+
+// checkPath fails unless the published path is free for this use, or holds what an earlier call for it put there.
+func (op publisher) checkPath(f plan.Facts, u record.Use) error {
+	occupied := func(by string) error {
+		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
+			"%s is in the way at %s; it stays there until an administrator removes it", by, u.Path)
+	}
+	if f.Uses[u.Intent.UID] == record.Foreign {
+		return occupied("another mount")
+	}
+	if u.Phase != record.PhaseNone {
+		return nil
+	}
+	if f.Uses[u.Intent.UID] != record.Missing {
+		return occupied("a mount")
+	}
+	info, err := os.Lstat(u.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading published path: %w", err)
+	case !info.IsDir():
+		return occupied("a file")
+	case u.Type == volumesv1alpha1.PublicationDevice:
+		return occupied("a directory")
+	}
+	entries, err := os.ReadDir(u.Path)
+	if err != nil {
+		return fmt.Errorf("reading published path: %w", err)
+	}
+	if len(entries) > 0 {
+		return occupied("a directory that is not empty")
+	}
+	return nil
+}
+
+// published finishes what the driver has begun, and verifies before and after that it is the volume.
+func (op publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	e, err := op.verified(ctx, v, f, u, u.Target)
+	if err != nil {
+		return err
+	}
+	if u.Type == volumesv1alpha1.PublicationDevice {
+		if u.Target != u.Path {
+			if err := op.publishReadOnly(ctx, v, f, u); err != nil {
+				return err
+			}
+			if e, err = op.verified(ctx, v, f, u, u.Path); err != nil {
+				return err
+			}
+		}
+		u.Device = op.deviceAt(ctx, u.Path).Path
+	} else {
+		if err := op.setOwnership(ctx, v, f, u); err != nil {
+			return err
+		}
+		if u.Target != u.Path {
+			if err := op.bindSubPath(ctx, u); err != nil {
+				return err
+			}
+		}
+		if e, err = op.verified(ctx, v, f, u, u.Path); err != nil {
+			return err
+		}
+		u.Device = v.Record.Stage.Device
+	}
+	if err := op.noteDevice(ctx, v, u.Path); err != nil {
+		return err
+	}
+	u.Source = record.SourceOf(e)
+	u.Phase = record.PhaseDone
+	op.announcePublished(v, f, *u)
+	return nil
+}
+
+// setOwnership gives the files to the intent's fsGroup, as the driver's policy has it.
+func (op publisher) setOwnership(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	group := f.Group(*u)
+	if group == nil || f.DriverSetsGroup {
+		return nil
+	}
+	policy := corev1.FSGroupChangeAlways
+	if u.Mount.FSGroupChangePolicy != nil {
+		policy = *u.Mount.FSGroupChangePolicy
+	}
+	progress := func(files int) {
+		op.Log.Info("setting the group of a volume's files takes long", "volume", v.Name, "files", files)
+	}
+	if err := op.Mounts.SetOwnership(ctx, u.Target, *group, policy, progress); err != nil {
+		return fmt.Errorf("setting fsGroup: %w", err)
+	}
+	op.Step("after ownership")
+	return nil
+}
+
+// bindSubPath shows a part of the volume at the published path.
+func (op publisher) bindSubPath(ctx context.Context, u *record.Use) error {
+	part, err := op.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
+	if err != nil {
+		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
+	}
+	defer part.Close() //nolint:errcheck // only read
+	info, err := part.Stat()
+	if err != nil {
+		return fmt.Errorf("reading sub path: %w", err)
+	}
+	if !info.IsDir() {
+		return failure.Problemf(volumesv1alpha1.ReasonSubPathInvalid, "sub path %s is not a directory", u.Mount.SubPath)
+	}
+	if err := op.Mounts.EnsureDir(ctx, u.Path, PublishedDirMode); err != nil {
+		return fmt.Errorf("making published path: %w", err)
+	}
+	if err := op.Mounts.BindFile(ctx, part, u.Path, u.ReadOnly, nil); err != nil {
+		return fmt.Errorf("binding sub path: %w", err)
+	}
+	op.Step("after sub path")
+	return nil
+}
+
+func (op publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
+	if i := f.Intent(u.Intent.UID); i != nil {
+		op.Event(i, corev1.EventTypeNormal, EventMounted, "Publish", "published at "+u.Path)
+	}
+}
+
+// verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this
+// publish has put there and is not the volume is taken away again.
+func (op publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry,
+	error) {
+	table, err := op.Mounts.Table()
+	if err != nil {
+		return mount.Entry{}, err
+	}
+	e, mounted := table.At(path)
+	if !mounted {
+		return e, failure.Problemf(volumesv1alpha1.ReasonPublishFailed,
+			"the driver reports success, but nothing is mounted at %s", path)
+	}
+	wrong := op.notVolume(ctx, v.Record, table, path, e)
+	switch {
+	case wrong == nil:
+		return e, nil
+	case f.Uses[u.Intent.UID] != record.Missing && !errors.Is(wrong, ErrOwnDisk):
+		return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPathOccupied,
+			Message: "what is mounted at the published path is left alone", Err: wrong}
+	}
+	if v.Record.Stage.Source == "" {
+		// what the driver published from may have been a mount that is gone
+		v.Record.Stage.Phase = record.PhaseUncertain
+	}
+	return e, &failure.Problem{Reason: volumesv1alpha1.ReasonPublishFailed,
+		Message: "what the driver published is not the volume",
+		Err:     errors.Join(wrong, op.Unpublisher().undoPublication(ctx, v, f, u))}
+}

@@ -1,0 +1,153 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+var stageStep = step{
+	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unstage,
+		plan.ClearInUse},
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+		return env.Stager().stage(ctx, v, f)
+	},
+}
+
+// The right to read Secrets is separate, in config/rbac, because clusters may want to narrow it.
+
+const (
+	// sharedDirMode is the kubelet's for directories that it shares with drivers.
+	sharedDirMode = 0o750
+	// OwnDirMode is for what only the agent reads.
+	OwnDirMode = 0o700
+	// PublishedDirMode lets every user of the node pass; the volume has permissions of its own.
+	PublishedDirMode = 0o755
+	// PublishedFileMode of the file at which a device node is bound.
+	PublishedFileMode = 0o600
+)
+
+// stager stages volumes.
+type stager struct{ *Environment }
+
+// stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
+func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
+	r := v.Record
+	d, err := op.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if f.Stage == record.Foreign {
+		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
+			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+	}
+	secrets, err := op.secrets(ctx, f.Entry.NodeStageSecretRef)
+	if err != nil {
+		return err
+	}
+	if err := op.Mounts.EnsureDir(ctx, r.Stage.Path, sharedDirMode); err != nil {
+		return fmt.Errorf("making staging path: %w", err)
+	}
+	req := driver.StageRequest{Volume: op.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
+		Secrets: secrets}
+	if !r.Block() {
+		req.MountOptions = f.Entry.MountOptions
+	}
+	before := r.Stage
+	r.Stage.Requested(f.Stage, f.Now.BootID)
+	err = op.Call(ctx, v, f, "stage", r.Stage.Path, func(ctx context.Context) error { return d.Stage(ctx, req) })
+	switch {
+	case err == nil:
+		return op.staged(ctx, v, f, before)
+	case before.Phase == record.PhaseNone && !driver.IsUncertain(err) &&
+		(f.Stage != record.Missing || op.nothingAt(r.Stage.Path)):
+		r.Stage = before // a final error of the first call: nothing was done
+	}
+	return op.ExplainStage(f, err)
+}
+
+// staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
+func (op stager) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
+	s := &v.Record.Stage
+	table, err := op.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	e, mounted := table.At(s.Path)
+	switch {
+	case mounted:
+		if err := rightFilesystem(f.Entry.FSType, e); err != nil && !v.Record.Block() {
+			return err
+		}
+		if err := op.notOwn(table, *s, e); err != nil {
+			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed,
+				Message: "what the driver staged is not the volume", Err: err}
+		}
+		s.Source = record.SourceOf(e)
+		s.Device = op.stagedDevice(ctx, v.Record)
+	case before.Source != "" || f.Stage != record.Missing:
+		return &driver.Error{Outcome: driver.Uncertain, Code: volumesv1alpha1.ReasonMountLost,
+			Message: fmt.Sprintf("the driver reports success, but nothing is mounted at %s any more", s.Path)}
+	}
+	if err := op.noteDevice(ctx, v, s.Path); err != nil {
+		return err
+	}
+	s.Phase = record.PhaseDone
+	return nil
+}
+
+// rightFilesystem refuses a filesystem on a device that is not the one asked for. What is not on a device is the
+// driver's own affair; many leave a default in fsType there.
+func rightFilesystem(fsType string, e mount.Entry) error {
+	if fsType == "" || !strings.HasPrefix(e.Source, "/dev/") || e.FSType == fsType || compatible(fsType, e.FSType) {
+		return nil
+	}
+	return &failure.Problem{Reason: volumesv1alpha1.ReasonFilesystemMismatch, Stalled: true,
+		Message: fmt.Sprintf("the volume carries %s, but its PersistentVolume asks for fsType %s", e.FSType, fsType)}
+}
+
+// compatible filesystems are served by the same driver of the kernel under different names.
+func compatible(a, b string) bool {
+	ext := []string{"ext2", "ext3", "ext4"}
+	return slices.Contains(ext, a) && slices.Contains(ext, b)
+}
+
+// ExplainStage gives a failed stage its cause where the node knows it better than the driver: a filesystem that
+// neither the kernel nor a program of the node knows. It is asked only afterwards, because a driver may
+// bring its own programs, and some take other words as fsType.
+func (op stager) ExplainStage(f plan.Facts, err error) error {
+	var e *driver.Error
+	fsType := f.Entry.FSType
+	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain ||
+		slices.Contains(failure.PreciseCodes, e.Code) {
+		return err
+	}
+	if op.Filesystems == nil || op.Filesystems.Known(fsType) {
+		return err
+	}
+	explained := *e
+	explained.Code = volumesv1alpha1.ReasonUnknownFSType
+	explained.Message = fmt.Sprintf("filesystem %q is not known on node %s: %s", fsType, op.NodeName, e.Message)
+	if mount.KnownFilesystem(fsType) {
+		explained.Code = volumesv1alpha1.ReasonFormatToolMissing
+		explained.Message = fmt.Sprintf("the kernel of node %s does not know %s and the programs to make it are "+
+			"missing: %s", op.NodeName, fsType, e.Message)
+	}
+	return &explained
+}

@@ -1,0 +1,110 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+var unpublishStep = step{
+	operation: "unpublish", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Publish},
+	endsUse: true,
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
+		return env.Unpublisher().Unpublish(ctx, v, f, intent)
+	},
+}
+
+// unpublisher undoes publications.
+type unpublisher struct{ *Environment }
+
+// Unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
+func (op unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+	u := v.Record.UseOf(intent)
+	if u.Phase != record.PhaseNone {
+		if err := op.undoPublication(ctx, v, f, u); err != nil {
+			return err
+		}
+	}
+	v.Unsaved = true
+	if i := f.Intent(intent); f.Stale() || i == nil || f.Ends(*u) {
+		v.Record.Drop(intent)
+		return nil
+	}
+	*u = record.Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
+	return nil
+}
+
+func (op unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	if there := f.Uses[u.Intent.UID]; there == record.Foreign || there == record.Present && u.BootID != f.Now.BootID {
+		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
+			"another mount covers %s; it stays there until an administrator removes it", u.Path)
+	}
+	d, err := op.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if err := op.noteDevice(ctx, v, u.Path); err != nil {
+		return err
+	}
+	u.Phase = record.PhaseUncertain
+	if err := op.undoOwn(ctx, v, u); err != nil {
+		return err
+	}
+	req := driver.UnpublishRequest{Handle: v.Record.Handle, Mode: v.Record.Mode, TargetPath: u.Target}
+	err = op.Call(ctx, v, f, "unpublish", u.Target, func(ctx context.Context) error { return d.Unpublish(ctx, req) })
+	if err != nil && !driver.IsNotFound(err) {
+		return err
+	}
+	table, err := op.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if left := table.All(u.Target); len(left) > 0 {
+		return failure.Problemf(volumesv1alpha1.ReasonUnpublishFailed,
+			"the driver reports success, but %s is still mounted at %s", left[0].Source, u.Target)
+	}
+	// Drivers should remove the target; not all do. What is not empty is not ours to remove.
+	if err := op.Mounts.RemoveMountPoint(ctx, u.Target); err != nil && !errors.Is(err, mount.ErrOccupied) {
+		return fmt.Errorf("removing published path: %w", err)
+	}
+	if err := op.callMayMount(v, f); err != nil {
+		return err
+	}
+	if err := op.allowWrites(ctx, v, f, u); err != nil {
+		return err
+	}
+	u.Phase, u.Source, u.Device = record.PhaseNone, "", ""
+	return nil
+}
+
+// undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
+// before, so that after a crash the rest is taken away too.
+func (op unpublisher) undoOwn(ctx context.Context, v *Volume, u *record.Use) error {
+	if u.Bound == "" && u.Target == u.Path {
+		return nil
+	}
+	if err := op.Persist(v); err != nil {
+		return err
+	}
+	if err := op.unbind(ctx, u); err != nil || u.Target == u.Path {
+		return err
+	}
+	if err := op.removeMount(ctx, u.Path); err != nil {
+		return fmt.Errorf("removing published path: %w", err)
+	}
+	return nil
+}

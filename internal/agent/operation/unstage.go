@@ -1,0 +1,192 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/failure"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+var unstageStep = step{
+	operation: "unstage", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Stage, plan.Shutdown,
+		plan.Expand},
+	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+		return env.Unstager().unstage(ctx, v, f)
+	},
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// unstager undoes stages.
+type unstager struct{ *Environment }
+
+// unstage undoes the stage, unless something else still uses it.
+func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
+	r := v.Record
+	if r.Stage.Phase == record.PhaseNone {
+		return op.referencer().remove(ctx, v)
+	}
+	if left, err := op.stageIsForeign(f); err != nil || left {
+		return op.forgetStage(ctx, v, err)
+	}
+	if f.Stage == record.Foreign {
+		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
+			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
+	}
+	d, err := op.driverOf(v)
+	if err != nil {
+		return err
+	}
+	if err := op.referencer().remove(ctx, v); err != nil {
+		return err
+	}
+	if err := op.CheckOtherUses(ctx, v, f); err != nil {
+		return err
+	}
+	if err := op.noteDevice(ctx, v, r.Stage.Path); err != nil {
+		return err
+	}
+	r.Stage.Phase = record.PhaseUncertain
+	req := driver.UnstageRequest{Handle: r.Handle, Mode: r.Mode, StagingPath: r.Stage.Path}
+	err = op.Call(ctx, v, f, "unstage", r.Stage.Path, func(ctx context.Context) error { return d.Unstage(ctx, req) })
+	if err != nil && !driver.IsNotFound(err) {
+		return err
+	}
+	table, err := op.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if left := table.All(r.Stage.Path); len(left) > 0 {
+		return failure.Problemf(volumesv1alpha1.ReasonUnstageFailed,
+			"the driver reports success, but %s is still mounted at %s", left[0].Source, r.Stage.Path)
+	}
+	if err := op.checkUse(v, table); err != nil {
+		return op.StageAgain(ctx, v, f, err)
+	}
+	if err := op.callMayMount(v, f); err != nil {
+		return err
+	}
+	r.Stage = record.Stage{Path: r.Stage.Path}
+	return nil
+}
+
+// stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
+// kubelet has recorded that it stages there, maybe on the volume's next attachment; or it was mounted after a reboot,
+// which nothing of the attachment outlived.
+func (op unstager) stageIsForeign(f plan.Facts) (bool, error) {
+	if !f.Stale() {
+		return false, nil
+	}
+	if f.Record.Stage.BootID != f.Now.BootID && f.Stage != record.Missing {
+		return true, nil
+	}
+	return op.kubeletStages(f.Record)
+}
+
+// forgetStage forgets the stage. What is mounted there counts as used by the kubelet, or by an unknown program.
+func (op unstager) forgetStage(ctx context.Context, v *Volume, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := op.referencer().remove(ctx, v); err != nil {
+		return err
+	}
+	op.Observer.ObserveSoon() // the observer may not have seen it yet
+	v.Record.Stage = record.Stage{Path: v.Record.Stage.Path}
+	return nil
+}
+
+// StageAgain stages again what was undone although the kubelet began to use it between the check and the driver's call:
+// the kubelet takes the volume for staged, and would publish the bare staging path.
+func (op unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
+	if !f.Usable() {
+		return used
+	}
+	f.Stage = record.Missing
+	if err := op.Stager().stage(ctx, v, f); err != nil {
+		return fmt.Errorf("staging again, because %w: %w", used, err)
+	}
+	return used
+}
+
+// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
+// it does not matter whether a pod waits: that is for the next one.
+func (op unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
+	table, err := op.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	if err := op.checkUse(v, table); err != nil || f.Stale() {
+		return err
+	}
+	var node corev1.Node
+	err = op.Live.Get(ctx, types.NamespacedName{Name: op.NodeName}, &node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonUnstageFailed,
+			Message: "the Node cannot be read, so the kubelet's use is not known", Err: err}
+	}
+	if kubeletMayUse(&node, corev1.UniqueVolumeName(v.Name), f.Entry) {
+		return SharedByKubelet("the kubelet uses the volume: node %s lists it in volumesInUse", op.NodeName)
+	}
+	return nil
+}
+
+// kubeletMayUse reports whether the kubelet may have the volume that the Node lists in volumesInUse. A kubelet lists a
+// volume as soon as a pod waits for it, and begins once volumesAttached lists it, too. A volume for a single pod is
+// listed there only once its user is that pod, so a pod may wait for the very release that asks here.
+func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, e *volumesv1alpha1.NodeAttachment) bool {
+	if !slices.Contains(node.Status.VolumesInUse, name) {
+		return false
+	}
+	return e == nil || !slices.Contains(e.AccessModes, corev1.ReadWriteOncePod) ||
+		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
+}
+
+// checkUse refuses while the node itself shows another use of the stage.
+func (op unstager) checkUse(v *Volume, table *mount.Table) error {
+	r := v.Record
+	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.Block() {
+		return SharedByKubelet("the volume is still mounted at %s", others[0].Path)
+	}
+	staged, err := op.kubeletStages(r)
+	if err != nil || !staged {
+		return err
+	}
+	op.Observer.ObserveSoon() // the observer may not have seen it yet
+	return SharedByKubelet("the kubelet uses the volume: its record of the stage is there")
+}
+
+// SharedByKubelet is the error for a stage that something else uses too.
+func SharedByKubelet(format string, args ...any) error {
+	return failure.Problemf(volumesv1alpha1.ReasonSharedByKubelet, format, args...)
+}
+
+// stageElsewhere lists the other mounts of what is staged, also where the stage itself was removed.
+func stageElsewhere(table *mount.Table, s record.Stage) []mount.Entry {
+	if e, ok := table.At(s.Path); ok {
+		return table.Shares(e)
+	}
+	staged, known := record.ParseSource(s.Source)
+	if !known || staged.Major == 0 {
+		return nil // without a device of its own its number is another filesystem's by now
+	}
+	return table.Shares(staged)
+}

@@ -1,0 +1,24 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package plan
+
+import (
+	"github.com/hawser-io/hawser/internal/agent/failure"
+)
+
+// Failures are what is known of the steps of one volume that failed.
+type Failures map[Step]*failure.Failure
+
+// Ordered lists the failures of what is planned, in the plan's order.
+func (fs Failures) Ordered(f Facts) []*failure.Failure {
+	var ordered []*failure.Failure
+	for _, a := range Of(f) {
+		if failed := fs[a]; failed != nil {
+			ordered = append(ordered, failed)
+		}
+	}
+	return ordered
+}

@@ -1,0 +1,143 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// conditionValue is a condition's value with its reason and message.
+type conditionValue struct {
+	OK              bool
+	reason, Message string
+}
+
+// SetConditions sets the node's conditions by the reports, in the order of names.
+func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
+	drivers, healthy := DriversReady(nvs), volumesHealthy(reports, names)
+	consistent := n.mountsConsistent(reports, names)
+	ready := conditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
+	for _, c := range []conditionValue{drivers, consistent, healthy} {
+		if !c.OK {
+			ready = c
+			break
+		}
+	}
+	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports))
+	for t, c := range map[string]conditionValue{
+		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
+		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
+		volumesv1alpha1.ConditionVolumesReleased: released,
+	} {
+		value := metav1.ConditionFalse
+		if c.OK {
+			value = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
+			Type: t, Status: value, Reason: c.reason, Message: c.Message, ObservedGeneration: nvs.Generation,
+		})
+	}
+	slices.SortFunc(nvs.Status.Conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
+}
+
+// volumesReleased: the node may be removed. Something that belongs to no volume that is known may be any volume.
+func (n *Node) volumesReleased(attached, used int) conditionValue {
+	strange := len(n.unattributed())
+	if attached+used+strange == 0 {
+		return conditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased,
+			Message: "no volume is attached or in use"}
+	}
+	message := fmt.Sprintf("%d attached, %d in use", attached, used)
+	if strange > 0 {
+		message += fmt.Sprintf(", and %d of no known volume", strange)
+	}
+	return conditionValue{reason: volumesv1alpha1.ReasonVolumesPresent, Message: message}
+}
+
+// unattributed is what belongs to a volume that is not known: unreadable records, of the agent and of the kubelet, and
+// mounts.
+func (n *Node) unattributed() []string {
+	looked, trouble := n.Observer.Latest()
+	all := append(slices.Clone(n.BrokenRecords()), looked.Unattributed...)
+	if trouble != "" {
+		all = append(all, "what the kubelet uses is not known: "+trouble)
+	}
+	return all
+}
+
+func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) conditionValue {
+	var absent []string
+	for _, e := range nvs.Spec.Attachments {
+		known := slices.ContainsFunc(nvs.Status.Drivers,
+			func(d volumesv1alpha1.NodeDriver) bool { return d.Name == e.Driver })
+		if e.Driver != "" && !known && !slices.Contains(absent, e.Driver) {
+			absent = append(absent, e.Driver)
+		}
+	}
+	if len(absent) > 0 {
+		return conditionValue{reason: volumesv1alpha1.ReasonDriversMissing,
+			Message: "not registered on the node: " + strings.Join(absent, ", ")}
+	}
+	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+		Message: "every driver that is needed is registered"}
+}
+
+func volumesHealthy(reports map[string]VolumeReport, names []string) conditionValue {
+	var failing []string
+	for _, name := range names {
+		switch r := reports[name]; {
+		case r.Line.Error != nil:
+			failing = append(failing, fmt.Sprintf("%s: %s %s", name, r.Line.Error.Operation, r.Line.Error.Code))
+		case r.Abnormal != "":
+			failing = append(failing, fmt.Sprintf("%s: %s", name, r.Abnormal))
+		}
+	}
+	if len(failing) > 0 {
+		return conditionValue{reason: volumesv1alpha1.ReasonVolumesFailing, Message: Enumerate(failing)}
+	}
+	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected, Message: "no volume fails"}
+}
+
+func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string) conditionValue {
+	differ := n.unattributed()
+	for _, name := range names {
+		if r := reports[name]; r.Differs != "" {
+			differ = append(differ, name+": "+r.Differs)
+		} else if r.Orphan {
+			differ = append(differ, name+": in use, but its intent or its attachment is not there")
+		}
+	}
+	if len(differ) > 0 {
+		return conditionValue{reason: volumesv1alpha1.ReasonMountsDiffer, Message: Enumerate(differ)}
+	}
+	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+		Message: "the mount table agrees with the records"}
+}
+
+// Enumerate names the first few and counts the others: a condition's message is to be read.
+func Enumerate(what []string) string {
+	const shown = 3
+	if len(what) <= shown {
+		return strings.Join(what, "; ")
+	}
+	return fmt.Sprintf("%s; and %d more", strings.Join(what[:shown], "; "), len(what)-shown)
+}
+
+// SetStopped sets the conditions of a node whose agent was stopped.
+func SetStopped(nvs *volumesv1alpha1.NodeVolumeState) {
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason:  volumesv1alpha1.ReasonAgentStopped,
+		Message: "the agent was stopped; what is mounted stays", ObservedGeneration: nvs.Generation,
+	})
+}

@@ -1,0 +1,48 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package report
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+)
+
+// reporting is an API server in which a report arrives just after the agent has read.
+type reporting struct {
+	client.Client
+	report func(*volumesv1alpha1.NodeVolumeState)
+}
+
+func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	nvs := o.(*volumesv1alpha1.NodeVolumeState)
+	nvs.UID, nvs.Status.Reports = "state", 3
+	next := nvs.DeepCopy()
+	next.Status.Reports = 4
+	r.report(next)
+	return nil
+}
+
+func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
+	a := NewSession(SessionOptions{Writer: NewWriter(clock.RealClock{}, logr.Discard())})
+	a.Persisted, a.End = record.LastReport{Schema: record.Schema,
+		UID: "state"}, func(error) { t.Error("the agent ends") }
+	a.Writer.Written = func(*volumesv1alpha1.NodeVolumeState) {}
+	a.Writer.succeeded(&volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},
+	}, nil, true, 0)
+	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
+	if err := a.CheckRestored(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

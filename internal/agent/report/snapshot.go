@@ -1,0 +1,35 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package report
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+)
+
+// Figures of one volume, as its driver reported them last.
+type Figures struct {
+	Used, Available    *resource.Quantity
+	Inodes, InodesUsed *int64
+	Abnormal           string
+}
+
+// Snapshot is what the process knows of a volume beside the facts when it reports.
+type Snapshot struct {
+	Name     string
+	Record   *record.Record
+	Failures plan.Failures
+	// Unprotected: a mount of an attachment that was taken away could not be shut down.
+	Unprotected bool
+	// Slow names a driver call that takes long; empty where none does.
+	Slow string
+	// Figures of the volume; nil where none were read.
+	Figures *Figures
+	// Lost are the mounts that were reported as removed.
+	Lost []string
+}
