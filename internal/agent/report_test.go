@@ -322,12 +322,12 @@ func TestTheConditionsOfANode(t *testing.T) {
 			clear(r)
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
-			[]string{"record x", "0 attached, 0 in use, and 1 that"}},
+			[]string{"record x", "0 attached, 0 in use, and 1 of no known volume"}},
 		"the kubelet has something strange": {func(b *bench, _ map[string]report.VolumeReport) {
 			b.agent.observer.Last.Unattributed = []string{"mount y"}
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
-			[]string{"mount y", "and 1 that"}},
+			[]string{"mount y", "and 1 of no known volume"}},
 		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) { b.agent.observer.Trouble = "no table" },
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"not known: no table"}},

@@ -505,7 +505,7 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 		b.must(os.MkdirAll(b.agent.paths.Root+"/published", 0o755))
 		b.must(os.WriteFile(b.agent.paths.Root+"/published/ns", nil, 0o600)) // then its path is no directory's
 		if err := b.act(plan.Publish); err == nil || len(b.driver.made()) != 1 ||
-			!strings.Contains(err.Error(), "looking at") {
+			!strings.Contains(err.Error(), "reading published path") {
 			t.Errorf("%v, calls %v", err, b.driver.made())
 		}
 	})

@@ -53,7 +53,7 @@ func Problemf(reason, format string, args ...any) *Problem {
 // ErrChanged: the facts have changed since they were gathered; they are gathered again.
 var ErrChanged = errors.New("the facts have changed")
 
-// Failure is what is known of an act that failed.
+// Failure is what is known of a step that failed.
 type Failure struct {
 	volumesv1alpha1.OperationError
 	Reason      string
@@ -177,7 +177,7 @@ func (f *Failure) AwaitsMounts() bool {
 		f.Reason == volumesv1alpha1.ReasonMountLost || f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced
 }
 
-// NextError is the OperationError of newFailure, for what keeps no more than that.
+// NextError is the OperationError that New makes, for what keeps no more than that.
 func NextError(previous *volumesv1alpha1.OperationError, operation string, err error,
 	now time.Time) *volumesv1alpha1.OperationError {
 	var before *Failure

@@ -57,7 +57,7 @@ type Volume struct {
 	inherited []mount.Device
 }
 
-// ChangeKind says what has changed for an act that waits for it.
+// ChangeKind is what has changed for a step that waits for it.
 type ChangeKind string
 
 const (
@@ -290,7 +290,7 @@ func (v *Volume) Prune(f plan.Facts) {
 	})
 }
 
-// follows: the act will be planned when what is planned before it is done.
+// follows: the step will be planned when what is planned before it is done.
 func follows(r *record.Record, a plan.Step, planned map[plan.Step]bool) bool {
 	takes, stages := planned[plan.Step{Kind: plan.MarkInUse}], planned[plan.Step{Kind: plan.Stage}]
 	switch a.Kind {

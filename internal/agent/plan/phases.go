@@ -54,7 +54,7 @@ func (p *Phases) Observe(f Facts, now time.Time) {
 	p.wanted = seen
 }
 
-// Done measures the phase that has come to its end with this act.
+// Done measures the phase that has ended with this step.
 func (p *Phases) Done(driver string, a Step, now time.Time) {
 	switch a.Kind {
 	case Stage:
