@@ -135,7 +135,8 @@ func (m mend) runWithout(t *testing.T, top string) string {
 		t.Fatal(err)
 	}
 	write(t, overlay, replace)
-	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay="+overlay, "-run=TestSimulation|TestTwoIntents",
+	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-timeout=30m", "-overlay="+overlay,
+		"-run=TestSimulation|TestTwoIntents",
 		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 300)))
 	run.Dir = top
 	out, err := run.CombinedOutput()
