@@ -134,6 +134,7 @@ func TestAPublicationWhoseBindIsLateIsNotForgotten(t *testing.T) {
 
 func testSlowBind(t *testing.T, c *cluster) {
 	n := c.node(t)
+	n.timeout = 2 * patience // the agent waits for the bind throughout
 	kernel := newHeldMounts(n.kernel)
 	n.drive = func(o *Options) { o.Mounts = kernel }
 	a := n.start()
