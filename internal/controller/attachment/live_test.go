@@ -320,7 +320,7 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 }
 
 func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
-	c, _ := over(t, claimed("held", exclusive.Claim{Holder: "a"}), claimed("moved", exclusive.Claim{Holder: "b", MovedFrom: "a"}),
+	c := onlyCached(t, claimed("held", exclusive.Claim{Holder: "a"}), claimed("moved", exclusive.Claim{Holder: "b", MovedFrom: "a"}),
 		claimed("elsewhere", exclusive.Claim{Holder: "b"}))
 	silent := reported("a")
 	silent.Status.ObservedUID = ""
