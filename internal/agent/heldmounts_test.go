@@ -14,8 +14,8 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// heldMounts is a kernel whose calls a test can hold, as internal/mount makes them. One call at a time changes a path. A caller
-// whose context ends leaves its call behind: the path is busy until the call ends, and the effect comes late.
+// heldMounts is a kernel whose calls a test can hold, as internal/mount makes them. One call at a time changes a path.
+// A caller whose context ends leaves its call behind: the path is busy until the call ends, and the effect comes late.
 type heldMounts struct {
 	Mounts
 	mu      sync.Mutex
