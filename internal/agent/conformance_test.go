@@ -18,11 +18,12 @@ import (
 	"github.com/hawser-io/hawser/internal/mount/mounttest"
 )
 
+// TestAFakeNodeMountsAsARealKernel also where its calls can be held.
 func TestAFakeNodeMountsAsARealKernel(t *testing.T) {
 	for name, test := range mounttest.Cases {
 		t.Run(name, func(t *testing.T) {
 			n, minor := newFakeNode(), 0
-			test(t, mounttest.Host{Mounts: n, Dir: t.TempDir(), Mount: func(path string) {
+			test(t, mounttest.Host{Mounts: newHeldMounts(n), Dir: t.TempDir(), Mount: func(path string) {
 				minor++
 				n.mount(mount.Entry{Path: path, Root: "/", Major: 7, Minor: minor, FSType: "ext4"})
 			}})

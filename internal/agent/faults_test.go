@@ -29,6 +29,7 @@ func TestFaultsAreToldAndMendThemselves(t *testing.T) {
 	runAll(t, map[string]func(*testing.T, *cluster){
 		"a final error of a method is told with its code and tried again":    testOutcomes,
 		"a driver that hangs keeps no other volume waiting and inUse stays":  testHang,
+		"a bind that hangs keeps no other volume waiting":                    testSlowBind,
 		"a full disk keeps the driver from being called until there is room": testDiskFull,
 		"what somebody else put at the published path is left alone":         testOccupied,
 		"a driver that is not registered is waited for":                      testNoDriver,

@@ -702,6 +702,17 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			t.Errorf("reported: %+v", line)
 		}
 	})
+	t.Run("by the clock of the boot, to whatever time the wall clock is set", func(t *testing.T) {
+		b := newBench(t, filesystem)
+		undone(b)
+		b.mountsUntil(time.Minute)
+		for _, jump := range []time.Duration{48 * time.Hour, -96 * time.Hour} {
+			b.clock.SetTime(b.clock.Now().Add(jump))
+			b.refused(b.act(doClear), volumesv1alpha1.ReasonCallInFlight)
+		}
+		b.uptime += time.Minute
+		b.done(doClear)
+	})
 	t.Run("not while it is held, or may be mounted", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			change func(*bench)

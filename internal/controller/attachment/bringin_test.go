@@ -87,15 +87,15 @@ func TestWhatIsStillToDoForAnAttachedVolume(t *testing.T) {
 				on("a", wanted("i"), attachedAs("1")),
 			}}, "TakeUser a"},
 		{"but before that the volume leaves the list that a pod may come for",
-			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: lockOn("a"), Nodes: []*Node{
 				on("a", wanted("i"), attachedAs("1"), listedAttached),
 			}}, "MarkDetaching a 1"},
 		{"once no pod is there",
-			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: lockOn("a"), Nodes: []*Node{
 				on("a", wanted("i"), attachedAs("1"), listedAttached, listedInUse),
 			}}, ""},
 		{"and not for the intent of a pod",
-			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: claimOn("a"), Nodes: []*Node{
+			Facts{Replace: true, SingleUser: true, Exclusive: true, Claim: lockOn("a"), Nodes: []*Node{
 				on("a", wanted("i"), publishedByKubelet, attachedAs("1"), listedAttached),
 			}}, ""},
 		{"in place of upstream the Node lists it for the kubelet",

@@ -320,7 +320,7 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 }
 
 func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
-	c, _ := over(t, lockObject("held", exclusive.Lock{Holder: "a"}), lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
+	c := onlyCached(t, lockObject("held", exclusive.Lock{Holder: "a"}), lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
 	silent.Status.ObservedUID = ""

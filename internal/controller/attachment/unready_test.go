@@ -10,7 +10,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-	"unsafe"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -247,30 +247,42 @@ func TestALookIsDueOnceAPeriod(t *testing.T) {
 	}
 }
 
-// jump is t as a machine shows it whose wall clock was set by d; its monotonic clock goes on undisturbed.
-func jump(t *testing.T, at time.Time, d time.Duration) time.Time {
-	t.Helper()
-	// The seconds of a Time with a monotonic reading stand above its 30 bits of nanoseconds.
-	wall := (*uint64)(unsafe.Pointer(&at))
-	*wall = uint64(int64(*wall) + int64(d/time.Second)<<30)
-	return at
-}
-
 func TestAWallClockThatJumpsNeitherForcesNorPreventsForce(t *testing.T) {
 	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			u := &unready{}
 			u.looked("a", since(noon), 0, time.Minute, start)
-			jumped := jump(t, start.Add(30*time.Second), by)
-			if got := jumped.Round(0).Sub(start.Round(0)); got != by+30*time.Second {
-				t.Fatalf("the clock jumped by %s", got)
-			}
+			jumped := controllertest.Jump(t, start.Add(30*time.Second), by)
 			if got := u.total("a", since(noon), jumped); got != 30*time.Second {
 				t.Errorf("watched for %s", got)
 			}
 			if got := u.due("a", time.Minute, jumped); got != 30*time.Second {
 				t.Errorf("the next look is due in %s", got)
+			}
+		})
+	}
+}
+
+func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			c, now, api := overAPI(t, reported("a"), unreadyNode("a", noon))
+			for minute := range 6 {
+				if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
+					t.Fatalf("minute %d: evidence %v, due in %s", minute, evidence, due)
+				}
+				now.SetTime(now.Now().Add(time.Minute))
+				if minute == 2 {
+					now.SetTime(controllertest.Jump(t, now.Now(), by))
+				}
+				api.Sync()
+			}
+			pass(t, c, "a")
+			n := forcible("a")
+			evidence, err := c.confirmEvidence(t.Context(), n)
+			if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+				t.Errorf("after six minutes: evidence %v, %v", evidence, err)
 			}
 		})
 	}
@@ -454,7 +466,7 @@ func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
 		{"an administrator's word", true, byWord, on("b", inUse("1")), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			controller, _ := over(t, reported("a"))
+			controller := onlyCached(t, reported("a"))
 			recorder := events.NewFakeRecorder(10)
 			controller.Events = recorder
 			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))

@@ -58,7 +58,7 @@ func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 			}}}},
 		}
 	}
-	c, _ := over(t, v1, c1, v2, c2)
+	c := onlyCached(t, v1, c1, v2, c2)
 	// A watch that was interrupted shows the end of one and the beginning of the other as one change.
 	got := woken(t, c.podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
 	if want := []string{volume.UniqueNameOf(v1), volume.UniqueNameOf(v2)}; !slices.Equal(got, want) {
@@ -82,7 +82,7 @@ func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *t
 	}
 	ended := runs.DeepCopy()
 	ended.Status.Phase = corev1.PodSucceeded
-	c, _ := over(t, pv, claim)
+	c := onlyCached(t, pv, claim)
 	for _, change := range []struct {
 		name          string
 		before, after client.Object
@@ -107,7 +107,7 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
 	}}
-	c, _ := over(t, pv, va)
+	c := onlyCached(t, pv, va)
 	c.Replace = true
 	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	after := before.DeepCopy()
@@ -131,7 +131,7 @@ func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testi
 	ours, held := bound("ours", map[string]string{volumesv1alpha1.HoldAnnotation: "true"})
 	upstreams, foreign := bound("upstreams", nil)
 	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	c, _ := over(t, ours, held, upstreams, foreign, state)
+	c := onlyCached(t, ours, held, upstreams, foreign, state)
 	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.heard(ctx, "a", q) }
 	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours)}) {
 		t.Errorf("woken: %v", got)

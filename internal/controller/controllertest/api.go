@@ -36,8 +36,8 @@ var Scheme = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// API is an API server and a cache of it. They have nothing in common: the cache shows what the API server had when the test
-// called Sync last, trimmed as the manager trims it. The manager's indexes belong to the cache alone.
+// API is an API server and a cache of it. They share nothing: the cache shows what the API server had when the test called
+// Sync last, trimmed as the manager trims it. The manager's indexes belong to the cache alone.
 type API struct {
 	t testing.TB
 	// Live reads and writes as the API server does.
@@ -52,10 +52,11 @@ type API struct {
 // New returns the API server of the builder. It and its cache have these objects.
 func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 	t.Helper()
-	b.WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
+	b.WithIndex(&corev1.Pod{}, "spec.nodeName", nodeOf) // which an API server can select by
 	a := &API{t: t, Live: b.WithObjects(objects...).Build()}
 	a.Client = interceptor.NewClient(a.Live, interceptor.Funcs{
-		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			return a.cached().Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
@@ -65,6 +66,8 @@ func New(t testing.TB, b *fake.ClientBuilder, objects ...client.Object) *API {
 	a.Sync()
 	return a
 }
+
+func nodeOf(pod client.Object) []string { return []string{pod.(*corev1.Pod).Spec.NodeName} }
 
 func (a *API) cached() client.WithWatch {
 	a.mu.Lock()
@@ -98,15 +101,21 @@ func (a *API) Show(objects ...client.Object) {
 	a.cache = b.Build()
 }
 
-// everything of the kinds that the manager's cache has.
+// kinds that the manager's cache has.
+func kinds() []client.ObjectList {
+	return []client.ObjectList{
+		&corev1.ConfigMapList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{},
+		&corev1.PodList{}, &coordinationv1.LeaseList{}, &storagev1.CSIDriverList{}, &storagev1.CSINodeList{},
+		&storagev1.StorageClassList{}, &storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{},
+		&volumesv1alpha1.VolumeAttachmentIntentList{},
+	}
+}
+
+// everything that the API server has of those kinds.
 func (a *API) everything() []client.Object {
 	a.t.Helper()
 	var all []client.Object
-	for _, list := range []client.ObjectList{
-		&corev1.ConfigMapList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}, &corev1.PodList{},
-		&coordinationv1.LeaseList{}, &storagev1.CSIDriverList{}, &storagev1.CSINodeList{}, &storagev1.StorageClassList{},
-		&storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{}, &volumesv1alpha1.VolumeAttachmentIntentList{},
-	} {
+	for _, list := range kinds() {
 		if err := a.Live.List(a.t.Context(), list); err != nil {
 			a.t.Fatal(err)
 		}

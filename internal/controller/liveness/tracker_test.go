@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 )
 
 // lease that was renewed at that second of the agent's clock, whatever that is.
@@ -60,5 +62,23 @@ func TestAnAgentThatWasNeverHeardHasItsTime(t *testing.T) {
 	c.SetTime(c.Now().Add(DefaultDuration))
 	if s := tracker.Silence("a"); s != 0 {
 		t.Errorf("silence %s", s)
+	}
+}
+
+func TestAWallClockThatJumpsNeitherSilencesAnAgentNorBringsItBack(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			c := clocktesting.NewFakePassiveClock(time.Now())
+			tracker := NewTracker(c)
+			tracker.Observe("a", lease(5))
+			c.SetTime(controllertest.Jump(t, c.Now().Add(30*time.Second), by))
+			if s := tracker.Silence("a"); s != -10*time.Second {
+				t.Errorf("after 30 s the silence is %s", s)
+			}
+			c.SetTime(controllertest.Jump(t, c.Now().Add(30*time.Second), -by))
+			if s := tracker.Silence("a"); s != 20*time.Second {
+				t.Errorf("after 60 s the silence is %s", s)
+			}
+		})
 	}
 }

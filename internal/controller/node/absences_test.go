@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
 )
 
 func TestOnlyWatchedAbsenceCounts(t *testing.T) {
@@ -56,6 +57,28 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 						t.Errorf("step %d: %v, want %s", i, got, s.want)
 					}
 				}
+			}
+		})
+	}
+}
+
+func TestAWallClockThatJumpsNeitherAddsToAnAbsenceNorTakesFromIt(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			const plan = time.Hour
+			var a absences
+			start := time.Now()
+			a.look("n", "", nil, plan, start)
+			jumped := controllertest.Jump(t, start.Add(plan/2), by)
+			if due := a.due("n", plan, jumped); due != plan/2 {
+				t.Errorf("the next look is due in %s", due)
+			}
+			if got := a.look("n", "", nil, plan, jumped); got.Observed.Duration != plan/2 {
+				t.Errorf("watched for %s", got.Observed)
+			}
+			back := controllertest.Jump(t, jumped.Add(plan/2), -by)
+			if got := a.look("n", "", nil, plan, back); got.Observed.Duration != plan {
+				t.Errorf("watched for %s", got.Observed)
 			}
 		})
 	}
