@@ -98,7 +98,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
 		},
-		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
+		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,

@@ -23,6 +23,11 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get;create;patch;delete
 
+// attach creates the attachment where the node has capacity for it.
+func (c *Controller) attach(ctx context.Context, f *Facts, n *Node) error {
+	return c.attachWithin(ctx, f, n, c.create)
+}
+
 // create makes the attachment under upstream's name, held from the start. The driver's attacher carries it out.
 func (c *Controller) create(ctx context.Context, f *Facts, n *Node) error {
 	taken, err := c.takeLock(ctx, f, n)

@@ -30,6 +30,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -78,7 +79,7 @@ type Controller struct {
 	// waiting are the volumes that wait for a slot.
 	waiting *inflight.Queue
 
-	unready  unready
+	unready  outage.Watch
 	begun    begun
 	answers  answers
 	limits   limits
@@ -112,8 +113,13 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 	if err != nil {
 		return 0, err
 	}
+	if err := c.prepare(ctx, f); err != nil {
+		return 0, err
+	}
+	defer c.limits.settle(f)
 	var failures []error
 	for round := 0; ; round++ {
+		elect(f)
 		steps := decide(f, c.Protocol)
 		if len(steps) == 0 {
 			break
@@ -131,11 +137,38 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 		}
 	}
 	failures = append(failures, c.finishMove(ctx, f), c.collect(ctx, f))
+	due, err := c.awaitEvidence(ctx, f)
+	failures = append(failures, err, c.gatherHolders(ctx, f))
 	wait, err := c.report(ctx, f)
+	wait = sooner(wait, due)
 	if err := errors.Join(append(failures, err)...); err != nil {
 		return 0, err
 	}
 	return wait, nil
+}
+
+// prepare registers the volume with what keeps count: when its intents were first seen, and who waits for capacity.
+func (c *Controller) prepare(ctx context.Context, f *Facts) error {
+	for _, n := range f.Nodes {
+		for _, i := range n.Wanted {
+			c.Reporter.Saw(i.Object)
+		}
+		if err := c.gatherLimit(ctx, f, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitEvidence watches the nodes that have not released the volume, and returns when to do that again.
+func (c *Controller) awaitEvidence(ctx context.Context, f *Facts) (time.Duration, error) {
+	var wait time.Duration
+	var failures []error
+	for _, n := range f.Nodes {
+		due, err := c.await(ctx, n, evidenceDue(f, c.Protocol, n))
+		wait, failures = sooner(wait, due), append(failures, err)
+	}
+	return wait, errors.Join(failures...)
 }
 
 func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {

@@ -97,7 +97,7 @@ func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
 				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
 			}
 			got := ""
-			for _, s := range decide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}, handshake.Protocol{Kubelet: true}) {
+			for _, s := range electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}, handshake.Protocol{Kubelet: true}) {
 				got += describeStep(s)
 			}
 			if got != c.want {

@@ -60,10 +60,9 @@ type Step struct {
 	Evidence bool
 }
 
-// decide says what to do next. It changes nothing but the order of who may have the volume (elect). What makes room comes
-// first: while there is anything of that to do, nothing is attached. An act that was refused is not proposed again.
+// decide returns what to do next, after elect. It changes nothing. Detaching comes first: while there is anything
+// to detach, nothing is attached. It does not propose an act again that was refused in this pass.
 func decide(f *Facts, p handshake.Protocol) []Step {
-	elect(f)
 	chosen := choose(f)
 	var steps []Step
 	for _, n := range f.Nodes {

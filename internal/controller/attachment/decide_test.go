@@ -176,7 +176,7 @@ func TestDecide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Volume, c.facts.AttachRequired = "v", true
 			var got []string
-			for _, s := range decide(&c.facts, handshake.Protocol{}) {
+			for _, s := range electAndDecide(&c.facts, handshake.Protocol{}) {
 				got = append(got, describeStep(s))
 			}
 			if have := strings.Join(got, ", "); have != c.want {
@@ -202,14 +202,14 @@ func describeStep(s Step) string {
 
 func TestADriverWithoutAttachIsConfirmedAtOnce(t *testing.T) {
 	f := Facts{Volume: "v", Nodes: []*Node{on("a", wanted("i"), noDriver)}}
-	if steps := decide(&f, handshake.Protocol{}); len(steps) != 1 || describeStep(steps[0]) != "Confirm a" {
+	if steps := electAndDecide(&f, handshake.Protocol{}); len(steps) != 1 || describeStep(steps[0]) != "Confirm a" {
 		t.Errorf("decided %v", steps)
 	}
 }
 
 func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	f := Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true, Nodes: []*Node{on("a", wanted("a-younger-name", "pinned*"))}}
-	decide(&f, handshake.Protocol{})
+	electAndDecide(&f, handshake.Protocol{})
 	n := f.Nodes[0]
 	if len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "pinned" || len(n.Refused) != 1 {
 		t.Errorf("wanted %v, refused %v", n.Wanted, n.Refused)
@@ -259,4 +259,10 @@ func TestForceIsAllowedOnlyWhereEveryLeavingIntentAllowsIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// electAndDecide is one round of a pass.
+func electAndDecide(f *Facts, p handshake.Protocol) []Step {
+	elect(f)
+	return decide(f, p)
 }

@@ -12,10 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -57,7 +54,7 @@ func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
 		{"and not beside upstream, where it needs no look", on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), false, Delete},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			steps := decide(&Facts{Volume: "v", AttachRequired: true, Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace})
+			steps := electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace})
 			var got Act
 			if len(steps) > 0 {
 				got = steps[0].Act
@@ -88,51 +85,6 @@ func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va-" + string(uid), UID: uid},
 		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
-	}
-}
-
-func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T) {
-	c, _ := over(t, declaredState(), attachmentWithUID("3", "a"), attachmentWithUID("4", "b"))
-	recorder := events.NewFakeRecorder(10)
-	d := &Declarations{Client: c.Client, Writer: c.Writer, Events: recorder}
-	if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "a"}}); err != nil {
-		t.Fatal(err)
-	}
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err != nil {
-		t.Fatal(err)
-	}
-	var left []types.UID
-	for _, d := range handshake.NodeOf(nvs, "").Declared {
-		left = append(left, d.UID)
-	}
-	if !slices.Equal(left, []types.UID{"1", "2", "3"}) || nvs.Annotations["other"] == "" {
-		t.Errorf("declared are %v of %v", left, nvs.Annotations)
-	}
-	if len(recorder.Events) != 2 {
-		t.Errorf("%d events for two declarations that were taken off", len(recorder.Events))
-	}
-}
-
-func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment(t *testing.T) {
-	nvs := declaredState()
-	for _, uid := range []types.UID{"1", "2", "3"} {
-		settle(nvs, uid)
-	}
-	for uid, stays := range map[types.UID]bool{"1": true, "2": true, "3": false, "4": true} {
-		if _, declared := handshake.NodeOf(nvs, "").Declares(uid); declared != stays {
-			t.Errorf("attachment %s is declared: %t", uid, declared)
-		}
-	}
-}
-
-func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
-	c, _ := over(t, declaredState(), reported("b"))
-	d := &Declarations{Client: c.Client}
-	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
-		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", node)); len(got) != want {
-			t.Errorf("node %q: woken %v, want %d", node, got, want)
-		}
 	}
 }
 

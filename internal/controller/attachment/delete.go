@@ -117,7 +117,7 @@ func (c *Controller) forget(ctx context.Context, f *Facts, n *Node) error {
 		case c.Protocol.MayForget(state, a) == handshake.GuardNone:
 			return func(nvs *volumesv1alpha1.NodeVolumeState) {
 				remove(nvs, f.Volume)
-				settle(nvs, state.Entry.UID)
+				nodestate.SettleDeclaration(nvs, state.Entry.UID)
 			}, nil
 		case !state.Entry.Detached && c.Protocol.MayMarkDetached(state, a) == handshake.GuardNone:
 			now := metav1.NewTime(c.Clock.Now())

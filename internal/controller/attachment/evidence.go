@@ -19,6 +19,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
 // goneAfter is how long the agent of a Node that does not exist must have been silent before that is evidence.
@@ -58,7 +59,7 @@ func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
 
 // confirmEvidence looks at the node once more. What cannot be read is no evidence.
 func (c *Controller) confirmEvidence(ctx context.Context, n *Node) (*volumesv1alpha1.DetachEvidence, error) {
-	node, err := c.lookAt(ctx, n.Name, nil, lookPeriod(n.patience()))
+	node, err := c.lookAt(ctx, n.Name, nil, outage.Period(n.patience()))
 	if err != nil {
 		return nil, err
 	}
@@ -81,19 +82,19 @@ func (c *Controller) lookAt(ctx context.Context, name string, checkpoint *volume
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
 	s := c.spellOf(name, node)
-	c.unready.looked(name, s, carried(checkpoint, s), plan, c.Clock.Now())
+	c.unready.Observe(name, s, outage.Carried(checkpoint, s), plan, c.Clock.Now())
 	return node, nil
 }
 
 // spellOf says what the node is in, given the Node; nil where there is none.
-func (c *Controller) spellOf(name string, node *corev1.Node) spell {
+func (c *Controller) spellOf(name string, node *corev1.Node) outage.Spell {
 	if node == nil {
-		return spell{absent: true, heard: c.Tracker.LastWord(name)}
+		return outage.Spell{Absent: true, Heard: c.Tracker.LastWord(name)}
 	}
-	if ready, since := readiness(node); !ready {
-		return spell{unready: true, transition: since}
+	if ready, since := liveness.Readiness(node); !ready {
+		return outage.Spell{Unready: true, Transition: since}
 	}
-	return spell{}
+	return outage.Spell{}
 }
 
 // hear reads the agent's Lease: an agent is not silent because a watch lags.
@@ -114,13 +115,13 @@ func (c *Controller) hear(ctx context.Context, node string) error {
 // doubt drops what was not watched, because the API server could not be asked: who could not be heard
 // meanwhile has not been silent.
 func (c *Controller) doubt(n *Node) {
-	c.unready.missed(n.Name)
+	c.unready.Missed(n.Name)
 	c.Tracker.Forget(n.Name)
 }
 
 // evidence that there is now, given the Node; or how long there will be none yet.
 func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {
-	watched := c.unready.total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
+	watched := c.unready.Total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
 	switch {
 	case node == nil:
 		if wait := max(goneAfter-c.Tracker.Silence(n.Name), goneWatched-watched); wait > 0 {
@@ -138,7 +139,7 @@ func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.Deta
 	}
 	after, allowed := forceAfter(n.Leaving)
 	switch {
-	case !allowed || isReady(node):
+	case !allowed || liveness.Ready(node):
 		return nil, 0
 	case watched < after:
 		return nil, after - watched
@@ -159,19 +160,18 @@ func (n *Node) patience() time.Duration {
 }
 
 // await says when to look again at a node that is waited for, and looks at it when it is time to.
-func (c *Controller) await(ctx context.Context, n *Node) (time.Duration, error) {
-	due := c.evidenceDue(n)
+func (c *Controller) await(ctx context.Context, n *Node, due time.Duration) (time.Duration, error) {
 	if due == 0 {
 		return 0, c.clear(ctx, n)
 	}
-	period := lookPeriod(n.patience())
-	if c.unready.due(n.Name, period, c.Clock.Now()) == 0 {
+	period := outage.Period(n.patience())
+	if c.unready.Due(n.Name, period, c.Clock.Now()) == 0 {
 		if err := c.watch(ctx, n.Name, period); err != nil {
 			c.doubt(n)
 			return 0, err
 		}
 	}
-	if next := c.unready.due(n.Name, period, c.Clock.Now()); next > 0 {
+	if next := c.unready.Due(n.Name, period, c.Clock.Now()); next > 0 {
 		return min(due, next), nil
 	}
 	return min(due, period), nil
@@ -183,12 +183,12 @@ func (c *Controller) watch(ctx context.Context, name string, period time.Duratio
 		if nvs == nil {
 			return nil, nil
 		}
-		if c.unready.due(name, period, c.Clock.Now()) == 0 {
+		if c.unready.Due(name, period, c.Clock.Now()) == 0 {
 			if _, err := c.lookAt(ctx, name, nvs.Spec.Unready, period); err != nil {
 				return nil, err
 			}
 		}
-		checkpoint := c.unready.checkpoint(name)
+		checkpoint := c.unready.Checkpoint(name)
 		if equality.Semantic.DeepEqual(checkpoint, nvs.Spec.Unready) {
 			return nil, nil
 		}
@@ -207,7 +207,7 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 	if err != nil || nvs.Spec.Unready == nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !isReady(node) {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
 		return client.IgnoreNotFound(err)
 	}
 	_, err = c.Writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {

@@ -20,6 +20,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
 func readyNode(name string) *corev1.Node {
@@ -335,12 +336,12 @@ func TestALookThatFailsIsTriedAgainAndItsTimeIsNotWatched(t *testing.T) {
 	if err := c.gatherEvidence(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.await(t.Context(), n); err == nil {
+	if _, err := c.await(t.Context(), n, evidenceDue(&Facts{}, c.Protocol, n)); err == nil {
 		t.Error("the failure was not noticed")
 	}
 	c.Reader = up
 	pass(t, c, "a")
-	if got := c.unready.total("a", since(noon), now.Now()); got != 0 {
+	if got := c.unready.Total("a", since(noon), now.Now()); got != 0 {
 		t.Errorf("watched for %s", got)
 	}
 }
@@ -352,7 +353,7 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if _, err := c.await(t.Context(), forcible("a")); err == nil {
+	if _, err := c.await(t.Context(), forcible("a"), evidenceDue(&Facts{}, c.Protocol, forcible("a"))); err == nil {
 		t.Error("the failure was not noticed")
 	}
 }
@@ -371,19 +372,19 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 	c.Tracker.Observe("a", lease)
 	for name, test := range map[string]struct {
 		node *corev1.Node
-		want spell
+		want outage.Spell
 	}{
-		"Ready":                          {readyNode("a"), spell{}},
+		"Ready":                          {readyNode("a"), outage.Spell{}},
 		"not Ready":                      {unreadyNode("a", later), since(later)},
-		"not there, and its agent heard": {nil, spell{absent: true, heard: c.Tracker.LastWord("a")}},
+		"not there, and its agent heard": {nil, outage.Spell{Absent: true, Heard: c.Tracker.LastWord("a")}},
 	} {
-		if got := c.spellOf("a", test.node); !got.is(test.want) {
+		if got := c.spellOf("a", test.node); !got.Is(test.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
 	before := c.spellOf("a", nil)
 	c.Tracker.Observe("a", renewedLease("a", later))
-	if c.spellOf("a", nil).is(before) {
+	if c.spellOf("a", nil).Is(before) {
 		t.Error("an agent that is heard again does not end the spell")
 	}
 }

@@ -90,6 +90,8 @@ type Node struct {
 	KubeletUses bool
 	// Evidence stands in for the agent's release where there is any.
 	Evidence *volumesv1alpha1.DetachEvidence
+	// RenamedTo is the node that uses the volume by this node's attachment, where that keeps evidence from counting; empty for none.
+	RenamedTo string
 	// EvidenceDue is when there may be evidence; zero when time alone brings none.
 	EvidenceDue time.Duration
 	// Wait is set when an act on this node was refused in this pass: it is not tried again before something changes.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -39,9 +40,9 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 
 func TestNothingIsKeptOfHowLongANodeWasGoneOnceItsStateIsGoneToo(t *testing.T) {
 	c, now := over(t)
-	c.unready.looked("a", spell{absent: true}, 0, 0, now.Now())
+	c.unready.Observe("a", outage.Spell{Absent: true}, 0, 0, now.Now())
 	woken(t, c.stateChanged, reported("a"), nil)
-	if len(c.unready.nodes) > 0 {
+	if c.unready.Known("a") {
 		t.Error("the node is remembered for good")
 	}
 }

@@ -47,12 +47,12 @@ func (c *Controller) gather(ctx context.Context, name string) (*Facts, error) {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
-		c.addAnswers(f, n)
+		c.addOwnWrites(f, n)
 		if err := c.gatherNode(ctx, f, n, volumes); err != nil {
 			return nil, err
 		}
 	}
-	c.doubtSilence(ctx, f)
+	doubtSilence(f)
 	return f, nil
 }
 
@@ -102,7 +102,6 @@ func (c *Controller) addIntent(ctx context.Context, f *Facts, object *volumesv1a
 	if err != nil {
 		return fmt.Errorf("resolving intent %s/%s: %w", object.Namespace, object.Name, err)
 	}
-	c.Reporter.Saw(object)
 	i := &Intent{Object: object, Result: resolve.Intent(facts), Volume: facts.Volume, Claim: facts.Claim}
 	if !i.pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
@@ -180,8 +179,8 @@ func (c *Controller) gatherNamed(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-// addAnswers adds what the cache does not show yet of our own writes.
-func (c *Controller) addAnswers(f *Facts, n *Node) {
+// addOwnWrites adds what the cache does not show yet of our own writes.
+func (c *Controller) addOwnWrites(f *Facts, n *Node) {
 	if name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name); len(n.Attachments) == 0 {
 		if va := c.answers.newer(name, ""); va != nil {
 			n.addAttachment(va)
@@ -287,9 +286,6 @@ func (c *Controller) gatherNode(ctx context.Context, f *Facts, n *Node, volumes 
 		return err
 	}
 	if n.Pods, err = c.podsUse(ctx, n.Name, volumes); err != nil {
-		return err
-	}
-	if err := c.gatherLimit(ctx, f, n); err != nil {
 		return err
 	}
 	if err := c.gatherLists(ctx, f, n); err != nil {

@@ -75,7 +75,7 @@ func TestTheAgentOfANodeThatRebootedIsAskedOnceMoreWhenTheVolumeMayComeBack(t *t
 			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}
 			c.change(f, n)
 			got := ""
-			for _, s := range decide(f, handshake.Protocol{Kubelet: true}) {
+			for _, s := range electAndDecide(f, handshake.Protocol{Kubelet: true}) {
 				got += describeStep(s)
 			}
 			if got != c.want {
@@ -104,7 +104,7 @@ func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing
 			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Exclusive: true, Nodes: []*Node{n}}
 			c.change(f, n)
 			got := ""
-			for _, s := range decide(f, handshake.Protocol{Kubelet: true}) {
+			for _, s := range electAndDecide(f, handshake.Protocol{Kubelet: true}) {
 				got += describeStep(s)
 			}
 			if got != c.want {

@@ -9,17 +9,15 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -138,106 +136,6 @@ func TestWhatWasDeclaredReleasedIsMarkedOnce(t *testing.T) {
 	}
 }
 
-func TestADeclarationIsTakenOffOnce(t *testing.T) {
-	listing := func(c client.Client, fails bool) client.Client {
-		return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-			List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-				if fails {
-					return errDown
-				}
-				return w.List(ctx, list, opts...)
-			},
-		})
-	}
-	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: "a"}}
-	t.Run("not where the attachments cannot be listed", func(t *testing.T) {
-		c, _ := over(t, declaredState())
-		d := &Declarations{Client: listing(c.Client, true), Writer: c.Writer, Events: events.NewFakeRecorder(10)}
-		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) || !strings.Contains(err.Error(), "node a") {
-			t.Error(err)
-		}
-		if len(liveState(t, c, "a").Annotations) != 6 {
-			t.Errorf("declared: %v", liveState(t, c, "a").Annotations)
-		}
-	})
-	t.Run("not where the state cannot be read or is gone", func(t *testing.T) {
-		c, _ := over(t, declaredState())
-		failing(c, true, "*v1alpha1.NodeVolumeState")
-		d := &Declarations{Client: c.Client, Writer: c.Writer, Events: events.NewFakeRecorder(10)}
-		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) {
-			t.Error(err)
-		}
-		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", "a")); len(got) != 1 || got[0].Name != "a" {
-			t.Errorf("an attachment that went wakes %v", got)
-		}
-		c, _ = over(t)
-		d = &Declarations{Client: c.Client, Writer: c.Writer}
-		if _, err := d.Reconcile(t.Context(), request); err != nil {
-			t.Error(err)
-		}
-	})
-	for name, test := range map[string]struct {
-		// cached is what the cache shows, live what stands.
-		cached, live func(*volumesv1alpha1.NodeVolumeState)
-		left, told   int
-		fails        bool
-	}{
-		"nothing names it":                  {nil, nil, 1, 4, false},
-		"the API does not have it any more": {nil, func(s *volumesv1alpha1.NodeVolumeState) { s.Annotations = map[string]string{"other": "1"} }, 1, 0, false},
-		"its entry has come meanwhile": {nil, func(s *volumesv1alpha1.NodeVolumeState) {
-			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{AttachmentUID: "5"})
-		}, 2, 3, false},
-		"the write is not taken": {nil, nil, 6, 0, true},
-		"the cache still shows it in use": {func(s *volumesv1alpha1.NodeVolumeState) {
-			s.Status.Volumes = []volumesv1alpha1.NodeVolume{{AttachmentUID: "2"}, {AttachmentUID: "5"}}
-		}, nil, 3, 2, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cached, live := declaredState(), declaredState()
-			live.Spec.Attachments, live.Status.Volumes = nil, nil
-			cached.Spec.Attachments, cached.Status.Volumes = nil, nil
-			delete(cached.Annotations, volumesv1alpha1.DeclaredReleasedPrefix+"1")
-			delete(live.Annotations, volumesv1alpha1.DeclaredReleasedPrefix+"1")
-			if test.cached != nil {
-				test.cached(cached)
-			}
-			if test.live != nil {
-				test.live(live)
-			}
-			c, _ := over(t, live)
-			changed := liveState(t, c, "a") // and so newer than what the cache shows
-			changed.Labels = map[string]string{"newer": "true"}
-			if err := c.Client.Update(t.Context(), changed); err != nil {
-				t.Fatal(err)
-			}
-			behind(t, c, cached)
-			c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-				Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-					if test.fails {
-						return errDown
-					}
-					return w.Update(ctx, o, opts...)
-				},
-			})
-			recorder := events.NewFakeRecorder(10)
-			d := &Declarations{Client: c.Client, Writer: c.Writer, Events: recorder}
-			_, err := d.Reconcile(t.Context(), request)
-			left := len(liveState(t, c, "a").Annotations)
-			if test.fails {
-				left++ // attachment 1 is not declared here
-			}
-			if errors.Is(err, errDown) != test.fails || left != test.left || len(recorder.Events) != test.told {
-				t.Errorf("%v, %d left, %d told", err, left, len(recorder.Events))
-			}
-			if test.told > 0 {
-				if e := <-recorder.Events; !strings.Contains(e, "node a") || !strings.Contains(e, "attachment ") {
-					t.Error(e)
-				}
-			}
-		})
-	}
-}
-
 func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 	c, _ := over(t)
 	reason := declaredState()
@@ -265,7 +163,7 @@ func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 	if woken(t, c.stateChanged, declaredState(), declaredState()); lists != 1 {
 		t.Errorf("%d lists where nothing has changed", lists-1)
 	}
-	if _, err := attachmentsOn(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
+	if _, err := index.AttachmentsOf(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
 		t.Error(err)
 	}
 }

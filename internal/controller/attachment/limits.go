@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -72,7 +73,7 @@ type limits struct {
 }
 
 // start takes the queue over in which woken volumes are put.
-func (l *limits) start(_ context.Context, q queue) error {
+func (l *limits) start(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wake = func(name string) { q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}) }
@@ -89,15 +90,18 @@ func (l *limits) wakeFirst(s slots) {
 
 // changed ends the reservation of an attachment that the cache shows, and wakes who waits for the room of one that is gone.
 func (l *limits) changed(before, after client.Object) {
-	va := either[*storagev1.VolumeAttachment](before, after)
+	was, _ := before.(*storagev1.VolumeAttachment)
+	is, _ := after.(*storagev1.VolumeAttachment)
+	va := is
+	if va == nil {
+		va = was
+	}
 	s := slots{va.Spec.NodeName, va.Spec.Attacher}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reserved[s][va.Name] == va.UID {
 		delete(l.reserved[s], va.Name)
 	}
-	was, _ := before.(*storagev1.VolumeAttachment)
-	is, _ := after.(*storagev1.VolumeAttachment)
 	if !handshake.AttachmentFrom(was).Gone() && handshake.AttachmentFrom(is).Gone() {
 		l.wakeFirst(s)
 	}
@@ -112,6 +116,12 @@ func (l *limits) nodeChanged(node string) {
 			l.wakeFirst(s)
 		}
 	}
+}
+
+// gate counts a node's volumes by the cache, within the limits.
+type gate struct {
+	client client.Client
+	limits *limits
 }
 
 // look counts for an attachment of that name, and lines w up where there is no room. present are the attachments that the cache

@@ -223,7 +223,7 @@ func TestNothingIsAttachedToAFullNode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := &Facts{Volume: "v", Driver: "d", AttachRequired: true, Nodes: []*Node{on("a", wanted("i"), limited(c.limit))}}
-			if steps := decide(f, handshake.Protocol{}); len(steps) != c.want {
+			if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != c.want {
 				t.Errorf("decided %v", steps)
 			}
 			found := finding(f, f.Nodes[0], f.Nodes[0].Wanted[0])

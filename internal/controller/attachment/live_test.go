@@ -174,7 +174,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	})
 	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)
 	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
-	c.unready.looked("a", since(noon), 5*time.Minute, time.Minute, now.Now())
+	c.unready.Observe("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
 	step := Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
 	if err := c.markDetaching(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, step); err == nil {
@@ -279,7 +279,7 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
-	if steps := decide(f, handshake.Protocol{}); len(steps) != 0 {
+	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 0 {
 		t.Errorf("tried again in the same pass: %s", describeStep(steps[0]))
 	}
 	if n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonVolumeInUse {

@@ -23,7 +23,7 @@ import (
 func decided(f Facts, p handshake.Protocol) string {
 	f.Volume, f.Driver, f.VolumeHandle, f.AttachRequired = "v", "d", "h", true
 	var steps []string
-	for _, s := range decide(&f, p) {
+	for _, s := range electAndDecide(&f, p) {
 		steps = append(steps, describeStep(s))
 	}
 	return strings.Join(steps, ", ")

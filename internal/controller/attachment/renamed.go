@@ -20,9 +20,9 @@ import (
 // use under another node's name.
 const EventNodeRenamed = "NodeRenamed"
 
-// doubtSilence takes back evidence that is made of a node's silence where another node's agent reports the very attachment in
-// use: the machine goes on under another name. Only an administrator's word is stronger.
-func (c *Controller) doubtSilence(ctx context.Context, f *Facts) {
+// doubtSilence withdraws evidence that rests on a node's silence if another node's agent reports the same attachment in use:
+// the machine runs on under another name. Only an administrator's declaration is stronger.
+func doubtSilence(f *Facts) {
 	for _, n := range f.Nodes {
 		if n.Evidence == nil || n.Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator {
 			continue
@@ -31,13 +31,20 @@ func (c *Controller) doubtSilence(ctx context.Context, f *Facts) {
 		if m == nil {
 			continue
 		}
-		n.Evidence, n.EvidenceDue = nil, 0
-		nvs := &volumesv1alpha1.NodeVolumeState{}
-		if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs); err == nil {
-			c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeRenamed, "Detach",
-				"not detaching %s: node %s is out of reach, but node %s reports the volume in use by the same attachment, as it does when a node is renamed",
-				f.Volume, n.Name, m.Name)
-		}
+		n.Evidence, n.EvidenceDue, n.RenamedTo = nil, 0, m.Name
+	}
+}
+
+// reportRenamed puts an event on the NodeVolumeState of a node that goes on under another name.
+func (c *Controller) reportRenamed(ctx context.Context, f *Facts, n *Node) {
+	if n.RenamedTo == "" {
+		return
+	}
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs); err == nil {
+		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeRenamed, "Detach",
+			"not detaching %s: node %s is out of reach, but node %s reports the volume in use by the same attachment, as it does when a node is renamed",
+			f.Volume, n.Name, n.RenamedTo)
 	}
 }
 

@@ -23,14 +23,13 @@ import (
 
 // report writes each intent's findings and returns when to look again by the clock.
 func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error) {
-	defer c.limits.settle(f)
 	c.farewells.observe(f, c.Clock.Now())
 	var wait time.Duration
-	failures := []error{c.gatherHolders(ctx, f)}
+	var failures []error
 	for _, n := range f.Nodes {
+		c.reportRenamed(ctx, f, n)
 		wait = sooner(wait, c.noteSilence(f, n))
-		due, err := c.await(ctx, n)
-		wait, failures = sooner(wait, due), append(failures, err, c.noteDetachError(ctx, f, n))
+		failures = append(failures, c.noteDetachError(ctx, f, n))
 		for _, i := range n.Wanted {
 			again, err := c.reportWanted(ctx, f, n, i)
 			wait, failures = sooner(wait, again), append(failures, err)
@@ -122,9 +121,9 @@ func codeOf(e *storagev1.VolumeError) string {
 }
 
 // evidenceDue is when evidence may come to stand in for a node that does not let go; zero when it is not waited for.
-func (c *Controller) evidenceDue(n *Node) time.Duration {
+func evidenceDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
 	if n.State.Entry.State == handshake.Detaching {
-		if n.Evidence == nil && awaitsLook(c.Replace, c.Protocol, n) {
+		if n.Evidence == nil && awaitsLook(f.Replace, p, n) {
 			return n.EvidenceDue
 		}
 		return 0
@@ -132,7 +131,7 @@ func (c *Controller) evidenceDue(n *Node) time.Duration {
 	if len(n.Wanted) > 0 || n.Evidence != nil {
 		return 0
 	}
-	foreign := c.Replace && n.Missing && len(n.Attachments) > 0
+	foreign := f.Replace && n.Missing && len(n.Attachments) > 0
 	if n.State.Entry.State == handshake.Absent && n.held() == nil && !foreign {
 		return 0
 	}

@@ -37,20 +37,20 @@ func (c *Controller) gatherLimit(ctx context.Context, f *Facts, n *Node) error {
 	return err
 }
 
-// attach reserves room for the attachment and creates it. Where there is no room the node waits.
-func (c *Controller) attach(ctx context.Context, f *Facts, n *Node) error {
+// attachWithin reserves room for the attachment and creates it. Where there is no room the node waits.
+func (c *Controller) attachWithin(ctx context.Context, f *Facts, n *Node, create func(context.Context, *Facts, *Node) error) error {
 	limit, known, err := c.limitOf(ctx, f, n)
 	if err != nil {
 		return err
 	}
 	if !known {
-		return c.create(ctx, f, n)
+		return create(ctx, f, n)
 	}
 	s, err := c.takeRoom(ctx, f, n, limit)
 	if err != nil || n.Limit.reached() {
 		return err
 	}
-	err = c.create(ctx, f, n)
+	err = create(ctx, f, n)
 	c.settleRoom(f, n, s, err)
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-	"unsafe"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -28,253 +28,7 @@ var (
 	later = metav1.Date(2026, 1, 2, 12, 5, 0, 0, time.UTC)
 )
 
-func since(t metav1.Time) spell { return spell{unready: true, transition: t} }
-
-func TestOnlyWatchedTimeCounts(t *testing.T) {
-	const minute = time.Minute
-	// Each step is so long after the one before it.
-	type step struct {
-		after time.Duration
-		do    func(u *unready, now time.Time)
-	}
-	look := func(s spell) func(*unready, time.Time) {
-		return func(u *unready, now time.Time) { u.looked("a", s, 0, minute, now) }
-	}
-	miss := func(u *unready, _ time.Time) { u.missed("a") }
-	nothing := func(*unready, time.Time) {}
-	for _, c := range []struct {
-		name  string
-		steps []step
-		want  time.Duration
-	}{
-		{"a node that was never looked at", []step{{0, nothing}}, 0},
-		{"the first look counts nothing", []step{{0, look(since(noon))}}, 0},
-		{"the time between two looks", []step{{0, look(since(noon))}, {minute, look(since(noon))}}, minute},
-		{"the time since the last look, as planned", []step{{0, look(since(noon))}, {40 * time.Second, nothing}}, 40 * time.Second},
-		{"who comes late has watched no longer than planned", []step{{0, look(since(noon))}, {time.Hour, look(since(noon))}}, minute},
-		{"an outage that a look finds adds nothing", []step{
-			{0, look(since(noon))}, {minute, look(since(noon))}, {minute, miss}, {time.Hour, look(since(noon))}, {30 * time.Second, look(since(noon))},
-		}, minute + 30*time.Second},
-		{"during an outage nothing goes on", []step{{0, look(since(noon))}, {minute, look(since(noon))}, {0, miss}, {minute, nothing}}, minute},
-		{"Ready in between", []step{{0, look(since(noon))}, {minute, look(spell{})}, {minute, look(since(noon))}, {minute, nothing}}, minute},
-		{"Ready in between two looks", []step{{0, look(since(noon))}, {minute, look(since(later))}, {20 * time.Second, nothing}}, 0},
-		{"Ready in between, as only the cache saw", []step{
-			{0, look(since(noon))}, {minute, func(u *unready, _ time.Time) { u.forget("a") }}, {minute, look(since(noon))},
-		}, 0},
-		{"not Ready in another way, which may hide a moment in which it was", []step{
-			{0, look(since(later))}, {minute, look(since(noon))}, {minute, nothing},
-		}, minute},
-		{"a clock that goes backwards", []step{{0, look(since(noon))}, {-time.Hour, look(since(noon))}, {minute, nothing}}, minute},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			u, now := &unready{}, time.Unix(1_000_000, 0)
-			for _, s := range c.steps {
-				now = now.Add(s.after)
-				s.do(u, now)
-			}
-			if got := u.total("a", since(noon), now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
-			}
-			if got := u.total("b", since(noon), now); got != 0 {
-				t.Errorf("another node was watched for %s", got)
-			}
-		})
-	}
-}
-
-func TestWhatWasWatchedOfOneSpellDoesNotCountForAnother(t *testing.T) {
-	silent := spell{absent: true, heard: "1"}
-	for _, c := range []struct {
-		name          string
-		before, after spell
-		want          time.Duration
-	}{
-		{"the Node is absent and its agent silent all the time", silent, silent, time.Minute},
-		{"the agent was heard again", silent, spell{absent: true, heard: "2"}, 0},
-		{"the Node was deleted", since(noon), spell{absent: true}, 0},
-		{"the Node is there again", spell{absent: true}, spell{unready: true}, 0},
-		{"the Node was Ready in between", since(noon), since(later), 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			u, now := &unready{}, time.Unix(1_000_000, 0)
-			u.looked("a", c.before, 0, time.Minute, now)
-			now = now.Add(time.Minute)
-			if got := u.total("a", c.after, now); got != c.want {
-				t.Errorf("before the next look it was watched for %s, want %s", got, c.want)
-			}
-			u.looked("a", c.after, 0, time.Minute, now)
-			if got := u.total("a", c.after, now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
-func TestANodeWithoutAReadyConditionIsNotWell(t *testing.T) {
-	u, now := &unready{}, time.Unix(1_000_000, 0)
-	u.looked("a", spell{unready: true}, 0, time.Minute, now)
-	now = now.Add(time.Minute)
-	if got := u.total("a", spell{unready: true}, now); got != time.Minute {
-		t.Errorf("watched for %s", got)
-	}
-}
-
-func TestOfANodeThatIsWellNothingIsKeptAndTheOthersAreLeftAlone(t *testing.T) {
-	u, now := &unready{}, time.Unix(1_000_000, 0)
-	u.looked("a", since(noon), 0, time.Minute, now)
-	u.looked("b", since(noon), 0, time.Minute, now)
-	u.looked("b", spell{}, 0, time.Minute, now)
-	if due := u.due("b", time.Minute, now); due != 0 {
-		t.Errorf("a node that was well is looked at again in %s", due)
-	}
-	if got := u.total("a", since(noon), now.Add(time.Minute)); got != time.Minute {
-		t.Errorf("the other one was watched for %s", got)
-	}
-}
-
-func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
-	for name, s := range map[string]spell{
-		"a Node that is well":                  {},
-		"a Node that is absent":                {absent: true, heard: "1"},
-		"an absent Node with a transition":     {absent: true, transition: noon},
-		"a condition that tells no transition": {unready: true},
-	} {
-		u, now := &unready{}, time.Unix(1_000_000, 0)
-		u.looked("a", s, 0, time.Minute, now)
-		u.looked("a", s, 0, time.Minute, now.Add(time.Minute))
-		if got := u.checkpoint("a"); got != nil {
-			t.Errorf("%s: checkpoint %+v", name, got)
-		}
-	}
-}
-
-func TestANodeIsReadyOnlyIfItsReadyConditionIsTrue(t *testing.T) {
-	for _, c := range []struct {
-		name       string
-		conditions []corev1.NodeCondition
-		ready      bool
-		since      metav1.Time
-	}{
-		{"no conditions", nil, false, metav1.Time{}},
-		{"another condition only", []corev1.NodeCondition{
-			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue, LastTransitionTime: noon},
-		}, false, metav1.Time{}},
-		{"Ready after another condition", []corev1.NodeCondition{
-			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, LastTransitionTime: noon},
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: later},
-		}, true, later},
-		{"not Ready", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: noon}}, false, noon},
-		{"unknown", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: noon}}, false, noon},
-	} {
-		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
-		if ready, at := readiness(node); ready != c.ready || !at.Equal(&c.since) || isReady(node) != c.ready {
-			t.Errorf("%s: ready %t since %s", c.name, ready, at)
-		}
-	}
-}
-
-func TestAProcessGoesOnFromTheCheckpointOfTheSameTransitionOnly(t *testing.T) {
-	at := func(transition metav1.Time, observed time.Duration) *volumesv1alpha1.UnreadyObservation {
-		return &volumesv1alpha1.UnreadyObservation{Transition: transition, Observed: metav1.Duration{Duration: observed}}
-	}
-	for _, c := range []struct {
-		name       string
-		checkpoint *volumesv1alpha1.UnreadyObservation
-		found      spell
-		want       time.Duration
-	}{
-		{"the same transition", at(noon, 3*time.Minute), since(noon), 3 * time.Minute},
-		{"the same transition, as another clock zone writes it", at(metav1.NewTime(noon.In(time.FixedZone("", 7200))), time.Minute), since(noon), time.Minute},
-		{"a later transition", at(noon, 3*time.Minute), since(later), 0},
-		{"an earlier transition, by a clock that was set back", at(later, 3*time.Minute), since(noon), 0},
-		{"no checkpoint", nil, since(noon), 0},
-		{"a condition without a transition", at(metav1.Time{}, 3*time.Minute), since(metav1.Time{}), 0},
-		{"a node that is well", at(noon, 3*time.Minute), spell{}, 0},
-		{"a Node that is absent", at(noon, 3*time.Minute), spell{absent: true}, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			u, now := &unready{}, time.Unix(1_000_000, 0)
-			u.looked("a", c.found, carried(c.checkpoint, c.found), time.Minute, now)
-			if got := u.total("a", c.found, now); got != c.want {
-				t.Errorf("goes on from %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
-func TestTwoProcessesThatWatchTheSameTimeDoNotAddItUp(t *testing.T) {
-	u, now := &unready{}, time.Unix(1_000_000, 0)
-	u.looked("a", since(noon), 0, time.Minute, now)
-	now = now.Add(time.Minute)
-	u.looked("a", since(noon), 50*time.Second, time.Minute, now)
-	if got := u.total("a", since(noon), now); got != time.Minute {
-		t.Errorf("watched for %s", got)
-	}
-	u.looked("a", since(noon), 5*time.Minute, time.Minute, now)
-	if got := u.checkpoint("a"); got == nil || got.Observed.Duration != 5*time.Minute || !got.Transition.Equal(&noon) {
-		t.Errorf("checkpoint %+v", got)
-	}
-}
-
-func TestALookIsDueOnceAPeriod(t *testing.T) {
-	u, now := &unready{}, time.Unix(1_000_000, 0)
-	if got := u.due("a", time.Minute, now); got != 0 {
-		t.Errorf("the first look is due in %s", got)
-	}
-	u.looked("a", since(noon), 0, time.Minute, now)
-	now = now.Add(20 * time.Second)
-	if got := u.due("a", time.Minute, now); got != 40*time.Second {
-		t.Errorf("the next look is due in %s", got)
-	}
-	// Somebody comes who wants to look more often: what was planned for the others would be too long unwatched for him.
-	if got := u.due("a", 30*time.Second, now); got != 10*time.Second {
-		t.Errorf("the next look is due in %s", got)
-	}
-	now = now.Add(time.Hour)
-	if got := u.total("a", since(noon), now); got != 30*time.Second {
-		t.Errorf("watched for %s", got)
-	}
-	u.missed("a")
-	if got := u.due("a", time.Minute, now); got != 0 {
-		t.Errorf("after a look that failed the next is due in %s", got)
-	}
-	for after, want := range map[time.Duration]time.Duration{
-		time.Minute: 10 * time.Second, 3 * time.Minute: 30 * time.Second, 6 * time.Minute: time.Minute, 720 * time.Hour: time.Minute,
-	} {
-		if got := lookPeriod(after); got != want {
-			t.Errorf("for %s a look every %s, want %s", after, got, want)
-		}
-	}
-}
-
-// jump is t as a machine shows it whose wall clock was set by d; its monotonic clock goes on undisturbed.
-func jump(t *testing.T, at time.Time, d time.Duration) time.Time {
-	t.Helper()
-	// The seconds of a Time with a monotonic reading stand above its 30 bits of nanoseconds.
-	wall := (*uint64)(unsafe.Pointer(&at))
-	*wall = uint64(int64(*wall) + int64(d/time.Second)<<30)
-	return at
-}
-
-func TestAWallClockThatJumpsNeitherForcesNorPreventsForce(t *testing.T) {
-	for name, by := range map[string]time.Duration{"forwards": 48 * time.Hour, "backwards": -48 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			u := &unready{}
-			u.looked("a", since(noon), 0, time.Minute, start)
-			jumped := jump(t, start.Add(30*time.Second), by)
-			if got := jumped.Round(0).Sub(start.Round(0)); got != by+30*time.Second {
-				t.Fatalf("the clock jumped by %s", got)
-			}
-			if got := u.total("a", since(noon), jumped); got != 30*time.Second {
-				t.Errorf("watched for %s", got)
-			}
-			if got := u.due("a", time.Minute, jumped); got != 30*time.Second {
-				t.Errorf("the next look is due in %s", got)
-			}
-		})
-	}
-}
+func since(t metav1.Time) outage.Spell { return outage.Spell{Unready: true, Transition: t} }
 
 // unreadyNode is a Node that is not Ready since then.
 func unreadyNode(name string, since metav1.Time) *corev1.Node {
@@ -300,7 +54,7 @@ func pass(t *testing.T, c *Controller, name string) (bool, time.Duration) {
 	if err := c.gatherEvidence(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	due, err := c.await(t.Context(), n)
+	due, err := c.await(t.Context(), n, evidenceDue(&Facts{}, c.Protocol, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +136,7 @@ func TestNothingIsWatchedForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 		if err := c.gatherEvidence(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
-		if due, err := c.await(t.Context(), n); due != 0 || err != nil || n.Evidence != nil {
+		if due, err := c.await(t.Context(), n, evidenceDue(&Facts{}, c.Protocol, n)); due != 0 || err != nil || n.Evidence != nil {
 			t.Fatalf("due in %s, %v, %v", due, n.Evidence, err)
 		}
 		now.SetTime(now.Now().Add(time.Minute))
@@ -415,7 +169,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	if err := c.gatherEvidence(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.await(t.Context(), n); err == nil {
+	if _, err := c.await(t.Context(), n, evidenceDue(&Facts{}, c.Protocol, n)); err == nil {
 		t.Error("the outage was not noticed")
 	}
 	down = false
@@ -423,7 +177,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	if evidence, _ := pass(t, c, "a"); evidence {
 		t.Error("an outage is evidence")
 	}
-	if got := c.unready.total("a", since(noon), now.Now()); got != 4*time.Minute {
+	if got := c.unready.Total("a", since(noon), now.Now()); got != 4*time.Minute {
 		t.Errorf("watched for %s", got)
 	}
 }
@@ -453,7 +207,9 @@ func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
 			controller.Events = recorder
 			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))
 			n.Evidence = c.evidence
-			controller.doubtSilence(t.Context(), &Facts{Volume: "v", Exclusive: c.exclusive, Nodes: []*Node{n, c.other}})
+			f := &Facts{Volume: "v", Exclusive: c.exclusive, Nodes: []*Node{n, c.other}}
+			doubtSilence(f)
+			controller.reportRenamed(t.Context(), f, n)
 			if (n.Evidence != nil) != c.stands || len(recorder.Events) == 0 != c.stands {
 				t.Errorf("evidence %+v, %d events", n.Evidence, len(recorder.Events))
 			}

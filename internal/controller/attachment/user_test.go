@@ -236,14 +236,14 @@ func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
-	if steps := decide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
+	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
 		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
 	}
 	f, n = single("z")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
-	if steps := decide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
+	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
 		t.Errorf("decided %+v", steps)
 	}
 }

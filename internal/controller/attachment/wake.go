@@ -41,6 +41,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	c.answers.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
 	c.users = batch.NewReads(c.Slots, c.readUsers)
+	c.waiting = c.Slots.Queue()
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
@@ -59,7 +60,6 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	} {
 		b = b.Watches(w.object, w.wake.handler())
 	}
-	c.waiting = c.Slots.Queue()
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.policiesChanged}))
 	return b.WatchesRawSource(source.Func(c.limits.start)).WatchesRawSource(c.Tracker.Listen(c.heard)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,

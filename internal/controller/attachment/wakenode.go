@@ -35,7 +35,7 @@ func (c *Controller) stateChanged(ctx context.Context, before, after client.Obje
 		is = after.(*volumesv1alpha1.NodeVolumeState)
 	}
 	if after == nil {
-		c.unready.forget(was.Name)
+		c.unready.Forget(was.Name)
 		c.told.forget(was.Name)
 	}
 	if before == nil || after == nil || nodeDiffers(was, is) || c.Tracker.Vouches(was) != c.Tracker.Vouches(is) {
@@ -202,8 +202,8 @@ func (c *Controller) addRefused(ctx context.Context, node string, q queue) {
 // nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the node's.
 func (c *Controller) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
 	node := either[*corev1.Node](before, after)
-	if after == nil || isReady(node) {
-		c.unready.forget(node.Name)
+	if after == nil || liveness.Ready(node) {
+		c.unready.Forget(node.Name)
 	}
 	if before == nil || after == nil || nodeConditionsDiffer(before.(*corev1.Node), node) {
 		nvs := &volumesv1alpha1.NodeVolumeState{}
@@ -229,7 +229,7 @@ func (c *Controller) nodeChanged(ctx context.Context, before, after client.Objec
 }
 
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
-	return isReady(was) != isReady(is) || managed(was) != managed(is) || liveness.OutOfService(was) != liveness.OutOfService(is) ||
+	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) || liveness.OutOfService(was) != liveness.OutOfService(is) ||
 		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 
