@@ -11,11 +11,11 @@ import (
 	"slices"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -29,7 +29,7 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 			c, _ := over(t, reported("a"), reported("b"), lockObject(gone, lock))
 			r := &requests{fails: fails}
 			r.through(c)
-			err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}})
+			err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}})
 			if r.lost == "" {
 				break
 			}
@@ -44,7 +44,7 @@ func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
 	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
-	if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
+	if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
 		t.Errorf("%d live reads, %v", *reads, err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "a" {
@@ -56,8 +56,8 @@ func TestALockThatIsGoneIsNoWork(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	r := &requests{}
 	r.through(c)
-	f := &Facts{Volume: gone, Lock: handshake.Lock{Exists: true, Holder: "a"}}
-	if err := c.collect(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
+	f := &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true, Holder: "a"}}
+	if err := c.locker().collect(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
 		t.Errorf("%d requests, %+v, %v", r.sent, f.Lock, err)
 	}
 }
@@ -80,7 +80,7 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 			}
 		}
 		c, _ := over(t, append(objects, lockObject(gone, lock))...)
-		if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+		if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 			t.Fatal(err)
 		}
 		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder || left.MovedFrom != lock.MovedFrom {
@@ -89,65 +89,18 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 	}
 }
 
-func TestWhatAnAdministratorSaysIsEvidence(t *testing.T) {
-	state := handshake.Node{Declared: []handshake.Declaration{{UID: "1", Reason: "scrapped"}, {UID: "2"}}}
-	for uid, want := range map[string]string{"1": "scrapped", "2": "no reason given", "3": ""} {
-		e := declaration(state, types.UID(uid))
-		if (e != nil) != (want != "") || e != nil && (e.Message != want || e.Type != volumesv1alpha1.EvidenceDeclaredByAdministrator) {
-			t.Errorf("attachment %s: %+v", uid, e)
-		}
-	}
-}
-
-func TestWhatWasDeclaredReleasedIsMarkedOnce(t *testing.T) {
-	for name, test := range map[string]struct {
-		node    *Node
-		replace bool
-		want    bool
-	}{
-		"it is being deleted":                        {on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), declared("1")), false, false},
-		"another use keeps it":                       {on("a", va("1", "held"), entry(handshake.Detaching, "1"), inUse("2"), declared("1")), false, false},
-		"it was forced already":                      {on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, declared("1")), false, false},
-		"its attachment is gone":                     {on("a", entry(handshake.Detaching, "1"), declared("1")), false, false},
-		"it is marked":                               {on("a", va("1", "held"), entry(handshake.Detaching, "1"), declared("1")), false, true},
-		"it waits for a look, and there is evidence": {on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, true},
-		"it waits for no look":                       {on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted, lookedSince, unlistedBefore), true, false},
-	} {
-		steps := restOnEvidence(&Facts{Volume: "v", Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace}, test.node)
-		if (len(steps) == 1) != test.want || test.want && (steps[0].Act != MarkDetaching || !steps[0].Evidence || steps[0].Attachment == nil ||
-			steps[0].Attachment.UID != "1" || steps[0].Node != test.node) {
-			t.Errorf("%s: %+v", name, steps)
-		}
-	}
-	for name, test := range map[string]struct {
-		node    *Node
-		replace bool
-		want    bool
-	}{
-		"beside upstream":        {on("a", va("1", "held"), entry(handshake.Detaching, "1")), false, false},
-		"in place of upstream":   {on("a", va("1", "held"), entry(handshake.Detaching, "1")), true, true},
-		"its attachment is gone": {on("a", entry(handshake.Detaching, "1")), true, false},
-		"it is being deleted":    {on("a", va("1", "terminating"), entry(handshake.Detaching, "1")), true, false},
-		"it was forced":          {on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced), true, false},
-	} {
-		if got := awaitsLook(test.replace, handshake.Protocol{Kubelet: test.replace}, test.node); got != test.want {
-			t.Errorf("%s: waits for a look %t", name, got)
-		}
-	}
-}
-
 func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 	c, _ := over(t)
 	reason := declaredState()
 	reason.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "another reason"
-	if got := woken(t, c.stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) {
+	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("another reason wakes %v", got)
 	}
 	unreasoned := declaredState()
 	unreasoned.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = ""
 	without := declaredState()
 	delete(without.Annotations, volumesv1alpha1.DeclaredReleasedPrefix+"1")
-	if got := woken(t, c.stateChanged, without, unreasoned); !slices.Equal(got, []string{"v1"}) {
+	if got := woken(t, c.enqueuer().stateChanged, without, unreasoned); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("one without a reason wakes %v", got)
 	}
 	lists := 0
@@ -157,10 +110,10 @@ func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 			return errDown
 		},
 	})
-	if got := woken(t, c.stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) || lists != 1 {
+	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) || lists != 1 {
 		t.Errorf("where the attachments cannot be listed: %v after %d", got, lists)
 	}
-	if woken(t, c.stateChanged, declaredState(), declaredState()); lists != 1 {
+	if woken(t, c.enqueuer().stateChanged, declaredState(), declaredState()); lists != 1 {
 		t.Errorf("%d lists where nothing has changed", lists-1)
 	}
 	if _, err := index.AttachmentsOf(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
@@ -176,7 +129,7 @@ func TestAnAttachmentOfAnEntryIsReadUnlessItIsKnownToBeGone(t *testing.T) {
 		{AttachmentUID: "1", AttachmentName: "csi-1"}: 1,
 	} {
 		*reads = 0
-		if va, err := c.readEntryAttachment(t.Context(), entry); va != nil || err != nil || *reads != want {
+		if va, err := c.live().readEntryAttachment(t.Context(), entry); va != nil || err != nil || *reads != want {
 			t.Errorf("%+v: %v, %v after %d reads", entry, va, err, *reads)
 		}
 	}

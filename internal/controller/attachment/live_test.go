@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
@@ -71,7 +72,7 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{
 		Client: c, Reader: reader, Writer: &nodestate.Writer{Client: c, Reader: reader}, Tracker: liveness.NewTracker(now), Clock: now,
-		Locks: exclusive.New(c, reader, now, nil), answers: answers{clock: now}, Policies: inForce{},
+		Locks: exclusive.New(c, reader, now, nil), answers: ownWrites{clock: now}, Policies: inForce{},
 	}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	return controller, now
@@ -120,7 +121,7 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 		shared := n.Wanted[0].Volume
 		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		c, _ := over(t, reported("a"), live, shared)
-		if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n, &n.Attachments[0]); err != nil {
+		if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
 		}
 		if attached := n.State.Entry.State == handshake.Attached; attached != held {
@@ -139,15 +140,15 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
-	if n.EvidenceDue <= goneAfter {
+	if n.EvidenceDue <= decision.GoneAfter {
 		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 }
@@ -176,12 +177,12 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
 	c.unready.Observe("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
-	step := Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
-	if err := c.markDetaching(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, step); err == nil {
+	step := decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
+	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, step); err == nil {
 		t.Fatal("the outage was not noticed")
 	}
 	down = false
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 	if n.EvidenceDue != time.Minute {
@@ -197,11 +198,11 @@ func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
 		c, _ := over(t, state)
 		c.Events = events.NewFakeRecorder(1)
 		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
-		facts := &Facts{Volume: "v", Nodes: []*Node{n}}
-		if err := c.markDetaching(t.Context(), facts, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+		facts := &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}
+		if err := c.detacher().markDetaching(t.Context(), facts, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
 			t.Fatal(err)
 		}
-		nvs, err := c.readState(t.Context(), "a")
+		nvs, err := c.live().readState(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,8 +234,8 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
-			f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-			if free, _, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
+			f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+			if free, _, err := controller.live().freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
 				t.Errorf("free %v, %v", free, err)
 			}
 		})
@@ -264,8 +265,8 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 			return errors.Join(after(pods, node), inner.List(ctx, o, opts...))
 		},
 	})
-	f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-	if free, _, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
+	f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+	if free, _, err := c.live().freeOfPods(ctx, f, on("a")); !free || err != nil {
 		t.Errorf("free %v, %v", free, err)
 	}
 }
@@ -274,9 +275,9 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	old := reported("a")
 	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b", MovedFrom: "a"}), old)
-	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
+	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
-	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 0 {
@@ -321,14 +322,14 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
 		t.Error("nothing brings the volume back")
 	}
-	if va, err := c.readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
+	if va, err := c.live().readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
 		t.Errorf("read %d times by a pass to which the API server answers too late; attachment %v, %v", reads, va, err)
 	}
 	c.Clock = now
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
 		t.Error(err)
 	}
-	if va, err := c.readAttachment(t.Context(), "va"); va != nil || err != nil {
+	if va, err := c.live().readAttachment(t.Context(), "va"); va != nil || err != nil {
 		t.Errorf("the attachment is not deleted: %v", err)
 	}
 }
@@ -348,7 +349,7 @@ func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
 		t.Run(change.name, func(t *testing.T) {
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer q.ShutDown()
-			c.stateChanged(t.Context(), change.before, change.after, q)
+			c.enqueuer().stateChanged(t.Context(), change.before, change.after, q)
 			var woken []string
 			for q.Len() > 0 {
 				r, _ := q.Get()
