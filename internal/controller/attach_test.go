@@ -136,7 +136,8 @@ func twoIntentsOnOneNodeAreReleasedOneByOne(t *testing.T, w *world) {
 
 func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	const volumes = 100
-	// Its clock stands still, so that a slow machine does not make agents look dead, or attachments worth a word before they are there.
+	// Its clock stands still, so that a slow machine does not make agents look dead, or attachments worth a word before
+	// they are there.
 	requests, _ := w.manage(t, managerOptions{clock: testingclock.NewFakePassiveClock(time.Now())})
 	w.node(t, "many-a")
 	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })

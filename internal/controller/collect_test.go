@@ -35,8 +35,8 @@ func TestLocksAreCollected(t *testing.T) {
 	}
 }
 
-// aMoveThatNobodyWaitsForIsFinished: the node that the lock was moved from cannot be fenced for a while, and meanwhile the intent that waited
-// for the lock is deleted.
+// aMoveThatNobodyWaitsForIsFinished: the node that the lock was moved from cannot be fenced for a while, and
+// meanwhile the intent that waited for the lock is deleted.
 func aMoveThatNobodyWaitsForIsFinished(t *testing.T, w *world) {
 	var unwritable atomic.Bool
 	w.manage(t, managerOptions{transport: func(next http.RoundTripper) http.RoundTripper {

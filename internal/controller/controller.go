@@ -31,7 +31,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
 
-// AttachMode says who attaches for pods.
+// AttachMode is which controller attaches for pods.
 type AttachMode string
 
 const (

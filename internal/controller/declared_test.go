@@ -133,7 +133,7 @@ func aNodeThatHangsOfWhichNothingIsKnown(t *testing.T, w *world) {
 	until(t, w, third, "the node has the volume again", isReady)
 }
 
-// anAgentThatNeverReported: the state was cut off by force and made anew, so that the entry is lost.
+// anAgentThatNeverReported: the state was cut off by force and created again, so that the entry is lost.
 func anAgentThatNeverReported(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	a := w.node(t, "mute")
@@ -279,7 +279,8 @@ func aNodeThatHangsInPlaceOfUpstream(t *testing.T, w *world) {
 	w.kill(t, q)
 }
 
-// anAgentThatDiedBeforeItLooked: Detaching rests on the agent's release, but the delete waits for a look that never comes.
+// anAgentThatDiedBeforeItLooked: Detaching rests on the agent's release, but the delete waits for a look that never
+// comes.
 func anAgentThatDiedBeforeItLooked(t *testing.T, w *world) {
 	_, stop := w.manage(t, replace)
 	defer stop()

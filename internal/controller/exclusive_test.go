@@ -142,7 +142,8 @@ func userOf(intent *volumesv1alpha1.VolumeAttachmentIntent) exclusive.User {
 	return exclusive.User{Namespace: intent.Namespace, Name: intent.Name, UID: intent.UID}
 }
 
-// aVolumeForASinglePodPassesToTheNextIntentOnItsNode, which costs one write of the lock more than a volume for several intents.
+// aVolumeForASinglePodPassesToTheNextIntentOnItsNode, which costs one write of the lock more than a volume for
+// several intents.
 func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) {
 	requests, _ := w.manage(t, managerOptions{})
 	w.node(t, "pass")

@@ -45,8 +45,8 @@ func TestNodesThatNeverReturn(t *testing.T) {
 	}
 }
 
-// forcedAwayFrom makes a node with a volume, deletes the Node, and waits until the volume has been forced away; the answer is the
-// attachment's UID.
+// forcedAwayFrom makes a node with a volume, deletes the Node, and waits until the volume has been forced away; the
+// answer is the attachment's UID.
 func (w *world) forcedAwayFrom(t *testing.T, name string, o managerOptions) types.UID {
 	t.Helper()
 	c := newStepClock()

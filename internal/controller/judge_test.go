@@ -28,7 +28,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// happening is one change of one object. The versions of all objects come from one counter, so they put all changes in order.
+// happening is one change of one object. The versions of all objects come from one counter, so they put all changes
+// in order.
 type happening struct {
 	version uint64
 	object  client.Object
@@ -277,7 +278,8 @@ func listsVolume(n *corev1.Node, volume string) bool {
 	return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return string(v.Name) == volume })
 }
 
-// judge goes through a story and tells of each rule that is broken, once for as long as it stays broken, and of what led to the first.
+// judge goes through a story and tells of each rule that is broken, once for as long as it stays broken, and of what
+// led to the first.
 func judge(story []happening) []string {
 	p := newPicture()
 	var verdict []string

@@ -230,8 +230,8 @@ func whoGivesUpWaitingLetsTheNextIn(t *testing.T, w *world) {
 	w.attached(t, waiting[1])
 }
 
-// refusing is a manager's client that cannot create attachments of a volume: the API server refuses, or nobody knows what
-// became of the request. tried is closed when it tries for the first time.
+// refusing is a manager's client that cannot create attachments of a volume: the API server refuses, or nobody knows
+// what became of the request. tried is closed when it tries for the first time.
 func refusing(pv string, err error) (newClient client.NewClientFunc, tried chan struct{}) {
 	tried = make(chan struct{})
 	first := sync.OnceFunc(func() { close(tried) })

@@ -17,7 +17,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// TestMigratedVolumes runs every scenario of volumes of plugins that were once built into Kubernetes on one control plane.
+// TestMigratedVolumes runs every scenario of volumes of plugins that were once built into Kubernetes on one control
+// plane.
 func TestMigratedVolumes(t *testing.T) {
 	w := newWorld(t)
 	w.manage(t, withPods(true))

@@ -142,7 +142,8 @@ func (w *world) kill(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-// podIntents waits until the pod has exactly so many intents that are not on their way out, and returns them by name of claim.
+// podIntents waits until the pod has exactly so many intents that are not on their way out, and returns them by name
+// of claim.
 func (w *world) podIntents(t *testing.T, p *corev1.Pod, claims ...string) []*volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -213,7 +214,7 @@ func (w *world) noPodIntents(t *testing.T, p *corev1.Pod) {
 	w.podIntents(t, p)
 }
 
-// claimOf names the intent's claim, or the volume that stands in the pod itself.
+// claimOf names the intent's claim, or the volume in the pod itself.
 func claimOf(intent *volumesv1alpha1.VolumeAttachmentIntent) string {
 	if v := intent.Spec.Volume.PodVolume; v != nil {
 		return volume.InlineClaim(v.PodName, v.VolumeName)
@@ -513,7 +514,7 @@ func aClaimThatIsBoundToAnotherVolumeIsNotSwitchedTo(t *testing.T, w *world) {
 	p := w.pod(t, "pod-rebound", "pod-rebound", "pod-rebound")
 	intent := w.podIntents(t, p, "pod-rebound")[0]
 	w.attached(t, intent)
-	// The API server lets nobody change the volume of a claim: it is deleted, by force, and made anew under the pod.
+	// The API server lets nobody change the volume of a claim: it is deleted, by force, and created again under the pod.
 	w.delete(t, claim)
 	gone(t, w, claim)
 	anew := newClaim("pod-rebound", volumeOptions{})

@@ -45,7 +45,8 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	w.attached(t, data)
 	expectGate(t, gate, "", true)
 
-	// The witness waits for a volume that is in use elsewhere: it says when the manager has seen what happens to the policies.
+	// The witness waits for a volume that is in use elsewhere: it says when the manager has seen what happens to the
+	// policies.
 	witness := w.intent(t, "witness", "there", "data")
 	w.reason(t, witness, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.reason(t, witness, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)

@@ -18,8 +18,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// TestANodeThatIsDeletedAndRegistersAgain: in place of upstream the Node is what the kubelet is told by and tells by. Its object may
-// go and come between any two steps of a detach.
+// TestANodeThatIsDeletedAndRegistersAgain: in place of upstream the Node is what the kubelet is told by and tells by.
+// Its object may go and come between any two steps of a detach.
 func TestANodeThatIsDeletedAndRegistersAgain(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range []struct {

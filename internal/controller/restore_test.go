@@ -19,7 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/node"
 )
 
-// TestRestores shows what a manager believes when the API may be of the past. That a real etcd is restored is in test/e2e.
+// TestRestores shows what a manager believes when the API may be of the past. That a real etcd is restored is in
+// test/e2e.
 func TestRestores(t *testing.T) {
 	for _, s := range []struct {
 		name     string

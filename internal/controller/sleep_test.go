@@ -21,9 +21,9 @@ import (
 // errLost is what a leader gets for a request that it has given up and that is still on its way.
 var errLost = errors.New("the connection was lost")
 
-// sleeps lets the requests of two leaders sleep: before a live read and before a write, which then arrives arbitrarily late. One of
-// the two is awake at a time, so that what is wanted comes about; they take turns. Nothing is measured in time: a request
-// wakes when so many others have been answered.
+// sleeps lets the requests of two leaders sleep: before a live read and before a write, which then arrives
+// arbitrarily late. One of the two is awake at a time, so that what is wanted comes about; they take turns. Nothing
+// is measured in time: a request wakes when so many others have been answered.
 type sleeps struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -184,7 +184,8 @@ func (s *sleeps) wakeUp(which func(*nap) bool) {
 	})
 }
 
-// takeTurns lets the other leader be awake. What it waits for is answered now or never: a write may still be on its way.
+// takeTurns lets the other leader be awake. What it waits for is answered now or never: a write may still be on its
+// way.
 func (s *sleeps) takeTurns() {
 	s.turn = s.answered + 5 + s.random.IntN(40)
 	s.awake = 1 - s.awake

@@ -212,8 +212,9 @@ func (w *world) keepRenewing(t *testing.T, node string) {
 	renewing.Go(func() { renewLease(ctx, t, w.client, node, 0) })
 }
 
-// renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that starts counts what
-// an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its duration.
+// renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that
+// starts counts what an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its
+// duration.
 func renewLease(ctx context.Context, t *testing.T, c client.Client, node string, ahead time.Duration) {
 	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

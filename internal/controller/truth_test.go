@@ -18,8 +18,8 @@ import (
 // place is one volume on one node.
 type place struct{ volume, node string }
 
-// truth is what really is, whatever anybody says of it: where the driver has published exclusive volumes, and who has mounted them.
-// It judges each change at the moment at which it happens.
+// truth is what really is, whatever anybody says of it: where the driver has published exclusive volumes, and who has
+// mounted them. It judges each change at the moment at which it happens.
 type truth struct {
 	mu sync.Mutex
 	// volumes that it is about, by name of their PersistentVolume.
@@ -103,7 +103,7 @@ func (w *truth) mountedBy(node, by string) map[string]bool {
 	return volumes
 }
 
-// isMounted says whether anybody has the volume mounted there.
+// isMounted reports whether anybody has the volume mounted there.
 func (w *truth) isMounted(p place) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,8 +32,8 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/security.md, with a manager that does what its Deployment says, while a
-// pod goes on using its volume.
+// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/security.md, with a manager that does what its
+// Deployment says, while a pod goes on using its volume.
 func TestTheDocumentedUninstallComesToAnEnd(t *testing.T) {
 	for _, arg := range []string{"--attach-mode=Replace", "--pod-intents=true", "--attach-mode=Coexist"} {
 		t.Run("installed with "+arg, func(t *testing.T) { uninstall(t, arg) })

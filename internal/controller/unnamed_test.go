@@ -16,8 +16,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume: no entry speaks of it, and what else would tell its volume is gone by the time a
-// manager starts.
+// TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume: no entry speaks of it, and what else would tell its volume
+// is gone by the time a manager starts.
 func TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume(t *testing.T) {
 	w := newWorld(t)
 	for name, foreign := range map[string]bool{"ours": false, "of upstream": true} {

@@ -188,8 +188,8 @@ func aNodeThatWasReadyBetweenTwoManagersIsWaitedForAnew(t *testing.T, w *world) 
 	gone(t, w, intent)
 }
 
-// awaiter makes intents for a volume on a node whose name comes after those that are watched: when one says that it waits, a
-// pass has looked at all of them.
+// awaiter makes intents for a volume on a node whose name comes after those that are watched: when one says that it
+// waits, a pass has looked at all of them.
 type awaiter struct {
 	w           *world
 	clock       *stepClock

@@ -70,8 +70,8 @@ func (w *world) realDriver(t *testing.T, node string) *realDriver {
 	return d
 }
 
-// startRealAttacher runs the external-attacher until the test ends. Its own reconciliation with the driver is left out: this one is
-// about Hawser's.
+// startRealAttacher runs the external-attacher until the test ends. Its own reconciliation with the driver is left
+// out: this one is about Hawser's.
 func (w *world) startRealAttacher(t *testing.T, socket string) {
 	t.Helper()
 	var said bytes.Buffer

@@ -414,7 +414,8 @@ func (w *world) intent(t *testing.T, name, node, claim string) *volumesv1alpha1.
 	return intent
 }
 
-// until waits, by a watch on the object's kind, until the object satisfies ok; o is nil-valued (UID empty) while it does not exist.
+// until waits, by a watch on the object's kind, until the object satisfies ok; o is nil-valued (UID empty) while it
+// does not exist.
 func until[T client.Object](t *testing.T, w *world, o T, what string, ok func(T) bool) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -77,6 +77,7 @@ const (
 	GuardOtherBoot Guard = "OtherBoot"
 	// GuardUseWaiting: the agent says that what is in use belongs to no attachment that was gone when it looked.
 	GuardUseWaiting Guard = "UseWaiting"
-	// GuardNameFreed: an entry beside a use stays until the attachment's name is free, because it alone says that it may be.
+	// GuardNameFreed: an entry beside a use stays until the attachment's name is free, because it alone says that it may
+	// be.
 	GuardNameFreed Guard = "NameFreed"
 )

@@ -187,7 +187,8 @@ func (st *stepper) markDetaching(i, n int) {
 			continue
 		}
 		stands := h.entry.state == entryDetaching && h.entry.uid == uid
-		// A detach that rests on the agent's release may come to rest on evidence, when the kubelet's agent does not look any more.
+		// A detach that rests on the agent's release may come to rest on evidence, when the kubelet's agent does not look
+		// any more.
 		if stands && (h.entry.forced || !st.kubelet) {
 			continue
 		}

@@ -137,8 +137,8 @@ type nodeState struct {
 	waits bool  // the agent waits for the call
 	late  lateWrite
 
-	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's session
-	// (unconfirmed), and the agent has no session (between).
+	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's
+	// session (unconfirmed), and the agent has no session (between).
 	unheard, unconfirmed, between bool
 
 	// dead: the machine never comes back; at best there will be a new one of its name.
@@ -192,10 +192,12 @@ type kubeletState struct {
 	listed, inUse bool
 	// verified is the UID of the attachment that the kubelet has seen attached.
 	verified uint8
-	// looking: the agent has looked and is about to report; saw is what it saw, and quiet that nothing of it can be of this boot.
+	// looking: the agent has looked and is about to report; saw is what it saw, and quiet that nothing of it can be of
+	// this boot.
 	looking, saw, quiet bool
-	// shown is the UID of the attachment of which the agent knows that what is staged is of it, because a report proved that and the
-	// kubelet's record was not written since. asSeen: it was not written since the look of the report that is on its way.
+	// shown is the UID of the attachment of which the agent knows that what is staged is of it, because a report proved
+	// that and the kubelet's record was not written since. asSeen: it was not written since the look of the report that
+	// is on its way.
 	shown  uint8
 	asSeen bool
 

@@ -113,7 +113,7 @@ const freshInExploration = 40
 type act struct {
 	kind actKind
 	node uint8
-	// who is the leader, detail whatever else tells the act.
+	// who is the leader, detail what else identifies the act.
 	who, detail uint8
 }
 
@@ -314,8 +314,9 @@ func (st *stepper) stateGone(n int, kind actKind, fault bool) {
 	st.out = append(st.out, next{act: act{kind: kind, node: uint8(n)}, state: s, fault: fault})
 }
 
-// administrator declares any attachment that anything names. In a healthy cluster that happens only for a machine that is
-// dead. The declaration excuses what is, or may be, in use then, and nothing that comes after it. A kubelet asks nobody.
+// administrator declares any attachment that anything names. In a healthy cluster that happens only for a machine
+// that is dead. The declaration excuses what is, or may be, in use then, and nothing that comes after it. A kubelet
+// asks nobody.
 func (st *stepper) administrator(n int) {
 	h := &st.from.node[n]
 	if !h.exists || st.truth && !h.dead || st.once && !h.dead && h.declared != 0 {

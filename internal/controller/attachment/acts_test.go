@@ -183,7 +183,7 @@ func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeA
 
 func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.T) {
 	type act func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error
-	shared, intent := intentNamed("i").Volume, intentNamed("i").Object
+	shared, intent := persistentVolume(), intentNamed("i").Object
 	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	foreign := attachedTo(volume.AttachmentName("d", "h", "a"), "2")

@@ -61,7 +61,6 @@ func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.No
 	if err != nil || !taken {
 		return err
 	}
-	pv := n.Candidate().Volume
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name),
@@ -71,7 +70,7 @@ func (at attacher) create(ctx context.Context, f *decision.Facts, n *decision.No
 		},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: f.Driver, NodeName: n.Name,
-			Source: volume.AttachmentSource(pv),
+			Source: n.Candidate().Result.Source.Attachment,
 		},
 	}
 	err = at.client.Create(ctx, va)

@@ -25,9 +25,9 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 )
 
-// ownWrites remembers what the API server answered to our own writes of attachments until the cache shows it,
-// so that a pass in between does not write again. It only saves requests: nothing of it is kept for longer than a moment,
-// and what rests on it carries the UID, or is read live.
+// ownWrites remembers what the API server answered to our own writes of attachments until the cache shows it, so that
+// a pass in between does not write again. It only saves requests: nothing of it is kept for longer than a moment, and
+// what rests on it carries the UID, or is read live.
 type ownWrites struct {
 	clock clock.PassiveClock
 
@@ -58,8 +58,8 @@ func (a *ownWrites) note(base string, va *storagev1.VolumeAttachment) {
 	known.superseded[base] = true
 }
 
-// newer returns the answer for the attachment of that name if the cache, which holds it at version cached (empty when it does
-// not hold it), is known not to show it yet; otherwise nil.
+// newer returns the answer for the attachment of that name if the cache, which holds it at version cached (empty when
+// it does not hold it), is known not to show it yet; otherwise nil.
 func (a *ownWrites) newer(name, cached string) *storagev1.VolumeAttachment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (w attachmentWriter) hold(ctx context.Context, f *decision.Facts, n *decisi
 }
 
 // patchAttachment changes an attachment's metadata under the UID and the resourceVersion that were decided on, and
-// takes the answer over. Where somebody else was first the node waits for the event.
+// takes the answer over. If another writer was first, the node waits for the event.
 func (w attachmentWriter) patchAttachment(ctx context.Context, n *decision.Node, a *decision.Attachment, metadata map[string]any) error {
 	metadata["uid"], metadata["resourceVersion"] = a.UID, a.ResourceVersion
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
@@ -123,7 +123,7 @@ func (w attachmentWriter) patchAttachment(ctx context.Context, n *decision.Node,
 
 func (w attachmentWriter) now() string { return w.clock.Now().UTC().Format(time.RFC3339) }
 
-// sendDelete deletes the attachment as it was decided on. Where somebody else was first the node waits for the event.
+// sendDelete deletes the attachment as it was decided on. If another writer was first, the node waits for the event.
 func (w attachmentWriter) sendDelete(ctx context.Context, n *decision.Node, a *decision.Attachment) error {
 	err := w.client.Delete(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}},
 		client.Preconditions{UID: ptr.To(a.UID), ResourceVersion: ptr.To(a.ResourceVersion)})
@@ -146,12 +146,12 @@ func terminating(a *decision.Attachment, now time.Time) *storagev1.VolumeAttachm
 	}
 }
 
-// departures are how many attachments that went are remembered. Their entries are removed right after; those of the ones that
-// are forgotten here cost a live read.
+// departures are how many attachments that went are remembered. Their entries are removed right after; those of the
+// ones that are forgotten here cost a live read.
 const rememberedDeletions = 8192
 
-// deletions remembers attachments that the watch has shown to go. A UID does not come back, unless etcd is restored, which the watch
-// shows too; so what is known to be gone needs no live read. The zero value is ready to use.
+// deletions remembers attachments that the watch has shown to go. A UID does not come back, unless etcd is restored,
+// which the watch shows too; so what is known to be gone needs no live read. The zero value is ready to use.
 type deletions struct {
 	once sync.Once
 	uids *lru.Cache
@@ -162,7 +162,7 @@ func (d *deletions) seen() *lru.Cache {
 	return d.uids
 }
 
-// observe a change from before to after, of which one may be nil.
+// observe a change from before to after; one of the two may be nil.
 func (d *deletions) observe(before, after client.Object) {
 	if before != nil && (after == nil || after.GetUID() != before.GetUID()) {
 		d.seen().Add(before.GetUID(), nil)

@@ -13,8 +13,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// collect deletes the lock of a volume that is gone: it is moved to nobody, which fences its last holder, and deleted if that is
-// still so. Where its holder is waited for, an event will tell. At the start each lock is looked at once.
+// collect deletes the lock of a volume that is gone. It first moves the lock to no node, which fences its last
+// holder, and deletes it if that is still so. If its holder is not ready for that, an event starts the next try. At
+// the start each lock is checked once.
 func (l locker) collect(ctx context.Context, f *decision.Facts) error {
 	if !decision.Collectable(f) {
 		return nil
@@ -43,7 +44,8 @@ func (l locker) collect(ctx context.Context, f *decision.Facts) error {
 	return err
 }
 
-// giveUp moves the lock to nobody, and says whether that is done; it may have to be waited for. A move that is under way is finished first.
+// giveUp moves the lock to no node and reports whether that is done; it may have to wait. It first finishes a move
+// that is under way.
 func (l locker) giveUp(ctx context.Context, f *decision.Facts, lock exclusive.Lock) (exclusive.Lock, bool, error) {
 	nobody := &decision.Node{}
 	if lock.Holder == "" {

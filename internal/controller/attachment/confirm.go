@@ -58,7 +58,7 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 			return nil, err
 		}
 		if guard == handshake.GuardNone && a != nil && !decision.IsHeld(va) {
-			// One that was made anew meanwhile: upstream could delete it under a mount.
+			// One that was created again meanwhile: upstream could delete it under a mount.
 			guard = handshake.GuardAttachmentLive
 		}
 		if guard != handshake.GuardNone {
@@ -86,8 +86,8 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 	return nil
 }
 
-// readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's own UID
-// or a new one, under which the node's flags speak of this stay of the volume.
+// readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's
+// own UID or a new one, under which the node's flags speak of this stay of the volume.
 func (at attacher) readForConfirm(ctx context.Context, f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState, a *decision.Attachment) (handshake.Lock, *storagev1.VolumeAttachment, error) {
 	live, err := at.locker.store.Read(ctx, f.Volume)
 	if err != nil {
@@ -113,8 +113,8 @@ func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *deci
 	if f.Exclusive {
 		return true, nil
 	}
-	key := client.ObjectKeyFromObject(n.Candidate().Volume)
-	if key.Name == "" { // a volume in the pod itself: nobody can change its access modes
+	key := client.ObjectKey{Name: n.Candidate().Result.Source.PersistentVolume}
+	if key.Name == "" { // a volume in the pod itself: its access modes cannot change
 		return false, nil
 	}
 	pv := &corev1.PersistentVolume{}
@@ -128,8 +128,9 @@ func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *deci
 	return volume.Exclusive(pv), nil
 }
 
-// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read before. Who took the
-// volume for a shared one, and has yet to write Attached there, had seen that attachment; to delete it is to write that node's state.
+// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read
+// before. A leader that took the volume for a shared one, and has yet to write Attached there, had seen that
+// attachment; to delete it is to write that node's state.
 func (at attacher) freeElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Guard, error) {
 	for _, m := range f.Nodes {
 		if m == n {

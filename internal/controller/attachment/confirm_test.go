@@ -23,7 +23,7 @@ import (
 
 // usableBy is the volume of the intents in the facts, as the API server has it.
 func usableBy(mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
 	return pv
 }
@@ -34,7 +34,7 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 	pending := attachedTo("va-1", "1")
 	pending.Status.Attached = false
 	shared, oneNode := usableBy(corev1.ReadWriteMany), usableBy(corev1.ReadWriteOnce)
-	inThePod := func(_ *decision.Facts, n *decision.Node) { n.Wanted[0].Volume.Name = "" }
+	inThePod := func(_ *decision.Facts, n *decision.Node) { n.Wanted[0].Result.Source.PersistentVolume = "" }
 	exclusively := func(f *decision.Facts, _ *decision.Node) { f.Exclusive, f.Lock = true, lockOn("a") }
 	for _, test := range []struct {
 		name    string

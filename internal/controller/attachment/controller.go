@@ -6,10 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 // Package attachment brings volumes to nodes and away from them. Its key is the volume: whatever
 // happens to one volume on whichever node is decided in one place.
 //
-// A pass gathers the facts from the cache, decides in a pure function (decide.go) on the next
-// steps, acts, takes the API server's answers over into the facts, and decides again until nothing is left to
-// do now; then it reports. Every act checks the rules of package handshake again on what it reads live, so a
-// stale cache costs a request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
+// A pass gathers the facts from the cache, decides in a pure function (package decision) on the next steps, acts,
+// brings the facts up to date with the API server's answers, and decides again until nothing is left to do now; then
+// it reports. Every act checks the rules of package handshake again on what it reads live, so a stale cache costs a
+// request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
 package attachment
 
 import (
@@ -50,8 +50,8 @@ import (
 // Workers reconcile so many volumes at once; most of them wait for a write that they share with others.
 const Workers = 1024
 
-// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an API server,
-// and the fewer there are, the more volumes share a write while they wait.
+// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an
+// API server, and the fewer there are, the more volumes share a write while they wait.
 const Slots = 16
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// pass over one volume. The answer is when to look again by the clock.
+// pass reconciles one volume. It returns after how long to reconcile again.
 func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration, error) {
 	f, err := c.gatherer().gather(ctx, volumeName)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 	return wait, nil
 }
 
-// prepare registers the volume with what keeps count: when its intents were first seen, and who waits for capacity.
+// prepare records when the intents were first seen, and queues the volume for capacity.
 func (c *Controller) prepare(ctx context.Context, f *decision.Facts) error {
 	for _, n := range f.Nodes {
 		for _, i := range n.Wanted {
@@ -218,7 +218,7 @@ func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step
 	return fmt.Errorf("unknown act %q", s.Act)
 }
 
-// logStep tells what is about to be done: what changes an attachment always, the rest to who wants to follow closely. Names
+// logStep logs what is about to be done: always if it changes an attachment, otherwise at a higher level. Names
 // only: neither secrets nor what a driver keeps in its attributes.
 func logStep(ctx context.Context, f *decision.Facts, s decision.Step) {
 	level := 1
@@ -282,8 +282,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.enqueuer().policiesChanged}))
 	return b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard)).WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		// Not controller-runtime's priority queue: that looks at every key that waits for its own pass to end whenever one comes, which with so
-		// many workers are many.
+		// Not controller-runtime's priority queue: whenever a key comes, that visits every key that waits for its own pass
+		// to end, which with so many workers are many.
 		NewQueue:    c.waiting.New,
 		RateLimiter: backoff.Limiter(),
 	}).Complete(c.waiting.Reconciler(c))

@@ -22,10 +22,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it looked once more.
+// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it looked once
+// more.
 func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
 	t.Helper()
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Status.ObservedGeneration = 1
@@ -81,7 +82,7 @@ func TestAnAgentThatIsAskedToLookIsNotWatched(t *testing.T) {
 }
 
 func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName("d", "h", "a"), UID: "1"},

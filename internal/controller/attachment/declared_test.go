@@ -37,7 +37,7 @@ func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 }
 
 func TestADeclarationWakesItsVolume(t *testing.T) {
-	pv := intentNamed("i").Volume.DeepCopy()
+	pv := persistentVolume()
 	c, _ := over(t, pv, attachmentWithUID("3", "a"))
 	without := func(uid string) *volumesv1alpha1.NodeVolumeState {
 		nvs := declaredState()

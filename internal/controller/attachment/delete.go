@@ -22,11 +22,12 @@ import (
 // freshness is how old what a DELETE rests on may be, on the monotonic clock, when it is sent.
 const freshness = time.Second
 
-// errOutdated: the API server was too slow. To read again at once would keep it slow; the queue's backoff gives it time.
+// errOutdated: the API server was too slow. To read again at once would keep it slow; the queue's backoff gives it
+// time.
 var errOutdated = fmt.Errorf("what the delete rests on was read more than %s ago", freshness)
 
-// delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE carries
-// the UID and the resourceVersion that it was decided on.
+// delete deletes the attachment, unless upstream's pods need it: then the hold comes off and it is theirs. The DELETE
+// carries the UID and the resourceVersion that it was decided on.
 func (d detacher) delete(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
 	if n.State.Entry.Forced && !n.Live {
 		// What evidence there is may have changed; the rest of what a delete asks for never does.

@@ -75,8 +75,8 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 	return err
 }
 
-// markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or not,
-// it cannot be counted on any more.
+// markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or
+// not, it cannot be counted on any more.
 func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
 	return d.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {

@@ -36,7 +36,8 @@ const longestDetachError = 900
 // attacherPatience is how long a driver's attacher may take to detach a volume, or to say why it cannot.
 const attacherPatience = 2 * time.Minute
 
-// noteSilence takes it for a failure that the attacher has neither detached the volume nor said why not. It returns when that is due.
+// noteSilence records it as a failure that the attacher has neither detached the volume nor reported an error. It
+// returns when that is due.
 func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Duration {
 	a := n.AttachmentOf(n.Detaching())
 	if a == nil || a.Deleted.IsZero() || a.Gone() || a.DetachError != nil {
@@ -53,8 +54,8 @@ func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Du
 	return 0
 }
 
-// noteDetachError puts what keeps the driver's attacher from detaching where it stays readable: by then no intent need be
-// left that could say so.
+// noteDetachError puts what keeps the driver's attacher from detaching where it stays readable: by then no intent
+// need be left that could say so.
 func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	a := n.AttachmentOf(n.Detaching())
 	if a == nil || a.DetachError == nil || n.Entry == nil {
@@ -87,8 +88,8 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 	return nil
 }
 
-// EventNodeRenamed is the reason of an event on the NodeVolumeState of a node that is out of reach: what is attached to it is in
-// use under another node's name.
+// EventNodeRenamed is the reason of an event on the NodeVolumeState of a node that is out of reach: what is attached
+// to it is in use under another node's name.
 const EventNodeRenamed = "NodeRenamed"
 
 // reportRenamed puts an event on the NodeVolumeState of a node that goes on under another name.
@@ -104,8 +105,9 @@ func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n 
 	}
 }
 
-// announceDetach puts the evidence of an entry, as it was written in nvs, into the metric and an event. Volumes that the agent released come
-// by the dozen: those that went out in one write share one event. A detach that the node was not asked for has one of its own.
+// announceDetach puts the evidence of an entry, as it was written in nvs, into the metric and an event. Volumes that
+// the agent released come by the dozen: those that went out in one write share one event. A detach that the node was
+// not asked for has one of its own.
 func (d detacher) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
 	metrics.Detached(e.Driver, e.Evidence.Type)
 	if e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
@@ -148,13 +150,13 @@ func releasedNote(nvs *volumesv1alpha1.NodeVolumeState) string {
 		volumesv1alpha1.EvidenceAgentReleased, nvs.Name, strings.Join(names, ", "))
 }
 
-// announcements remembers the version of each node's state that was last told of.
+// announcements remembers the version of each node's state that the last event was about.
 type announcements struct {
 	mu       sync.Mutex
 	versions map[string]string
 }
 
-// first says whether nothing was told of this version yet.
+// first reports whether there was no event about this version yet.
 func (t *announcements) first(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

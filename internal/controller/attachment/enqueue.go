@@ -69,7 +69,8 @@ func (c *Controller) enqueuer() enqueuer {
 	}
 }
 
-// add a volume for what has happened on the node; empty where it is about none in particular. The volumes of a node share its writes.
+// add a volume for what has happened on the node; empty where it is about none in particular. The volumes of a node
+// share its writes.
 func (e enqueuer) add(q queue, node, volumeName string) {
 	if volumeName == "" {
 		return
@@ -151,7 +152,7 @@ func (e enqueuer) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeA
 		e.add(q, va.Spec.NodeName, volume.UniqueNameOf(pv))
 		return
 	}
-	// The PersistentVolume is gone: whoever still speaks of it knows the volume.
+	// The PersistentVolume is gone: the entries that name it know the volume.
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := e.client.List(ctx, states, client.MatchingFields{index.PersistentVolume: name}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the nodes of a volume", "persistentVolume", name)
@@ -194,14 +195,14 @@ func (e enqueuer) reportUnreadable(locks *corev1.ConfigMap) {
 	}
 }
 
-// policiesChanged looks at every volume that an intent waits for.
+// policiesChanged adds every volume that an intent waits for.
 func (e enqueuer) policiesChanged(ctx context.Context, _ event.GenericEvent, q queue) {
 	e.addIntentVolumes(ctx, q, func(intent *volumesv1alpha1.VolumeAttachmentIntent, _ string) bool {
 		return !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
 	})
 }
 
-// addIntentVolumes adds the volumes of all intents for which that is asked.
+// addIntentVolumes adds the volumes of all intents that asked selects.
 func (e enqueuer) addIntentVolumes(ctx context.Context, q queue, asked func(*volumesv1alpha1.VolumeAttachmentIntent, string) bool) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := e.client.List(ctx, intents); err != nil {
@@ -225,7 +226,7 @@ func (e enqueuer) csiNodeChanged(ctx context.Context, before, after client.Objec
 	e.addIntents(ctx, index.Node, name, q)
 }
 
-// csiDriverChanged looks at every volume of the driver. Drivers hardly ever change.
+// csiDriverChanged adds every volume of the driver. Drivers hardly ever change.
 func (e enqueuer) csiDriverChanged(ctx context.Context, before, after client.Object, q queue) {
 	driver := either[*storagev1.CSIDriver](before, after)
 	volumes := &corev1.PersistentVolumeList{}
@@ -234,7 +235,7 @@ func (e enqueuer) csiDriverChanged(ctx context.Context, before, after client.Obj
 		return
 	}
 	for i := range volumes.Items {
-		if pv := &volumes.Items[i]; pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.Name {
+		if pv := &volumes.Items[i]; volume.DriverOf(pv) == driver.Name {
 			e.add(q, "", volume.UniqueNameOf(pv))
 		}
 	}

@@ -42,7 +42,7 @@ func woken(t *testing.T, w wake, before, after client.Object) []string {
 
 func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 	bound := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
-		pv := intentNamed("i").Volume.DeepCopy()
+		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
 		return pv, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
@@ -70,7 +70,7 @@ func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 }
 
 func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
 	}
@@ -103,7 +103,7 @@ func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *t
 }
 
 func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
 	}}
@@ -119,7 +119,7 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 
 func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testing.T) {
 	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
-		pv := intentNamed("i").Volume.DeepCopy()
+		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
 		return pv, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},

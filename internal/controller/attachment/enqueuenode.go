@@ -123,12 +123,12 @@ func (e enqueuer) agentHeard(ctx context.Context, node string, q queue) {
 	e.addLocked(ctx, node, q)
 }
 
-// looksSince says whether the agent has come to look at that generation.
+// looksSince reports whether the agent has come to observe that generation.
 func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool {
 	return generation > was.Status.ObservedGeneration && generation <= is.Status.ObservedGeneration
 }
 
-// nodeDiffers says whether something changed that concerns every volume of the node.
+// nodeDiffers reports whether something changed that concerns every volume of the node.
 func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
 	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported || was.Status.BootID != is.Status.BootID || was.UID != is.UID
 }
@@ -175,8 +175,8 @@ func (e enqueuer) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 	}
 }
 
-// addAttached adds what is attached to the node and ours to detach, although no state lists it: a manager may attach after another one
-// has taken over from it. In Replace everything is ours.
+// addAttached adds what is attached to the node and ours to detach, although no state lists it: a manager may attach
+// after another one has taken over from it. In Replace everything is ours.
 func (e enqueuer) addAttached(ctx context.Context, name string, q queue) {
 	attachments := &storagev1.VolumeAttachmentList{}
 	if err := e.client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
@@ -200,7 +200,7 @@ func (e enqueuer) addOfKubelet(ctx context.Context, name string, q queue) {
 	}
 }
 
-// addLocked adds the exclusive volumes that were last on the node: who waits for one to be fenced there need have
+// addLocked adds the exclusive volumes that were last on the node: a volume that waits for a fence there need have
 // nothing else to do with the node.
 func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
 	objects := &corev1.ConfigMapList{}
@@ -221,7 +221,7 @@ func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
 	}
 }
 
-// addRefused adds the volumes for which the node's state had no room.
+// addRefused adds the volumes that the node's state was too large for.
 func (e enqueuer) addRefused(ctx context.Context, node string, q queue) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := e.client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
@@ -236,7 +236,8 @@ func (e enqueuer) addRefused(ctx context.Context, node string, q queue) {
 	}
 }
 
-// nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the node's.
+// nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the
+// node's.
 func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
 	node := either[*corev1.Node](before, after)
 	if after == nil || liveness.Ready(node) {
@@ -273,7 +274,7 @@ func nodeConditionsDiffer(was, is *corev1.Node) bool {
 // managed: the Node's kubelet leaves attaching to a controller.
 func managed(node *corev1.Node) bool { return node.Annotations[cached.ManagedNodeAnnotation] == "true" }
 
-// listed says for each volume in which of the Node's two lists it stands.
+// listed maps each volume to the Node's lists that contain it.
 func listed(node *corev1.Node) map[corev1.UniqueVolumeName]handshake.KubeletLists {
 	m := map[corev1.UniqueVolumeName]handshake.KubeletLists{}
 	for _, v := range node.Status.VolumesAttached {

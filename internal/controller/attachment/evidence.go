@@ -24,8 +24,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
-// goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because the API
-// server was away has had the time to do so.
+// goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because
+// the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
 // outageWatcher watches nodes that are out of reach, until that is evidence for a detach.
@@ -42,7 +42,7 @@ func (c *Controller) outages() outageWatcher {
 	return outageWatcher{client: c.Client, reader: c.Reader, writer: c.Writer, tracker: c.Tracker, clock: c.Clock, watched: &c.unready}
 }
 
-// gatherEvidence looks in the cache for what may stand in for the agent's release, or for when that may come to be.
+// gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some.
 func (w outageWatcher) gatherEvidence(ctx context.Context, n *decision.Node) error {
 	node := &corev1.Node{}
 	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
@@ -57,7 +57,7 @@ func (w outageWatcher) gatherEvidence(ctx context.Context, n *decision.Node) err
 	return nil
 }
 
-// confirmEvidence looks at the node once more. What cannot be read is no evidence.
+// confirmEvidence reads the node once more. What cannot be read is no evidence.
 func (w outageWatcher) confirmEvidence(ctx context.Context, n *decision.Node) (*volumesv1alpha1.DetachEvidence, error) {
 	node, err := w.lookAt(ctx, n.Name, nil, outage.Period(n.OutageNeeded()))
 	if err != nil {
@@ -112,7 +112,7 @@ func (w outageWatcher) hear(ctx context.Context, node string) error {
 	return nil
 }
 
-// forget drops what was not watched, because the API server could not be asked: who could not be heard
+// forget drops what was not watched, because the API server did not answer: an agent that could not be heard
 // meanwhile has not been silent.
 func (w outageWatcher) forget(n *decision.Node) {
 	w.watched.Missed(n.Name)
@@ -150,7 +150,7 @@ func (w outageWatcher) evidenceOf(n *decision.Node, node *corev1.Node) (*volumes
 	}, 0
 }
 
-// await says when to look again at a node that is waited for, and looks at it when it is time to.
+// await returns when to read a node again that is waited for, and reads it when that is due.
 func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Duration) (time.Duration, error) {
 	if due == 0 {
 		return 0, w.clear(ctx, n)
@@ -168,7 +168,7 @@ func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Dur
 	return min(due, period), nil
 }
 
-// watch looks at a node and writes down for how long it has been watched. Of many volumes that come at once one looks.
+// watch reads a node and persists for how long it has been watched. Of many volumes that come at once one reads it.
 func (w outageWatcher) watch(ctx context.Context, name string, period time.Duration) error {
 	_, err := w.writer.Apply(ctx, name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		if nvs == nil {

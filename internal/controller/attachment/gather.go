@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -23,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -52,24 +52,24 @@ func (c *Controller) gatherer() gatherer {
 // gather collects everything about one volume from the cache.
 func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, error) {
 	f := &decision.Facts{Replace: g.replace, PolicyMissing: g.policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true}
-	volumes, err := resolve.Volumes(ctx, g.client, name)
+	sources, err := resolve.Sources(ctx, g.client, name)
 	if err != nil {
 		return nil, err
 	}
-	for _, gather := range []func(context.Context, *decision.Facts, []corev1.PersistentVolume) error{
+	for _, gather := range []func(context.Context, *decision.Facts, []*volume.Source) error{
 		g.gatherIntents, g.gatherStates, g.gatherAttachments, g.gatherLock, g.gatherListed,
 	} {
-		if err := gather(ctx, f, volumes); err != nil {
+		if err := gather(ctx, f, sources); err != nil {
 			return nil, err
 		}
 	}
-	decision.Describe(f, volumes)
+	decision.Describe(f, sources)
 	if err := g.gatherDriver(ctx, f); err != nil {
 		return nil, err
 	}
 	for _, n := range f.Nodes {
 		g.addOwnWrites(f, n)
-		if err := g.gatherNode(ctx, f, n, volumes); err != nil {
+		if err := g.gatherNode(ctx, f, n, sources); err != nil {
 			return nil, err
 		}
 	}
@@ -77,16 +77,16 @@ func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, err
 	return f, nil
 }
 
-// gatherIntents finds the intents that are pinned to the volume and those that resolve to it. One that is pinned between the two
-// lists stands in the second: were it missed, nobody would want its volume.
-func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, volumes []corev1.PersistentVolume) error {
+// gatherIntents finds the intents that are pinned to the volume and those that resolve to it. One that is pinned
+// between the two lists is in the second: if it were missed, its volume would seem unwanted.
+func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := g.client.List(ctx, list, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the intents of %s: %w", f.Volume, err)
 	}
 	found := list.Items
-	for i := range volumes {
-		ref := volumes[i].Spec.ClaimRef
+	for _, s := range sources {
+		ref := s.Claim
 		if ref == nil {
 			continue
 		}
@@ -123,7 +123,7 @@ func (g gatherer) addIntent(ctx context.Context, f *decision.Facts, object *volu
 	if err != nil {
 		return fmt.Errorf("resolving intent %s/%s: %w", object.Namespace, object.Name, err)
 	}
-	i := &decision.Intent{Object: object, Result: resolve.Intent(facts), Volume: facts.Volume, Claim: facts.Claim}
+	i := &decision.Intent{Object: object, Result: resolve.Intent(facts), Claim: facts.Claim}
 	if !i.Pinned() && (!i.Result.OK || i.Result.Pins.UniqueVolumeName != f.Volume) {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (g gatherer) addIntent(ctx context.Context, f *decision.Facts, object *volu
 }
 
 // gatherStates finds the nodes that list the volume.
-func (g gatherer) gatherStates(ctx context.Context, f *decision.Facts, _ []corev1.PersistentVolume) error {
+func (g gatherer) gatherStates(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := g.client.List(ctx, states, client.MatchingFields{index.Volume: f.Volume}); err != nil {
 		return fmt.Errorf("listing the nodes of %s: %w", f.Volume, err)
@@ -146,11 +146,11 @@ func (g gatherer) gatherStates(ctx context.Context, f *decision.Facts, _ []corev
 	return nil
 }
 
-// gatherAttachments finds the volume's attachments under whatever name, whoever made them.
-func (g gatherer) gatherAttachments(ctx context.Context, f *decision.Facts, volumes []corev1.PersistentVolume) error {
+// gatherAttachments finds the volume's attachments under whatever name, including those of others.
+func (g gatherer) gatherAttachments(ctx context.Context, f *decision.Facts, sources []*volume.Source) error {
 	names := map[string]bool{}
-	for i := range volumes {
-		names[volumes[i].Name] = true
+	for _, s := range sources {
+		names[s.PersistentVolume] = true
 	}
 	for _, n := range f.Nodes {
 		for _, i := range append(slices.Clone(n.Wanted), n.Leaving...) {
@@ -185,7 +185,7 @@ func (g gatherer) gatherNamed(ctx context.Context, f *decision.Facts) error {
 }
 
 // gatherLock reads the exclusive lock and brings the nodes that it names into the facts.
-func (g gatherer) gatherLock(ctx context.Context, f *decision.Facts, _ []corev1.PersistentVolume) error {
+func (g gatherer) gatherLock(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
 	lock, err := g.locks.Known(ctx, f.Volume)
 	if errors.As(err, &f.LockUnreadable) {
 		return nil

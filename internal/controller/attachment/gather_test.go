@@ -67,7 +67,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 				},
 			})
 			f := &decision.Facts{Volume: name}
-			if err := c.gatherer().gatherIntents(t.Context(), f, []corev1.PersistentVolume{*pv}); err != nil {
+			if err := c.gatherer().gatherIntents(t.Context(), f, []*volume.Source{volume.SourceOf(pv)}); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(f.Node("a").Wanted); got != test.want {

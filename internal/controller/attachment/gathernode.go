@@ -20,7 +20,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// addListed adds the attachment that the node's entry speaks of, where nothing else tells any more that it is one of the volume.
+// addListed adds the attachment that the node's entry speaks of, if nothing else shows any more that it is one of the
+// volume.
 func (g gatherer) addListed(ctx context.Context, n *decision.Node) error {
 	if n.Entry == nil || n.Entry.AttachmentName == "" || n.AttachmentNamed(n.Entry.AttachmentName) != nil {
 		return nil
@@ -60,7 +61,7 @@ func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
 	if err != nil {
 		return nil
 	}
-	f.AttachRequired = driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
+	f.AttachRequired = f.AttachRequired && (driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired)
 	f.CutsAccess = driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] == "true"
 	if driver.Spec.FSGroupPolicy != nil {
 		f.FSGroupPolicy = *driver.Spec.FSGroupPolicy
@@ -69,7 +70,7 @@ func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
 }
 
 // gatherNode completes one node's part.
-func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision.Node, volumes []corev1.PersistentVolume) error {
+func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision.Node, sources []*volume.Source) error {
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
 	if client.IgnoreNotFound(err) != nil {
@@ -84,7 +85,7 @@ func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision
 	if n.DriverMissing, err = g.driverMissing(ctx, f.Driver, n.Name); err != nil {
 		return err
 	}
-	if n.Pods, err = g.podsUse(ctx, n.Name, volumes); err != nil {
+	if n.Pods, err = g.podsUse(ctx, n.Name, sources); err != nil {
 		return err
 	}
 	if err := g.gatherLists(ctx, f, n); err != nil {
@@ -102,10 +103,10 @@ func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool,
 	return !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }), nil
 }
 
-// podsUse says whether pods that have not ended are bound to the node and name a claim of the volume.
-func (g gatherer) podsUse(ctx context.Context, node string, volumes []corev1.PersistentVolume) (bool, error) {
-	for i := range volumes {
-		ref := volumes[i].Spec.ClaimRef
+// podsUse reports whether pods that have not ended are bound to the node and name a claim of the volume.
+func (g gatherer) podsUse(ctx context.Context, node string, sources []*volume.Source) (bool, error) {
+	for i := range sources {
+		ref := sources[i].Claim
 		if ref == nil {
 			continue
 		}
@@ -121,7 +122,7 @@ func (g gatherer) podsUse(ctx context.Context, node string, volumes []corev1.Per
 }
 
 // gatherListed finds, in Replace, the Nodes that list the volume as attached, whether it is or not.
-func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []corev1.PersistentVolume) error {
+func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
 	if !f.Replace {
 		return nil
 	}
@@ -135,7 +136,8 @@ func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []corev
 	return nil
 }
 
-// gatherLists reads from the cache what the Node lists of the volume, and who attaches for it.
+// gatherLists reads from the cache what the Node lists of the volume, and whether its kubelet leaves attaching to a
+// controller.
 func (g gatherer) gatherLists(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	node := &corev1.Node{}
 	if err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
@@ -151,7 +153,7 @@ func (g gatherer) gatherLists(ctx context.Context, f *decision.Facts, n *decisio
 }
 
 // gatherHolders finds the pods that have an exclusive volume through the kubelet, on the nodes that others wait for. It
-// costs nothing while nobody waits.
+// costs nothing while no node waits.
 func (g gatherer) gatherHolders(ctx context.Context, f *decision.Facts) error {
 	if !f.Exclusive || !decision.Contested(f) {
 		return nil

@@ -28,7 +28,7 @@ func (c *Controller) kubeletLists() kubeletLists {
 	return kubeletLists{lister: c.Lister, writer: c.Writer, protocol: c.Protocol, locker: c.locker()}
 }
 
-// list tells the kubelet that it may mount the volume.
+// list lets the kubelet mount the volume.
 func (k kubeletLists) list(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	r, err := k.lister.List(ctx, n.Name, f.Volume)
 	if err != nil {
@@ -41,9 +41,9 @@ func (k kubeletLists) list(ctx context.Context, f *decision.Facts, n *decision.N
 	return nil
 }
 
-// unlist takes the volume out of volumesAttached, and then writes that down so that the agent looks at its node: only what
-// it sees after that is no use by the kubelet. What was forced away from a kubelet that goes on using it is not looked for yet,
-// but the boot is written down: the next one's kubelet cannot have found the volume listed.
+// unlist takes the volume out of volumesAttached, and then records that, so that the agent checks its node: only what
+// it sees after that is no use by the kubelet. What was forced away from a kubelet that goes on using it is not
+// checked for yet, but the boot is written down: the next one's kubelet cannot have found the volume listed.
 func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid := n.State.Entry.UID
 	r, err := k.lister.Unlist(ctx, n.Name, f.Volume)
@@ -88,8 +88,8 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 	return nil
 }
 
-// ask has the agent look once more. The lock comes first: what the kubelet waits with counts as in use on the node once the
-// earlier attachment is forgotten.
+// ask makes the agent check its node once more. The lock comes first: what the kubelet waits with counts as in use on
+// the node once the earlier attachment is forgotten.
 func (k kubeletLists) ask(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	if taken, err := k.locker.take(ctx, f, n); err != nil || !taken {
 		return err

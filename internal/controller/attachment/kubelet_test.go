@@ -45,7 +45,8 @@ func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesO
 	}
 }
 
-// TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown also where the kubelet lists the volume in use, when no look is asked for.
+// TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown also where the kubelet lists the volume in use, when no look is
+// asked for.
 func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
@@ -87,7 +88,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 }
 
 func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Status.BootID = "boot-2"

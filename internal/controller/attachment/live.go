@@ -76,7 +76,7 @@ func (r liveReader) readState(ctx context.Context, node string) (*volumesv1alpha
 	return nvs, nil
 }
 
-// look takes the node's live state over into the facts. Those who look at one node at a time share the read.
+// look reads the node's state live into the facts. Volumes that read one node at a time share the read.
 func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	nvs, err := r.writer.Look(ctx, n.Name)
 	if err != nil {
@@ -86,8 +86,8 @@ func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Nod
 	return nil
 }
 
-// readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the
-// one of the shared name, that of the entry, and those of other names. The answer is one that is not gone, if there is any.
+// readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the one of
+// the shared name, that of the entry, and those of other names. The answer is one that is not gone, if there is any.
 func (r liveReader) readAttachments(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Attachment, error) {
 	names := map[string]bool{volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name): true}
 	if n.Entry != nil && n.Entry.AttachmentName != "" {
@@ -108,7 +108,8 @@ func (r liveReader) readAttachments(ctx context.Context, f *decision.Facts, n *d
 	return handshake.Attachment{}, nil
 }
 
-// readUser reads the intent live, by its UID: another one of its name is not the user. Nobody is the zero intent.
+// readUser reads the intent live, by its UID: another one of its name is not the user. Without a user it is the zero
+// intent.
 func (r liveReader) readUser(ctx context.Context, u exclusive.User) (handshake.Intent, error) {
 	if u == (exclusive.User{}) {
 		return handshake.Intent{}, nil
@@ -127,8 +128,8 @@ func (r liveReader) readUser(ctx context.Context, u exclusive.User) (handshake.I
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
-// users are those for whom upstream keeps volumes attached to a node: its pods, and its kubelet, which lists what it uses. Those who
-// ask about one node at a time share what is read.
+// users are what upstream keeps volumes attached to a node for: its pods, and its kubelet, which lists what it uses.
+// Volumes that ask about one node at a time share what is read.
 type users struct {
 	// since when it is known: right before it was asked.
 	since time.Time
@@ -138,7 +139,7 @@ type users struct {
 	pods []corev1.Pod
 }
 
-// usersKey stands for a Node and the pods of a namespace on it; without a namespace for the Node alone.
+// usersKey names a Node and the pods of a namespace on it; without a namespace the Node alone.
 func usersKey(node, namespace string) string { return node + "/" + namespace }
 
 // readUsers reads, live. What is asked is asked at once, so that none of the answers is old when the last one is here.
@@ -170,7 +171,8 @@ func (c *Controller) readUsers(ctx context.Context, key string) (*users, error) 
 	return u, reads.Wait()
 }
 
-// use says whether the kubelet lists the volume, or pods that have not ended are bound to the node and name the claim.
+// use reports whether the kubelet lists the volume, or pods that have not ended are bound to the node and name the
+// claim.
 func (u *users) use(volume string, claim client.ObjectKey) bool {
 	if u.node == nil {
 		return false
@@ -182,8 +184,8 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 	return slices.ContainsFunc(u.pods, func(p corev1.Pod) bool { return slices.Contains(index.PodNodeClaims(&p), key) })
 }
 
-// freeOfPods says whether upstream had no use for the attachment, and since when that is known. Evidence that stands in for the node
-// stands in for its pods too.
+// freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence that
+// replaces the node's release holds for its pods too.
 func (r liveReader) freeOfPods(ctx context.Context, f *decision.Facts, n *decision.Node) (free bool, since time.Time, err error) {
 	since = r.clock.Now()
 	if n.Pods || n.State.Entry.Forced {

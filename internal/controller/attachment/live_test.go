@@ -118,8 +118,9 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 			live.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "now"}
 		}
 		n := on("a", wanted("i"), va("1", "held", "attached"))
-		shared := n.Wanted[0].Volume
+		shared := persistentVolume()
 		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		n.Wanted[0].Result.Source = volume.SourceOf(shared)
 		c, _ := over(t, reported("a"), live, shared)
 		if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
@@ -297,7 +298,7 @@ func (s slowClock) Since(t time.Time) time.Duration {
 }
 
 func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{

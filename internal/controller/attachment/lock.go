@@ -29,7 +29,7 @@ func (c *Controller) locker() locker {
 	return locker{store: c.Locks, writer: c.Writer, protocol: c.Protocol, live: c.live()}
 }
 
-// take makes the exclusive lock name n, and the user that n is for, moving it where it has to be. It says whether it does now.
+// take makes the lock name n, and the user that n is for, moving it if necessary. It reports whether the lock does now.
 func (l locker) take(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	if !f.Exclusive || f.Locked(n) {
 		return true, nil
@@ -53,15 +53,15 @@ func (l locker) take(ctx context.Context, f *decision.Facts, n *decision.Node) (
 	}
 	lock, moved, err := l.move(ctx, f, n, lock)
 	if err != nil || lock.MovedFrom == "" {
-		// It was not moved, or nobody held it: then it is taken.
+		// It was not moved, or no node held it: then it is taken.
 		return moved, err
 	}
 	_, fenced, err := l.fence(ctx, f, n, lock)
 	return fenced, err
 }
 
-// find reads the lock live, or makes it. Where none is known the making comes first: it is the check. It names no user yet: the node
-// may use the volume already, if its access modes were others.
+// find reads the lock live, or makes it. Where none is known the making comes first: it is the check. It names no
+// user yet: the node may use the volume already, if its access modes were others.
 func (l locker) find(ctx context.Context, f *decision.Facts, n *decision.Node) (exclusive.Lock, error) {
 	if f.Lock.Exists {
 		return l.store.Read(ctx, f.Volume)
@@ -70,7 +70,8 @@ func (l locker) find(ctx context.Context, f *decision.Facts, n *decision.Node) (
 	return lock, err
 }
 
-// move is the first of the three writes of a move: the lock names n and remembers its holder, if it had one. It says whether it does.
+// move is the first of the three writes of a move: the lock names n and remembers its holder, if it had one. It
+// reports whether it does.
 func (l locker) move(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (exclusive.Lock, bool, error) {
 	if free, err := l.mayLeave(ctx, f, n, lock); err != nil || !free {
 		return lock, false, err
@@ -78,7 +79,7 @@ func (l locker) move(ctx context.Context, f *decision.Facts, n *decision.Node, l
 	return l.swap(ctx, f, n, lock, exclusive.Lock{Holder: n.Name, MovedFrom: lock.Holder, User: f.LockUser(n)})
 }
 
-// mayLeave says whether the lock may leave the node that holds it. It is n that waits for it.
+// mayLeave reports whether the lock may leave the node that holds it. It is n that waits for it.
 func (l locker) mayLeave(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
 	if passes, err := l.mayPassOn(ctx, f, n, lock); err != nil || !passes {
 		return false, err
@@ -103,7 +104,8 @@ func (l locker) mayLeave(ctx context.Context, f *decision.Facts, n *decision.Nod
 	return true, nil
 }
 
-// finishMove does so for a lock that nobody waits for any more. Otherwise the move would stand until somebody wants the volume again.
+// finishMove does so for a lock that no node waits for any more. Otherwise the move would stay unfinished until the
+// next use.
 func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 	if f.Lock.MovedFrom == "" || f.LockUnknown() ||
 		slices.ContainsFunc(f.Nodes, func(n *decision.Node) bool { return n.Candidate() != nil }) {
@@ -113,7 +115,7 @@ func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 	if err != nil {
 		return err
 	}
-	if f.Lock = lock.Handshake(); lock.MovedFrom == "" || lock.Holder == "" { // collect goes on with one that is nobody's
+	if f.Lock = lock.Handshake(); lock.MovedFrom == "" || lock.Holder == "" { // collect goes on with one that no node holds
 		return nil
 	}
 	_, _, err = l.fence(ctx, f, &decision.Node{}, lock)
@@ -121,7 +123,7 @@ func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 }
 
 // fence does the other two: the node that the lock was moved from is fenced, and the lock forgets it. The lock was read
-// live, with MovedFrom, before anything that is read here. It is n that waits for it. It says whether both are done.
+// live, with MovedFrom, before anything that is read here. It is n that waits for it. It reports whether both are done.
 func (l locker) fence(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (exclusive.Lock, bool, error) {
 	if fenced, err := l.fenceHolder(ctx, f, n); err != nil || !fenced {
 		return lock, false, err
@@ -129,7 +131,7 @@ func (l locker) fence(ctx context.Context, f *decision.Facts, n *decision.Node, 
 	return l.swap(ctx, f, n, lock, exclusive.Lock{Holder: lock.Holder, User: lock.User})
 }
 
-// fenceHolder fences the node that the lock was moved from, and says whether it did.
+// fenceHolder fences the node that the lock was moved from, and reports whether it did.
 func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	from := f.Node(f.Lock.MovedFrom)
 	guard := handshake.GuardNone
@@ -154,7 +156,8 @@ func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.
 	return true, nil
 }
 
-// swap puts next in place of the lock that was read, and says whether it did: if somebody else was first, an event will tell.
+// swap replaces the lock that was read by next, and reports whether it did: if another writer was first, an event
+// follows.
 func (l locker) swap(ctx context.Context, f *decision.Facts, n *decision.Node, lock, next exclusive.Lock) (exclusive.Lock, bool, error) {
 	stands, swapped, err := l.store.Swap(ctx, f.Volume, lock, next)
 	if err != nil {
@@ -168,7 +171,7 @@ func (l locker) swap(ctx context.Context, f *decision.Facts, n *decision.Node, l
 	return stands, true, nil
 }
 
-// takeUser makes the lock, which was read live and names n, name its user too. It says whether it does now.
+// takeUser makes the lock, which was read live and names n, name its user too. It reports whether the lock does now.
 func (l locker) takeUser(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
 	user := f.LockUser(n)
 	if user == (exclusive.User{}) || lock.User == user {
@@ -194,7 +197,7 @@ func (l locker) takeUser(ctx context.Context, f *decision.Facts, n *decision.Nod
 	return taken, err
 }
 
-// mayPassOn says whether the lock may leave the user that it names. It is n that waits for it.
+// mayPassOn reports whether the lock may leave the user that it names. It is n that waits for it.
 func (l locker) mayPassOn(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (bool, error) {
 	if lock.User == f.LockUser(n) {
 		return true, nil

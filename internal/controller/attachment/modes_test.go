@@ -52,8 +52,9 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			pv := n.Wanted[0].Volume
+			pv := persistentVolume()
 			pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{test.modes}
+			n.Wanted[0].Result.Source = volume.SourceOf(pv)
 			objects := []client.Object{reported("a"), pv, attachedTo("va-1", "1")}
 			if test.elsewhere {
 				objects = append(objects, attachedTo(volume.AttachmentName("d", "h", "b"), "2"))

@@ -48,8 +48,9 @@ func (b *attachTimes) attached(driver string, now time.Time) {
 	b.progress[driver] = now
 }
 
-// left is how long to go on saying nothing of what is to be expected soon: until slow has passed, unless the volume had been attached and is not any more. While
-// the driver gets other volumes attached this one is in its queue, and the silence may take up to verySlow.
+// left is how long to go on saying nothing of what is to be expected soon: until slow has passed, unless the volume
+// had been attached and is not any more. While the driver gets other volumes attached this one is in its queue, and
+// the silence may take up to verySlow.
 func (b *attachTimes) left(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, soon bool, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +85,7 @@ type detachTimes struct {
 	since map[string]map[string]time.Time // by volume and node
 }
 
-// observe takes note of where the volume stands at the end of a pass.
+// observe records the volume's state at the end of a pass.
 func (w *detachTimes) observe(f *decision.Facts, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +111,8 @@ func (w *detachTimes) observe(f *decision.Facts, now time.Time) {
 	}
 }
 
-// detachingSince is when Detaching was written. The entry says so in whole seconds; of what was written just now more is known.
+// detachingSince is when Detaching was written. The entry says so in whole seconds; of what was written just now more
+// is known.
 func detachingSince(n *decision.Node, now time.Time) time.Time {
 	if n.Entry == nil || n.Entry.Evidence == nil || now.Sub(n.Entry.Evidence.Time.Time) < slow {
 		return now
@@ -137,7 +139,7 @@ func (c *Controller) reporter() intentReporter {
 	}
 }
 
-// report writes each intent's findings and returns when to look again by the clock.
+// report writes each intent's findings and returns after how long to reconcile again.
 func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Duration, error) {
 	r.farewells.observe(f, r.clock.Now())
 	var wait time.Duration
@@ -165,7 +167,8 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 	return wait, errors.Join(failures...)
 }
 
-// reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a moment.
+// reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a
+// moment.
 func (r intentReporter) reportWanted(ctx context.Context, f *decision.Facts, n *decision.Node, i *decision.Intent) (time.Duration, error) {
 	found := decision.FindingOf(f, n, i)
 	if found == nil {
@@ -209,8 +212,8 @@ func (r intentReporter) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, re
 	status.SetReadyByController(intent)
 }
 
-// setAttacherError counts one failure of the driver's attacher for each time at which it reported one. It tries again by itself, at about
-// the time that is named; ours is to wait for its answer.
+// setAttacherError counts one failure of the driver's attacher for each time at which it reported one. It tries again
+// by itself, at about the time that is named; ours is to wait for its answer.
 func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *decision.Finding) {
 	operation := report.OperationAttach
 	if found.Reason == volumesv1alpha1.ReasonDetachFailed {
@@ -236,7 +239,7 @@ func codeOf(e *storagev1.VolumeError) string {
 	return report.CodeName(*e.ErrorCode)
 }
 
-// sooner of two waits, of which zero is none.
+// sooner of two waits; zero is none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -244,7 +247,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// mayPin says whether the intent may be pinned to the volume, which lets the node's agent publish it.
+// mayPin reports whether the intent may be pinned to the volume, which lets the node's agent publish it.
 func (r intentReporter) mayPin(f *decision.Facts, i *decision.Intent) bool {
 	return !f.SingleUser || i.Pinned() || r.protocol.MayPin(f.Lock, i.Object.UID) == handshake.GuardNone
 }

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package claim looks after PersistentVolumeClaims that intents use: it protects them from being
-// removed under what an agent mounts, because Kubernetes' own protection counts pods only, and it tells their status what
-// the node's agent made of an expansion.
+// Package claim protects PersistentVolumeClaims that intents use from being removed under what
+// an agent mounts, because Kubernetes' own protection counts pods only, and it writes into their status what the node's
+// agent made of an expansion.
 package claim
 
 import (
@@ -71,8 +71,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, c.expanded(ctx, claim, intents.Items)
 }
 
-// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted and no intent
-// uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach and each attach.
+// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted
+// and no intent uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach
+// and each attach.
 func (c *Controller) protect(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
 	claim := cached.DeepCopy()
 	changed := false
@@ -101,7 +102,7 @@ const (
 	inUse
 )
 
-// used says whether intents that hold their claim use this very one. An intent counts until it is gone.
+// used reports whether intents that hold their claim use this very one. An intent counts until it is gone.
 func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) use {
 	result := unused
 	for i := range intents {

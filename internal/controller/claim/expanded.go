@@ -73,8 +73,8 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// seenByNodes reports whether at least one node has the volume in use and all that do see the capacity, and what a driver
-// says if a node can never expand the volume.
+// seenByNodes reports whether at least one node has the volume in use and all that do see the capacity, and what a
+// driver says if a node can never expand the volume.
 func (c *Controller) seenByNodes(ctx context.Context, name string, capacity resource.Quantity) (seen bool, infeasible string, err error) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: name}); err != nil {
@@ -94,7 +94,8 @@ func (c *Controller) seenByNodes(ctx context.Context, name string, capacity reso
 	return seen && all, infeasible, nil
 }
 
-// infeasibleExpansion is what the driver says of an expansion that no retry can mend, by the codes that the kubelet takes for that.
+// infeasibleExpansion is what the driver says of an expansion that no retry can mend, by the codes that the kubelet
+// takes for that.
 func infeasibleExpansion(v *volumesv1alpha1.NodeVolume) string {
 	if e := v.Error; e != nil && e.Operation == "expand" && slices.Contains(driver.InfeasibleCodes, e.Code) {
 		return e.Message

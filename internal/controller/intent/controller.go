@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package intent looks at one intent at a time: can it be resolved, and can its agent be heard. What an
+// Package intent reconciles one intent at a time: can it be resolved, and can its agent be heard. What an
 // intent that resolves leads to is the attachment controller's work; on the way to Attached this
 // controller writes nothing.
 //

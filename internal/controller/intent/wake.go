@@ -52,7 +52,7 @@ func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.
 	return c.intents(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
 }
 
-// ofPod wakes the intents for volumes that stand in the pod itself.
+// ofPod wakes the intents for volumes in the pod itself.
 func (c *Controller) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*corev1.Pod)
 	var requests []reconcile.Request
@@ -98,7 +98,7 @@ var podChanged = predicate.Funcs{
 	},
 }
 
-// nodeChanged lets through what resolving looks at.
+// nodeChanged lets through what resolving reads.
 var nodeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||

@@ -14,11 +14,12 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
-// absences measures for how long Nodes were watched being gone: without a Node, and without a renewal of their agent's Lease.
+// absences measures for how long Nodes were watched being gone: without a Node, and without a renewal of their
+// agent's Lease.
 type absences struct{ watch outage.Watch }
 
-// look records a read that found no Node and this last renewal, and returns for how long that was so. checkpoint is what an
-// earlier process left; it counts with the first read of this one only.
+// look records a read that found no Node and this last renewal, and returns for how long that was so. checkpoint is
+// what an earlier process left; it counts with the first read of this one only.
 func (a *absences) look(node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time) volumesv1alpha1.GoneObservation {
 	var carried time.Duration
 	if checkpoint != nil && checkpoint.LastWord == word && !a.watch.Known(node) {
@@ -36,7 +37,8 @@ func (a *absences) due(node string, period time.Duration, now time.Time) time.Du
 // missed records a read that failed.
 func (a *absences) missed(node string) { a.watch.Missed(node) }
 
-// registered records that there is, or was for a moment, a Node of that name. Nothing that any process watched before counts.
+// registered records that there is, or was for a moment, a Node of that name. Nothing that any process watched before
+// counts.
 func (a *absences) registered(node string) { a.watch.Reset(node) }
 
 // forget drops a Node that exists and has no checkpoint.

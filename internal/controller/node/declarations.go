@@ -55,7 +55,8 @@ func (d *Declarations) Register(mgr manager.Manager) error {
 		Complete(d)
 }
 
-// ofAttachment wakes the node of an attachment that is gone, where anything is declared. What is declared later is an event of its own.
+// ofAttachment wakes the node of an attachment that is gone, where anything is declared. What is declared later is an
+// event of its own.
 func (d *Declarations) ofAttachment(ctx context.Context, o client.Object) []reconcile.Request {
 	key := client.ObjectKey{Name: o.(*storagev1.VolumeAttachment).Spec.NodeName}
 	nvs := &volumesv1alpha1.NodeVolumeState{}

@@ -36,7 +36,8 @@ const (
 	EventVolumeInUse = "VolumeInUse"
 )
 
-// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and what was told last of why. The zero value is ready to use.
+// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and what was reported last of why. The zero
+// value is ready to use.
 type unconfirmed struct {
 	mu    sync.Mutex
 	nodes map[string]string
@@ -60,7 +61,7 @@ func (u *unconfirmed) drop(node string) {
 	delete(u.nodes, node)
 }
 
-// tell returns true unless this is what was told last.
+// tell returns true unless this is what was reported last.
 func (u *unconfirmed) tell(node, why string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -106,8 +107,8 @@ func (c *Controller) unregistered(_ context.Context, _ event.DeleteEvent, q work
 	c.unconfirmed.wake(q)
 }
 
-// confirm the session of the node's agent, once every agent was heard. Until then the API may be of the past, and what it says is
-// attached to this node may be in use on another one.
+// confirm the session of the node's agent, once every agent was heard. Until then the API may be of the past, and
+// what it says is attached to this node may be in use on another one.
 func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if !handshake.NodeOf(nvs, "").Unconfirmed {
 		c.unconfirmed.drop(nvs.Name)
@@ -143,7 +144,7 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	return never, nil
 }
 
-// tellConflict tells, once, which volume is waited for.
+// tellConflict reports once which volume is waited for.
 func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict string) {
 	if c.unconfirmed.tell(nvs.Name, conflict) {
 		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventVolumeInUse, "Confirm",
@@ -151,7 +152,7 @@ func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict
 	}
 }
 
-// tellUnheard tells, once, who is waited for after a restore. Otherwise it is over in seconds.
+// tellUnheard reports once which agents are waited for after a restore. Otherwise it is over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
 	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, EventWaitingForAgents) {
 		return
@@ -197,8 +198,8 @@ func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	return handshake.Protocol{}.MayConfirm(handshake.NodeOf(nvs, ""), len(unheard) == 0, conflict != ""), conflict, nil
 }
 
-// conflict tells of an exclusive volume that is Attached on the node and in use on another one; empty for none. That it is in use on this
-// one too excuses nothing: the API may say so of the past.
+// conflict names an exclusive volume that is Attached on the node and in use on another one; empty for none. That
+// it is in use on this one too excuses nothing: the API may say so of the past.
 func (c *Controller) conflict(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (string, error) {
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]

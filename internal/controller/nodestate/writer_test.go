@@ -214,7 +214,8 @@ func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
 	}
 }
 
-// behind is a writer whose cache stays as cached, or shows what the API server has if that is nil; reads counts the live ones.
+// behind is a writer whose cache stays as cached, or shows what the API server has if that is nil; reads counts the
+// live ones.
 func behind(t *testing.T, cached *volumesv1alpha1.NodeVolumeState) (w *Writer, c client.Client, reads *int) {
 	t.Helper()
 	w, c = writer(t, nil)
@@ -331,7 +332,8 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it looks at what the caller has, who goes on with that. The race detector is the judge.
+// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it looks at what the caller has, who goes on with that. The race
+// detector is the judge.
 func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
 	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {
 		t.Run(when, func(t *testing.T) {

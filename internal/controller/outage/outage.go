@@ -15,8 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Spell identifies one outage of a node. The time of another spell, even of the same node, does not count: in between the node may
-// have been reachable. The zero value is a node that is reachable.
+// Spell identifies one outage of a node. The time of another spell, even of the same node, does not count: in between
+// the node may have been reachable. The zero value is a node that is reachable.
 type Spell struct {
 	// Unready: the Node is not Ready, since this transition of its condition. The time is an identifier, set by another
 	// machine's clock; nothing is computed from it.
@@ -32,10 +32,11 @@ func (s Spell) Is(other Spell) bool {
 	return s.Unready == other.Unready && s.Absent == other.Absent && s.Heard == other.Heard && s.Transition.Equal(&other.Transition)
 }
 
-// Watch counts for how long nodes were observed being out of reach. What counts is time on this process' monotonic clock, between
-// two reads of the API server that both succeeded and showed the same spell. Of the time between two reads no more counts than was
-// planned: a process that was late, or suspended, has not watched. An outage of the API server between two reads that the process
-// did not notice adds one plan, a sixth of the wait, at most; one that a read finds adds nothing. The zero value is ready to use.
+// Watch counts for how long nodes were observed being out of reach. What counts is time on this process' monotonic
+// clock, between two reads of the API server that both succeeded and showed the same spell. Of the time between two
+// reads no more counts than was planned: a process that was late, or suspended, has not watched. An outage of the API
+// server between two reads that the process did not notice adds one plan, a sixth of the wait, at most; one that a
+// read finds adds nothing. The zero value is ready to use.
 type Watch struct {
 	mu    sync.Mutex
 	nodes map[string]*watched
@@ -58,8 +59,8 @@ func (o *watched) until(now time.Time) time.Duration {
 	return o.total + min(max(now.Sub(o.last), 0), o.plan)
 }
 
-// Observe records a read that succeeded and returns for how long the spell was watched. carried is what earlier processes have
-// watched of the same spell, plan how long after this read there is to be another one.
+// Observe records a read that succeeded and returns for how long the spell was watched. carried is what earlier
+// processes have watched of the same spell, plan how long after this read there is to be another one.
 func (w *Watch) Observe(node string, s Spell, carried, plan time.Duration, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

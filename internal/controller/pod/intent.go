@@ -47,7 +47,8 @@ const (
 	hashLength = 16
 )
 
-// intentName is made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
+// intentName is made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone
+// would do.
 func intentName(pod *corev1.Pod, volume string) string {
 	h := sha256.Sum256([]byte(string(pod.UID) + "/" + volume))
 	name := pod.Name + "-" + volume

@@ -83,7 +83,8 @@ func refused(policy string, object client.Object) func(context.Context, client.C
 	}
 }
 
-// expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as Invalid.
+// expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as
+// Invalid.
 func expectRefused(policy string, err error) error {
 	switch {
 	case err == nil:

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// Queue finds out whether the node has room for the volume where it is to be attached.
+// Queue sets n.Limit if the volume is to be attached to the node. A volume that the node cannot take is queued.
 func (g Gate) Queue(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	limit, known, err := g.limitOf(ctx, f, n)
 	if err != nil || !known {
@@ -33,7 +33,7 @@ func (g Gate) Queue(ctx context.Context, f *decision.Facts, n *decision.Node) er
 	return err
 }
 
-// Attach reserves room for the attachment and creates it. Where there is no room the node waits.
+// Attach reserves capacity for the attachment and creates it. Without capacity the node waits.
 func (g Gate) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, create func(context.Context, *decision.Facts, *decision.Node) error) error {
 	limit, known, err := g.limitOf(ctx, f, n)
 	if err != nil {
@@ -51,7 +51,7 @@ func (g Gate) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, c
 	return err
 }
 
-// settle ties what was reserved to the attachment that came of it, or gives it back where nothing can come of it.
+// settle ties the reservation to the attachment that was created, or cancels it if none can have been.
 func (g Gate) settle(f *decision.Facts, n *decision.Node, s driverOnNode, err error) {
 	name := decision.AttachmentName(f, n.Name)
 	g.Limits.mu.Lock()
@@ -64,7 +64,7 @@ func (g Gate) settle(f *decision.Facts, n *decision.Node, s driverOnNode, err er
 	}
 }
 
-// answered says whether the API server refused: then nothing came of the request. Otherwise something may come yet.
+// answered reports whether the API server refused the request. Without an answer, the request may still have an effect.
 func answered(err error) bool {
 	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
@@ -104,7 +104,7 @@ func (g Gate) count(ctx context.Context, f *decision.Facts, n *decision.Node, li
 	return s, nil
 }
 
-// limitOf is the node's limit for the driver where the volume has yet to be attached to the node.
+// limitOf is the node's limit for the driver, if the volume has yet to be attached to the node.
 func (g Gate) limitOf(ctx context.Context, f *decision.Facts, n *decision.Node) (int, bool, error) {
 	if !f.AttachRequired || len(n.Attachments) > 0 || n.State.Entry.State != handshake.Absent || n.Candidate() == nil {
 		return 0, false, nil

@@ -25,7 +25,7 @@ import (
 // driverOnNode is what a limit counts: one driver's attachments to one node.
 type driverOnNode struct{ node, driver string }
 
-// waitingVolume is a volume that found no room. The order is that of the intents that want it.
+// waitingVolume is a volume that found no capacity. The order is that of the intents that want it.
 type waitingVolume struct {
 	volume string
 	since  metav1.Time
@@ -42,16 +42,17 @@ func (w waitingVolume) before(v waitingVolume) bool {
 	return w.volume < v.volume
 }
 
-// Limits keeps this process within the nodes' limits. The attachments that count are read from the cache under mu; those that
-// the cache does not show yet are reserved. A restart begins anew: by the time it acts its cache shows what was created.
+// Limits keeps this process within the nodes' limits. The attachments that count are read from the cache under mu;
+// those that the cache does not show yet are reserved. A restart begins anew: by the time it acts its cache shows
+// what was created.
 type Limits struct {
 	mu sync.Mutex
 	// reserved attachments by name, each with its UID once it is known.
 	reserved map[driverOnNode]map[string]types.UID
 	waiting  map[driverOnNode][]waitingVolume
-	// at says for each volume where it may wait or have something reserved, for an attachment of which name.
+	// at is where each volume may wait or have a reservation, with the name of the attachment.
 	at map[string]map[driverOnNode]string
-	// wake makes the controller look at a volume.
+	// wake queues a volume.
 	wake func(volumeName string)
 }
 
@@ -63,15 +64,16 @@ func (l *Limits) Start(_ context.Context, q workqueue.TypedRateLimitingInterface
 	return nil
 }
 
-// wakeFirst wakes who has waited for longest. Once it has been looked at it is at work or waits no more, and the next is woken;
-// or there is no room, and it stays the first. mu is held.
+// wakeFirst queues the volume that has waited for longest. Once reconciled it is attached or waits no more, and the
+// next is queued; or there is no capacity, and it stays the first. mu is held.
 func (l *Limits) wakeFirst(s driverOnNode) {
 	if waiting := l.waiting[s]; len(waiting) > 0 && l.wake != nil {
 		l.wake(waiting[0].volume)
 	}
 }
 
-// AttachmentChanged ends the reservation of an attachment that the cache shows, and wakes who waits for the room of one that is gone.
+// AttachmentChanged ends the reservation of an attachment that the cache shows, and queues the next volume if one is
+// gone.
 func (l *Limits) AttachmentChanged(before, after client.Object) {
 	was, _ := before.(*storagev1.VolumeAttachment)
 	is, _ := after.(*storagev1.VolumeAttachment)
@@ -90,7 +92,8 @@ func (l *Limits) AttachmentChanged(before, after client.Object) {
 	}
 }
 
-// NodeChanged wakes who waits for room on a node that may have more of it now. Others who want something there are woken anyway.
+// NodeChanged queues the volumes that wait for a node whose limit may have grown. An event of its own queues the
+// others.
 func (l *Limits) NodeChanged(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +110,8 @@ type Gate struct {
 	Limits *Limits
 }
 
-// check counts for an attachment of that name, and lines w up where there is no room. present are the attachments that the cache
-// shows. mu is held.
+// check counts for an attachment of that name, and lines w up where there is no room. present are the attachments
+// that the cache shows. mu is held.
 func (l *Limits) check(s driverOnNode, limit int, present map[string]bool, name string, w waitingVolume) decision.Limit {
 	for reserved := range l.reserved[s] {
 		if present[reserved] {
@@ -140,7 +143,7 @@ func (l *Limits) enqueue(s driverOnNode, w waitingVolume) {
 	l.waiting[s] = slices.Insert(l.waiting[s], at, w)
 }
 
-// dequeue takes a volume out of the line and says whether it stood there.
+// dequeue removes a volume from those that wait, and reports whether it was among them.
 func (l *Limits) dequeue(s driverOnNode, volumeName string) bool {
 	at := slices.IndexFunc(l.waiting[s], func(v waitingVolume) bool { return v.volume == volumeName })
 	if at < 0 {
@@ -160,7 +163,7 @@ func (l *Limits) note(volumeName string, s driverOnNode, name string) {
 	l.at[volumeName][s] = name
 }
 
-// reserve room for an attachment that is about to be created. mu is held.
+// reserve capacity for an attachment that is about to be created. mu is held.
 func (l *Limits) reserve(s driverOnNode, name, volumeName string) {
 	if l.reserved[s] == nil {
 		l.reserved[s] = map[string]types.UID{}
@@ -171,14 +174,14 @@ func (l *Limits) reserve(s driverOnNode, name, volumeName string) {
 	}
 }
 
-// created says which attachment has come of a reservation, if that still stands. mu is held.
+// created records the attachment of a reservation, if that still exists. mu is held.
 func (l *Limits) created(s driverOnNode, name string, uid types.UID) {
 	if _, reserved := l.reserved[s][name]; reserved {
 		l.reserved[s][name] = uid
 	}
 }
 
-// release gives room back that was reserved. mu is held.
+// release cancels a reservation. mu is held.
 func (l *Limits) release(s driverOnNode, name string) {
 	if _, reserved := l.reserved[s][name]; reserved {
 		delete(l.reserved[s], name)
@@ -186,8 +189,8 @@ func (l *Limits) release(s driverOnNode, name string) {
 	}
 }
 
-// EndPass ends a pass over a volume: where it found room and did not take it, or is not wanted any more, others come first; and what
-// was reserved for an attachment that is not there is given back.
+// EndPass ends a pass over a volume: where it found room and did not take it, or is not wanted any more, others come
+// first; and what was reserved for an attachment that is not there is given back.
 func (l *Limits) EndPass(f *decision.Facts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// attachSteps is the way in, one step at a time.
+// attachSteps attaches a volume and lets the node use it, one step at a time.
 func attachSteps(f *Facts, n *Node) []Step {
 	i := n.Candidate()
 	switch {
@@ -45,8 +45,8 @@ func attachSteps(f *Facts, n *Node) []Step {
 	return nil
 }
 
-// attachable: nothing stands in the way of an attachment to the node. Without the admission policies nothing would protect it. What was
-// declared released is free for other nodes; this one gets the volume when its agent has reported.
+// attachable: nothing prevents an attachment to the node. Without the admission policies nothing would protect it.
+// What was declared released is free for other nodes; this one gets the volume when its agent has reported.
 func attachable(f *Facts, n *Node) bool {
 	inherited := n.inherits() && !(f.SingleUser && n.Candidate().ByAgent())
 	return f.PolicyMissing == "" && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.Use.InUse || inherited) &&

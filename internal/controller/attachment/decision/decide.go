@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package decision decides what to do about a volume next, and what to report of it: pure functions of facts that others have
-// gathered. It has no client and no context.
+// Package decision decides what to do about a volume next, and what to report of it: pure functions of facts that
+// others have gathered. It has no client and no context.
 package decision
 
 import (
@@ -34,8 +34,8 @@ func Decide(f *Facts, p handshake.Protocol) []Step {
 	return steps
 }
 
-// Elect: of the intents for a volume with a single user only the first stays, also while it is leaving. It is the one that the lock
-// names, if that is still there.
+// Elect: of the intents for a volume with a single user only the first stays, also while it is leaving. It is the one
+// that the lock names, if that is still there.
 func Elect(f *Facts) {
 	if !f.SingleUser {
 		return
@@ -87,7 +87,7 @@ func before(f *Facts, n, m *Node) bool {
 	return n.Candidate().older(m.Candidate())
 }
 
-// keeps says whether what is on the node is to stay there.
+// keeps reports whether what is on the node is to stay there.
 func keeps(f *Facts, n, chosen *Node) bool {
 	if len(n.Wanted) == 0 {
 		// Pods use it: their intents are on the way, or it is upstream that attaches for them and will detach after them.
@@ -99,8 +99,8 @@ func keeps(f *Facts, n, chosen *Node) bool {
 	return !f.Exclusive || f.LockUnknown() || n == chosen || n.State.Entry.State == handshake.Attached
 }
 
-// usedSomewhere: where a node has the volume and does not use it, the API server was restored from a backup. The volume has
-// left that node since, and is in use on another one.
+// usedSomewhere: where a node has the volume and does not use it, the API server was restored from a backup. The
+// volume has left that node since, and is in use on another one.
 func usedSomewhere(f *Facts) bool {
 	return slices.ContainsFunc(f.Nodes, func(m *Node) bool { return m.State.Reported && m.State.InUse() && !m.State.Entry.Forced })
 }

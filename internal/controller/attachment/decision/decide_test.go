@@ -18,6 +18,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -53,11 +54,17 @@ func intentNamed(name string) *Intent {
 		intent.Status.UniqueVolumeName = "v"
 	}
 	return &Intent{
-		Object: intent, Protected: true, Result: resolve.Result{OK: true, Pins: resolve.Pins{VolumeName: "pv"}},
-		Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
-		}},
+		Object: intent, Protected: true, Result: resolve.Result{
+			OK: true, Pins: resolve.Pins{VolumeName: "pv"}, Source: volume.SourceOf(persistentVolume()),
+		},
 	}
+}
+
+// persistentVolume is the volume of the intents in the facts.
+func persistentVolume() *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+	}}
 }
 
 func unprotected(n *Node) { n.Wanted[0].Protected = false }

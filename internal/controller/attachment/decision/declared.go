@@ -24,14 +24,14 @@ func DeclarationOf(state handshake.Node, uid types.UID) *volumesv1alpha1.DetachE
 	return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator, Message: reason}
 }
 
-// declared says whether an administrator has declared the attachment released. It is then detached whether an intent wants it
-// or not; who wants the volume gets a new attachment.
+// declared reports whether an administrator has declared the attachment released. It is then detached whether an
+// intent wants it or not; an intent that wants the volume gets a new attachment.
 func (n *Node) declared(uid types.UID) bool {
 	_, declared := n.State.Declares(uid)
 	return declared
 }
 
-// evident says whether anything stands in for the agent's release of the attachment.
+// evident reports whether there is evidence in place of the agent's release of the attachment.
 func (n *Node) evident(uid types.UID) bool { return n.Evidence != nil || n.declared(uid) }
 
 // declaredAway detaches the attachments of the volume that were declared released and that no entry speaks of.
@@ -44,8 +44,8 @@ func declaredAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 	return nil
 }
 
-// restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits for the
-// agent to look once more, on evidence.
+// restOnEvidence lets a detach that rests on the agent's release rest on a declaration instead and, where it waits
+// for the agent to check its node once more, on evidence.
 func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	uid := n.Detaching()
 	a := n.AttachmentOf(uid)
@@ -59,7 +59,7 @@ func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 	return []Step{{Act: MarkDetaching, Node: n, Attachment: a, Evidence: true}}
 }
 
-// awaitsLook: Detaching stands, and its attachment is deleted only once the agent has looked at its node again.
+// awaitsLook: the entry is Detaching, and its attachment is deleted only after the agent has checked its node again.
 func awaitsLook(replace bool, p handshake.Protocol, n *Node) bool {
 	a := n.AttachmentOf(n.Detaching())
 	return replace && a != nil && !a.Terminating && !n.State.Entry.Forced && p.MayDeleteUnderKubelet(n.State, a.Attachment) != handshake.GuardNone

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// detachSteps is the way out, one step at a time.
+// detachSteps detaches a volume and releases its intents, one step at a time.
 func detachSteps(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	if steps := releaseSteps(p, n, keeps(f, n, chosen)); steps != nil {
 		return steps
@@ -52,8 +52,8 @@ func detachSteps(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	return nil
 }
 
-// freeOrLock frees the name. Beside a kubelet that waits there the volume has to be the node's before that: such a kubelet mounts
-// as soon as something is attached, and from then on keeps the lock.
+// freeOrLock frees the name. Beside a kubelet that waits there the volume has to be the node's before that: such a
+// kubelet mounts as soon as something is attached, and from then on keeps the lock.
 func freeOrLock(f *Facts, n, chosen *Node, a *Attachment) []Step {
 	switch {
 	case !n.State.InUse() || !f.Exclusive || f.Lock.Holder == n.Name && f.Lock.MovedFrom == "":
@@ -64,7 +64,7 @@ func freeOrLock(f *Facts, n, chosen *Node, a *Attachment) []Step {
 	return nil
 }
 
-// clearAway detaches what nobody wants and no entry speaks of: in Replace everything under the shared name, and a volume
+// clearAway detaches what no intent wants and no entry names: in Replace everything under the shared name, and a volume
 // that the Node lists although it is not attached.
 func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 	a := n.held()
@@ -80,10 +80,10 @@ func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 	return nil
 }
 
-// releaseSteps lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the node that the
-// agent could use, at a version that was read live. Where the volume stays for others, an agent that reports it not in use at
-// such a version has acknowledged as well: it publishes only after it has read the intent live once more. A policy is needed for as
-// long as the node may have to be forced.
+// releaseSteps lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the
+// node that the agent could use, at a version that was read live. Where the volume stays for others, an agent that
+// reports it not in use at such a version has acknowledged as well: it publishes only after it has read the intent
+// live once more. A policy is needed for as long as the node may have to be forced.
 func releaseSteps(p handshake.Protocol, n *Node, kept bool) []Step {
 	idle := kept && n.State.Reported && (!n.State.InUse() || n.KubeletUses)
 	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
@@ -116,8 +116,9 @@ func lost(n *Node) bool {
 	return a == nil || a.Terminating
 }
 
-// markDetachingSteps on the agent's release or, failing that, on evidence; otherwise it is waited for. What the kubelet lists as in
-// use, or may have listed on a Node that is gone, is not marked: it could not be unlisted, and Detaching is final.
+// markDetachingSteps on the agent's release or, failing that, on evidence; otherwise it is waited for. What the
+// kubelet lists as in use, or may have listed on a Node that is gone, is not marked: it could not be unlisted, and
+// Detaching is final.
 func markDetachingSteps(f *Facts, p handshake.Protocol, n *Node, uid types.UID) []Step {
 	if f.Replace && (n.Lists.InUse || n.Lists.Missing) && !n.evident(uid) {
 		return nil
@@ -130,7 +131,7 @@ func markDetachingSteps(f *Facts, p handshake.Protocol, n *Node, uid types.UID) 
 	return nil
 }
 
-// continueDetaching: Detaching stands; the attachment is deleted, and its entry goes once it is gone.
+// continueDetaching: the entry is Detaching; the attachment is deleted, and its entry goes once it is gone.
 func continueDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	a := n.AttachmentOf(n.State.Entry.UID)
 	switch {
@@ -163,9 +164,9 @@ func continueDetaching(f *Facts, p handshake.Protocol, n, chosen *Node) []Step {
 	return nil
 }
 
-// acknowledged says whether the agent has answered on the intent that it no longer publishes it. No agent acts
-// for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed. One that an agent may have published
-// is waited for also if it wants no more than Attached by now.
+// acknowledged reports whether the agent has written to the intent that it no longer publishes it. No agent acts for
+// an intent that the kubelet publishes, and nothing waits for it, unless its policy is needed. One that an agent may
+// have published is waited for also if it wants no more than Attached by now.
 func acknowledged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if !status.AwaitsRelease(intent) {
 		return true

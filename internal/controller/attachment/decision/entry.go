@@ -8,7 +8,6 @@ package decision
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,26 +30,26 @@ func RemoveEntry(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
 
 // EntryOf is everything that the node needs to mount the intent's volume, as an Attached entry without its attachment.
 func EntryOf(f *Facts, i *Intent) volumesv1alpha1.NodeAttachment {
-	pv := i.Volume
+	s := i.Result.Source
 	e := volumesv1alpha1.NodeAttachment{
 		VolumeName:           f.Volume,
 		State:                volumesv1alpha1.AttachmentAttached,
-		Driver:               pv.Spec.CSI.Driver,
-		VolumeHandle:         pv.Spec.CSI.VolumeHandle,
-		PersistentVolumeName: pv.Name,
-		VolumeMode:           volume.Mode(pv),
-		AccessModes:          pv.Spec.AccessModes,
-		FSType:               pv.Spec.CSI.FSType,
-		MountOptions:         pv.Spec.MountOptions,
-		VolumeAttributes:     pv.Spec.CSI.VolumeAttributes,
+		Driver:               s.Driver,
+		VolumeHandle:         s.Handle,
+		PersistentVolumeName: s.PersistentVolume,
+		VolumeMode:           s.Mode,
+		AccessModes:          s.AccessModes,
+		FSType:               s.FSType,
+		MountOptions:         s.MountOptions,
+		VolumeAttributes:     s.Attributes,
 		FSGroupPolicy:        f.FSGroupPolicy,
-		NodeStageSecretRef:   pv.Spec.CSI.NodeStageSecretRef,
-		NodePublishSecretRef: pv.Spec.CSI.NodePublishSecretRef,
-		NodeExpandSecretRef:  pv.Spec.CSI.NodeExpandSecretRef,
+		NodeStageSecretRef:   s.StageSecret,
+		NodePublishSecretRef: s.PublishSecret,
+		NodeExpandSecretRef:  s.ExpandSecret,
 	}
-	if capacity, ok := pv.Spec.Capacity[corev1.ResourceStorage]; ok {
-		e.Capacity = &capacity
-		e.ExpandFrom = volume.ExpandFrom(capacity, i.Claim)
+	if s.Capacity != nil {
+		e.Capacity = s.Capacity
+		e.ExpandFrom = volume.ExpandFrom(*s.Capacity, i.Claim)
 	}
 	return *e.DeepCopy()
 }
@@ -61,10 +60,10 @@ func WithAttachment(e volumesv1alpha1.NodeAttachment, va *storagev1.VolumeAttach
 	return e
 }
 
-// Stale says whether the Attached entry differs from what the volume says now, as its capacity does after an expansion. An entry for
-// another PersistentVolume with the same handle stays as long as there is an intent for that one.
+// Stale reports whether the Attached entry differs from the volume's source, as its capacity does after an expansion.
+// An entry for another PersistentVolume with the same handle stays as long as there is an intent for that one.
 func Stale(f *Facts, n *Node, i *Intent) bool {
-	if i.Volume == nil || n.Entry.PersistentVolumeName != i.Volume.Name && n.has(n.Entry.PersistentVolumeName) {
+	if i.Result.Source == nil || n.Entry.PersistentVolumeName != i.Result.Source.PersistentVolume && n.has(n.Entry.PersistentVolumeName) {
 		return false
 	}
 	e := EntryOf(f, i)
@@ -76,7 +75,7 @@ func Stale(f *Facts, n *Node, i *Intent) bool {
 	return !equality.Semantic.DeepEqual(e, *n.Entry)
 }
 
-// has says whether an intent on the node is for the PersistentVolume of that name.
+// has reports whether an intent on the node is for the PersistentVolume of that name.
 func (n *Node) has(persistentVolume string) bool {
 	return slices.ContainsFunc(append(slices.Clone(n.Wanted), n.Leaving...), func(i *Intent) bool {
 		if i.Result.OK {

@@ -13,7 +13,7 @@ import (
 
 func TestAnEntryForAnotherPersistentVolumeStaysWhileThatOneHasAnIntent(t *testing.T) {
 	second := intentNamed("b")
-	second.Volume.Name, second.Result.Pins.VolumeName = "pv-2", "pv-2"
+	second.Result.Source.PersistentVolume, second.Result.Pins.VolumeName = "pv-2", "pv-2"
 	for _, c := range []struct {
 		name   string
 		option func(*Node)

@@ -17,7 +17,8 @@ import (
 // goneAfter is how long the agent of a Node that does not exist must have been silent before that is evidence.
 const GoneAfter = 5 * time.Minute
 
-// ForceAfter is how long the policies of the intents that leave the node ask to wait; false if one of them allows no force.
+// ForceAfter is how long the policies of the intents that leave the node ask to wait; false if one of them allows no
+// force.
 func ForceAfter(leaving []*Intent) (time.Duration, bool) {
 	var longest time.Duration
 	for _, i := range leaving {
@@ -30,7 +31,8 @@ func ForceAfter(leaving []*Intent) (time.Duration, bool) {
 	return longest, len(leaving) > 0
 }
 
-// OutageNeeded is for how long the node has to be out of reach before that is evidence; zero when that takes more than time.
+// OutageNeeded is for how long the node has to be out of reach before that is evidence; zero when that takes more
+// than time.
 func (n *Node) OutageNeeded() time.Duration {
 	if n.Missing {
 		return GoneAfter
@@ -39,8 +41,8 @@ func (n *Node) OutageNeeded() time.Duration {
 	return after
 }
 
-// DoubtSilence withdraws evidence that rests on a node's silence if another node's agent reports the same attachment in use:
-// the machine runs on under another name. Only an administrator's declaration is stronger.
+// DoubtSilence withdraws evidence that rests on a node's silence if another node's agent reports the same attachment
+// in use: the machine runs on under another name. Only an administrator's declaration is stronger.
 func DoubtSilence(f *Facts) {
 	for _, n := range f.Nodes {
 		if n.Evidence == nil || n.Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator {
@@ -54,8 +56,8 @@ func DoubtSilence(f *Facts) {
 	}
 }
 
-// usedElsewhere returns a node that uses the volume by what is attached to n; nil when there is none. A use of an exclusive
-// volume by no attachment that is known, on a node that has none, is taken for one.
+// usedElsewhere returns a node that uses the volume by what is attached to n; nil when there is none. A use of an
+// exclusive volume by no attachment that is known, on a node that has none, is taken for one.
 func (f *Facts) usedElsewhere(n *Node) *Node {
 	uids := map[types.UID]bool{}
 	if n.State.Entry.State != handshake.Absent {
@@ -72,7 +74,8 @@ func (f *Facts) usedElsewhere(n *Node) *Node {
 	return nil
 }
 
-// EvidenceDue is when evidence may come to stand in for a node that does not let go; zero when it is not waited for.
+// EvidenceDue is after how long there may be evidence for a node that does not release the volume; zero if nothing
+// waits for it.
 func EvidenceDue(f *Facts, p handshake.Protocol, n *Node) time.Duration {
 	if n.State.Entry.State == handshake.Detaching {
 		if n.Evidence == nil && awaitsLook(f.Replace, p, n) {

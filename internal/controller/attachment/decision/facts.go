@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package decision
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ import (
 type Facts struct {
 	// Replace: Hawser attaches for pods too, in place of upstream's controller.
 	Replace bool
-	// PolicyMissing says why the admission policies are not known to be in force; empty while they are.
+	// PolicyMissing is why the admission policies are not known to be in force; empty while they are.
 	PolicyMissing string
 	// Volume is the unique name.
 	Volume       string
@@ -30,7 +31,7 @@ type Facts struct {
 	VolumeHandle string
 	// Described: it has a PersistentVolume.
 	Described bool
-	// Exclusive: usable on one node only. A volume of which nothing is known counts as exclusive, and so does one that has a lock.
+	// Exclusive: usable on one node only. A volume without a source counts as exclusive, and so does one that has a lock.
 	Exclusive bool
 	// Shared: its access modes, as far as they are known, allow several nodes.
 	Shared bool
@@ -42,7 +43,7 @@ type Facts struct {
 	CutsAccess    bool
 	FSGroupPolicy storagev1.FSGroupPolicy
 	Lock          handshake.Lock
-	// LockUnreadable, if not nil, says why Lock is not known.
+	// LockUnreadable, if not nil, is why Lock is not known.
 	LockUnreadable *exclusive.UnreadableError
 	// Bound are the PersistentVolumeClaims that its PersistentVolumes are bound to.
 	Bound []types.NamespacedName
@@ -50,10 +51,10 @@ type Facts struct {
 	Nodes []*Node
 }
 
-// Wait says what a node waits for. An empty reason is not worth telling.
+// Wait is what a node waits for. An empty reason is not reported.
 type Wait struct {
 	Reason, Message string
-	// Holder is waited for; whom its message may name depends on who reads it.
+	// Holder is waited for. Its message names users of the reader's namespace only.
 	Holder *Node
 }
 
@@ -89,19 +90,20 @@ func (f *Facts) Node(name string) *Node {
 	return n
 }
 
-// Describe says what kind of volume it is: from its PersistentVolumes or, where there are none, from its name.
-func Describe(f *Facts, volumes []corev1.PersistentVolume) {
-	shared := len(volumes) > 0
+// Describe sets what kind of volume it is: from its sources or, if there are none, from its name.
+func Describe(f *Facts, sources []*volume.Source) {
+	shared, attach := len(sources) > 0, len(sources) == 0
 	f.Described = shared
 	f.Driver, f.VolumeHandle = volume.Split(f.Volume)
-	for i := range volumes {
-		pv := &volumes[i]
-		shared = shared && !volume.Exclusive(pv)
-		if ref := pv.Spec.ClaimRef; ref != nil {
-			f.Bound = append(f.Bound, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	for _, s := range sources {
+		f.Driver, f.VolumeHandle = s.Driver, s.Handle
+		shared, attach = shared && !s.Exclusive(), attach || s.Attach
+		if s.Claim != nil {
+			f.Bound = append(f.Bound, *s.Claim)
 		}
-		f.SingleUser = f.SingleUser || volume.SingleUser(pv)
+		f.SingleUser = f.SingleUser || slices.Contains(s.AccessModes, corev1.ReadWriteOncePod)
 	}
+	f.AttachRequired = attach
 	f.Shared, f.Exclusive = shared, !shared || f.Lock.Exists || f.LockUnreadable != nil
 }
 

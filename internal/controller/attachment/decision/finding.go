@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// Finding is what there is to say on one intent's attachment.
+// Finding is what to report of one intent's attachment.
 type Finding struct {
 	Status          metav1.ConditionStatus
 	Reason, Message string
@@ -28,7 +28,7 @@ func not(reason, format string, args ...any) *Finding {
 	return &Finding{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// FindingOf says where intent i on node n stands; nil where another controller has yet to do its part.
+// FindingOf is the state of intent i on node n; nil if another controller has yet to do its part.
 func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 	if !i.Pinned() && !i.mayAttach() {
 		return nil
@@ -122,7 +122,7 @@ func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
 	return nil
 }
 
-// findLock: nobody can tell on which node an exclusive volume may be used.
+// findLock: it is not known on which node an exclusive volume may be used.
 func findLock(f *Facts, _ *Node, _ *Intent) *Finding {
 	if f.LockUnknown() {
 		return not(volumesv1alpha1.ReasonLocksUnreadable, "the volume may be used on one node only, and %v; it is attached once an administrator has repaired that", f.LockUnreadable)
@@ -130,7 +130,7 @@ func findLock(f *Facts, _ *Node, _ *Intent) *Finding {
 	return nil
 }
 
-// findHolder: an exclusive volume is somewhere else, or somebody else comes first.
+// findHolder: an exclusive volume is on another node, or another intent comes first.
 func findHolder(f *Facts, n *Node, i *Intent) *Finding {
 	if blocking := blockers(f, n); len(blocking) > 0 {
 		return not(volumesv1alpha1.ReasonVolumeInUse, "%s", heldBy(blocking, i.Object.Namespace))
@@ -181,7 +181,8 @@ func exhausted(e *storagev1.VolumeError) bool {
 	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }
 
-// findDetachedBehind: the attachment stands, but it is not attached any more. Its attacher has to attach it again; what is mounted stays.
+// findDetachedBehind: the attachment exists, but it is not attached any more. Its attacher has to attach it again;
+// what is mounted stays.
 func findDetachedBehind(n *Node) *Finding {
 	a := n.AttachmentOf(n.State.Entry.UID)
 	switch {

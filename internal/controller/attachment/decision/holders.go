@@ -17,12 +17,12 @@ import (
 // namedHolders is how many holders a message names; the others are counted.
 const namedHolders = 5
 
-// Contested says whether intents want the volume on a node while another node has to do with it.
+// Contested reports whether intents want the volume on a node while another node has to do with it.
 func Contested(f *Facts) bool {
 	return len(f.Nodes) > 1 && slices.ContainsFunc(f.Nodes, func(n *Node) bool { return len(n.Wanted) > 0 || len(n.Refused) > 0 })
 }
 
-// userName is who uses a volume as people know it: the pod, where an intent was made for one.
+// userName names the pod, if the intent was created for one, otherwise the intent.
 func (i *Intent) userName() string {
 	if pod, _, ok := index.PodOf(i.Object); ok {
 		return "pod " + i.Object.Namespace + "/" + pod
@@ -56,8 +56,8 @@ func (n *Node) userNames(namespace string) (named []string, foreign int) {
 	return named, foreign
 }
 
-// heldBy says who has, or comes first for, an exclusive volume. It names nobody of another namespace than the reader's, and
-// says the same as long as nothing changes.
+// heldBy names the users that have, or come first for, an exclusive volume. It names no user of another namespace
+// than the reader's, and says the same as long as nothing changes.
 func heldBy(nodes []*Node, namespace string) string {
 	message := "the volume may be used on one node only and is held by "
 	for at, n := range nodes {

@@ -16,15 +16,13 @@ import (
 type Intent struct {
 	Object *volumesv1alpha1.VolumeAttachmentIntent
 	Result resolve.Result
-	// Volume that it resolved to; nil when it did not.
-	Volume *corev1.PersistentVolume
 	// Claim that it names; nil where there is none.
 	Claim *corev1.PersistentVolumeClaim
 	// Protected: its own finalizer and its claim's are in place, as far as it needs them.
 	Protected bool
 }
 
-// mayAttach says whether something may be attached for the intent now.
+// mayAttach reports whether something may be attached for the intent now.
 func (i *Intent) mayAttach() bool { return i.Result.OK && i.Protected }
 
 func (i *Intent) Pinned() bool { return i.Object.Status.UniqueVolumeName != "" }

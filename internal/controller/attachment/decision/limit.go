@@ -14,7 +14,8 @@ type Limit struct {
 	// Known: there is a limit, and the volume would count against it.
 	Known bool
 	Max   int
-	// Used counts the attachments to the node that are not gone, whoever made them, and those that are about to be made.
+	// Used counts the attachments to the node that are not gone, including those of others, and those that are about to
+	// be made.
 	Used int
 	// Ahead are the volumes that have waited for longer.
 	Ahead int

@@ -9,9 +9,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// Collectable says whether the exclusive lock is one of a volume that is gone, or that several nodes may have by now: no
-// PersistentVolume that asks for a lock, no intent, no attachment,
-// no entry and no line of it is known anywhere. It only says that nobody needs the lock; that it may go says the protocol.
+// Collectable reports whether the lock is one of a volume that is gone, or that several nodes may have by now: no
+// PersistentVolume that asks for a lock, no intent, no attachment, no entry and no line of it is known anywhere.
+// Collectable means that nothing needs the lock; the protocol decides whether it may be deleted.
 func Collectable(f *Facts) bool {
 	if !f.Lock.Exists || f.Described && !f.Shared {
 		return false

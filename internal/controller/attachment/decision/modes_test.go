@@ -10,15 +10,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func TestAVolumeThatHasALockIsExclusiveWhateverItsAccessModesSay(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	for _, locked := range []bool{true, false} {
 		f := &Facts{Volume: "v", Lock: handshake.Lock{Exists: locked, Holder: "a"}}
-		Describe(f, []corev1.PersistentVolume{*pv})
+		Describe(f, []*volume.Source{volume.SourceOf(pv)})
 		if f.Exclusive != locked || !f.Shared {
 			t.Errorf("locked %t: exclusive %t, shared %t", locked, f.Exclusive, f.Shared)
 		}

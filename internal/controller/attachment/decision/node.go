@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// MarkedDetaching says whether Detaching stands for the attachment.
+// MarkedDetaching reports whether the entry is Detaching for the attachment.
 func MarkedDetaching(state handshake.Node, uid types.UID) bool {
 	return state.Entry.State == handshake.Detaching && state.Entry.UID == uid
 }
@@ -31,7 +31,7 @@ type Node struct {
 	Entry *volumesv1alpha1.NodeAttachment
 	// Live: State and Entry were read live in this pass.
 	Live bool
-	// Attachments of the volume to this node, whoever made them.
+	// Attachments of the volume to this node, including those that others created.
 	Attachments []Attachment
 	// Wanted are the intents that count on the volume being here.
 	Wanted []*Intent
@@ -45,7 +45,8 @@ type Node struct {
 	Limit Limit
 	// Pods bound to the node name the volume's claim.
 	Pods bool
-	// Holders are the pods on the node that use the volume through the kubelet; gathered where somebody waits for it.
+	// Holders are the pods on the node that use the volume through the kubelet; gathered only if another node waits for
+	// it.
 	Holders []types.NamespacedName
 	// Missing: there is no such Node.
 	Missing bool
@@ -57,9 +58,10 @@ type Node struct {
 	BootID string
 	// KubeletUses: it is the kubelet, not the agent, that uses the volume.
 	KubeletUses bool
-	// Evidence stands in for the agent's release where there is any.
+	// Evidence replaces the agent's release; nil if there is none.
 	Evidence *volumesv1alpha1.DetachEvidence
-	// RenamedTo is the node that uses the volume by this node's attachment, where that keeps evidence from counting; empty for none.
+	// RenamedTo is the node that uses the volume by this node's attachment, where that keeps evidence from counting;
+	// empty for none.
 	RenamedTo string
 	// EvidenceDue is when there may be evidence; zero when time alone brings none.
 	EvidenceDue time.Duration
@@ -110,7 +112,8 @@ func (n *Node) Usable() *Attachment {
 	return nil
 }
 
-// UnderSharedName returns the attachment under the name that upstream uses too, unless it is going away; nil when there is none.
+// UnderSharedName returns the attachment under the name that upstream uses too, unless it is going away; nil when
+// there is none.
 func (n *Node) UnderSharedName(f *Facts) *Attachment {
 	name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name)
 	for i := range n.Attachments {
@@ -121,26 +124,27 @@ func (n *Node) UnderSharedName(f *Facts) *Attachment {
 	return nil
 }
 
-// forKubelet says whether an intent wants the volume here for the kubelet to mount.
+// forKubelet reports whether an intent wants the volume here for the kubelet to mount.
 func (n *Node) forKubelet() bool {
 	return slices.ContainsFunc(n.Wanted, func(i *Intent) bool {
 		return i.mayAttach() && i.Object.Spec.Publisher == volumesv1alpha1.PublisherKubelet
 	})
 }
 
-// Unlisted: Detaching stands, and the Node has not listed the volume since.
+// Unlisted: the entry is Detaching, and the Node has not listed the volume since.
 func (n *Node) Unlisted() bool { return n.Entry != nil && n.Entry.UnlistedGeneration > 0 }
 
 // inherits: what the kubelet mounted of an attachment that upstream made goes over to us with it.
 func (n *Node) inherits() bool { return n.KubeletUses && n.State.Use.UID == "" }
 
-// awaitsReport: an earlier attachment was forced away or declared released, and the agent has yet to report that nothing of it is left.
+// awaitsReport: an earlier attachment was forced away or declared released, and the agent has yet to report that
+// nothing of it is left.
 func (n *Node) awaitsReport() bool {
 	_, declared := n.State.Declares(n.State.Use.UID)
 	return n.State.Entry.State == handshake.Detaching && n.State.Entry.Forced || n.State.Entry.State == handshake.Absent && n.State.Use.InUse && declared
 }
 
-// Detaching is the UID that Detaching stands for; empty when it does not.
+// Detaching is the UID of the attachment whose entry is Detaching; empty if there is none.
 func (n *Node) Detaching() types.UID {
 	if n.State.Entry.State == handshake.Detaching {
 		return n.State.Entry.UID
@@ -148,7 +152,7 @@ func (n *Node) Detaching() types.UID {
 	return ""
 }
 
-// Candidate returns the oldest intent for which something may be attached here, or nil.
+// Candidate returns the oldest intent that the volume may be attached for here, or nil.
 func (n *Node) Candidate() *Intent {
 	var oldest *Intent
 	for _, i := range n.Wanted {
@@ -206,7 +210,7 @@ func (n *Node) AddAttachment(va *storagev1.VolumeAttachment) {
 	n.Attachments = append(n.Attachments, a)
 }
 
-// IsHeld says whether Hawser counts on the attachment.
+// IsHeld reports whether Hawser counts on the attachment.
 func IsHeld(va *storagev1.VolumeAttachment) bool {
 	_, held := va.Annotations[volumesv1alpha1.HoldAnnotation]
 	return held

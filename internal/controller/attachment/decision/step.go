@@ -10,19 +10,19 @@ type Act string
 
 // Acts, those that make room first.
 const (
-	// Release takes the finalizer off intents that are let go.
+	// Release removes the finalizer of intents that their node has released.
 	Release Act = "Release"
 	// Look reads the node's state live, because the next decision must not rest on the cache.
 	Look Act = "Look"
 	// MarkLost writes Detaching for an attachment that is gone or going without us.
 	MarkLost Act = "MarkLost"
-	// MarkDetaching writes Detaching for an attachment that nobody wants.
+	// MarkDetaching writes Detaching for an attachment that no intent wants.
 	MarkDetaching Act = "MarkDetaching"
-	// Unlist takes the volume, for which Detaching stands, out of the Node's volumesAttached.
+	// Unlist removes a volume whose entry is Detaching from the Node's volumesAttached.
 	Unlist Act = "Unlist"
-	// Ask has the agent of a node that has rebooted since a forced detach look once more.
+	// Ask makes the agent of a node that has rebooted since a forced detach check its node once more.
 	Ask Act = "Ask"
-	// Delete deletes the attachment for which Detaching stands.
+	// Delete deletes the attachment whose entry is Detaching.
 	Delete Act = "Delete"
 	// Forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to report.
 	Forget Act = "Forget"
@@ -32,7 +32,7 @@ const (
 	Attach Act = "Attach"
 	// TakeUser makes the lock of a volume for a single user name the intent that is to use it.
 	TakeUser Act = "TakeUser"
-	// Hold makes an attachment that somebody else created one that Hawser counts on.
+	// Hold makes an attachment of others one that Hawser counts on.
 	Hold Act = "Hold"
 	// Confirm writes Attached.
 	Confirm Act = "Confirm"

@@ -13,8 +13,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// The single user of a ReadWriteOncePod volume is an intent, also where the intent was made for a pod. An intent becomes the user by a
-// compare-and-swap on the volume's lock, before it is pinned. It stays the user until it is gone: no write says that it is released.
+// The single user of a ReadWriteOncePod volume is an intent, also where the intent was made for a pod. An intent
+// becomes the user by a compare-and-swap on the volume's lock, before it is pinned. It stays the user until it is
+// gone: no write says that it is released.
 
 // LockUser that the volume is to have on the node; zero where it may have several.
 func (f *Facts) LockUser(n *Node) exclusive.User {
@@ -28,14 +29,15 @@ func (f *Facts) LockUser(n *Node) exclusive.User {
 // LockNames reports whether the lock names the intent.
 func (f *Facts) LockNames(i *Intent) bool { return f.Lock.User != "" && f.Lock.User == i.Object.UID }
 
-// Locked reports whether the lock names the node and the user that the node has the volume for, and no move is under way.
+// Locked reports whether the lock names the node and the user that the node has the volume for, and no move is under
+// way.
 func (f *Facts) Locked(n *Node) bool {
 	user := f.LockUser(n).UID
 	return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == "" && (user == "" || f.Lock.User == user)
 }
 
-// WaitForUser keeps the node out of the rest of this pass because the lock cannot leave its user. The user's name is not told: it may be
-// one of another namespace.
+// WaitForUser keeps the node out of the rest of this pass because the lock cannot leave its user. The message does
+// not name the user: it may be one of another namespace.
 func (n *Node) WaitForUser(lock exclusive.Lock) {
 	n.SetWait(volumesv1alpha1.ReasonReadWriteOncePod, fmt.Sprintf("the volume's access mode ReadWriteOncePod allows a single user, and the last one on node %s has not let go of it",
 		lock.Holder))
