@@ -118,7 +118,7 @@ func theClaimStaysUntilTheLastNodeHasLetGo(t *testing.T, w *world) {
 	until(t, w, intent, "the intent is Ready", isReady)
 	a.set(func() { a.keeps = true })
 	w.delete(t, intent)
-	// Somebody removes the volume by force while it is in use.
+	// The volume is removed by force while it is in use.
 	w.discardVolume(t, "keeping")
 	w.volume(t, "witness", volumeOptions{})
 	witness := w.intent(t, "witness", "keeping", "witness")

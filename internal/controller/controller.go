@@ -75,7 +75,9 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	writer.Vouches = tracker.Vouches
 	if o.Leases == nil {
 		var err error
-		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{
+			Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(),
+		})
 		if err != nil {
 			return fmt.Errorf("making a client for Leases: %w", err)
 		}

@@ -59,7 +59,7 @@ func collectionIn(r *http.Request) string {
 	return nameIn(r)
 }
 
-// roundTripper stands between a manager and the API server.
+// roundTripper is between a manager and the API server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

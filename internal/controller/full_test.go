@@ -129,7 +129,7 @@ func befell(h happening, va *storagev1.VolumeAttachment, listed bool) string {
 }
 
 // nothingIsDetachedBeforeEveryCacheIsFull: managers start that cannot see one kind of objects each. To any of them
-// that did not wait for it something that is wanted would seem to be wanted by nobody.
+// that did not wait for it something that is wanted would seem to be unwanted.
 func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode controller.AttachMode) {
 	name := "full-" + strings.ToLower(string(mode))
 	w.managedNode(t, name)
@@ -164,7 +164,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 	t.Run("another volume lives meanwhile", func(t *testing.T) { w.life(t, name+"-meanwhile", name) })
 	for resource, m := range managers {
 		if resource == "leases" {
-			continue // they are in no cache: who does not hear the agents may write, but nothing that harms what is attached
+			continue // they are in no cache: a manager that does not hear the agents may write, but nothing that harms what is attached
 		}
 		if n, what := m.requests.writes(); n > 0 {
 			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)

@@ -41,7 +41,7 @@ type host struct {
 	random *rand.Rand
 	// uses are the attachments that the agent has in use, by volume.
 	uses map[string]types.UID
-	// poke each to look again.
+	// poke each to reconcile again.
 	pokeAgent, pokeKubelet chan struct{}
 }
 
@@ -122,7 +122,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// agentPass reads the state, looks at the node, writes what it saw at the version that it read, and then uses what
+// agentPass reads the state, checks the node, writes what it saw at the version that it read, and then uses what
 // that write allows.
 func (h *host) agentPass(ctx context.Context) error {
 	nvs, intents := &volumesv1alpha1.NodeVolumeState{}, &volumesv1alpha1.VolumeAttachmentIntentList{}
@@ -266,7 +266,7 @@ func (h *host) kubeletPass(ctx context.Context) error {
 	return nil
 }
 
-// sayInUse patches volumesInUse as a kubelet does: whatever stood there.
+// sayInUse patches volumesInUse as a kubelet does: whatever was there.
 func (h *host) sayInUse(ctx context.Context, volumes map[string]bool) error {
 	names := []string{}
 	names = slices.AppendSeq(names, maps.Keys(volumes))

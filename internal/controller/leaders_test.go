@@ -112,7 +112,7 @@ func (w *world) leaders(t *testing.T, mode controller.AttachMode, seed uint64) *
 	return l
 }
 
-// tell somebody what is attached and detached.
+// report what is attached and detached.
 func (a *attacher) tell(driver func(*storagev1.VolumeAttachment, bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

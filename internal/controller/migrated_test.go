@@ -45,7 +45,7 @@ func (w *world) addDriver(t *testing.T, node, driver string) {
 	})
 }
 
-// attaches stands for the driver's attacher, once.
+// attaches plays the driver's attacher, once.
 func (w *world) attaches(t *testing.T, va *storagev1.VolumeAttachment) {
 	t.Helper()
 	until(t, w, va, "the attachment is there", exists)

@@ -15,7 +15,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached: nothing but the node's entry tells by then which volume the
+// TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached: nothing but the node's entry shows by then which volume the
 // attachment is of.
 func TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached(t *testing.T) {
 	w := newWorld(t)

@@ -121,7 +121,7 @@ func aPodsVolumeIsListedForTheKubeletAndTakenBack(t *testing.T, w *world) {
 type deafness struct {
 	what string
 	on   atomic.Bool
-	// tried is told of each, if somebody listens.
+	// tried receives each, if it is set.
 	tried chan struct{}
 }
 
@@ -368,7 +368,7 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 }
 
 // theBootOfAnUnlistingIsWrittenByTheNextManager also while a pod waits on the node, so that the kubelet lists the
-// volume in use. Without the boot nothing tells a reboot, and the pod waits without end.
+// volume in use. Without the boot nothing shows a reboot, and the pod waits without end.
 func theBootOfAnUnlistingIsWrittenByTheNextManager(t *testing.T, w *world) {
 	var away, unlisted atomic.Bool
 	g := newGate(func(what, name string) bool {

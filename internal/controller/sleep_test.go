@@ -117,7 +117,7 @@ func (w *sleepwalker) sleep(r *http.Request, n *nap) (*http.Response, error) {
 		<-n.wake
 		answer, err := w.next.RoundTrip(late)
 		if err == nil {
-			// Nobody may be there to read it.
+			// It may have no reader.
 			var body []byte
 			body, err = io.ReadAll(answer.Body)
 			err = errors.Join(err, answer.Body.Close())
@@ -155,7 +155,7 @@ func (s *sleeps) doze(leader int, what string) *nap {
 	return n
 }
 
-// note takes down an answer, and wakes whoever slept for long enough.
+// note takes down an answer, and wakes what slept for long enough.
 func (s *sleeps) note(leader int, r *http.Request, how string, answer *http.Response, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -130,7 +130,7 @@ func detail(b bool) uint8 {
 	return 0
 }
 
-// observerActs: the agent reads the state, looks at the host and then reports at the version that it read.
+// observerActs: the agent reads the state, checks the host and then reports at the version that it read.
 func (st *stepper) observerActs(n int) {
 	h := &st.from.node[n]
 	if !h.exists || h.dead {
@@ -201,7 +201,7 @@ func (st *stepper) beginListing(i, n int) {
 	st.emit(act{actReadNode, uint8(n), uint8(i), 0}, s)
 }
 
-// unlist: Detaching stands, then the Node is read and written.
+// unlist: the entry is Detaching, then the Node is read and written.
 func (st *stepper) unlist(i, n int) {
 	h := &st.from.node[n]
 	st.unlistLate(i, n)
@@ -246,7 +246,7 @@ func (st *stepper) unlistLate(i, n int) {
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
 }
 
-// ask for another look, now that the attachment is gone.
+// ask for another check, now that the attachment is gone.
 func (st *stepper) ask(i, n int) {
 	h := &st.from.node[n]
 	if h.entry.asked || st.without == effectAskAgain || st.rules.MayAskAgain(h.view()) != GuardNone {

@@ -42,7 +42,7 @@ type modesState struct {
 	exclusive    bool
 	lock         uint8 // node + 1
 	va, attached [2]bool
-	// locked: Attached was written by one who knew of the lock.
+	// locked: Attached was written by a leader that knew of the lock.
 	locked [2]bool
 	leader [2]modesLeader
 }

@@ -46,7 +46,7 @@ func (st *stepper) restoreActs() {
 }
 
 // takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it
-// sees it again, whoever uses the volume by then. With two nodes only while no attachment is half way, no lock is
+// sees it again, whatever uses the volume by then. With two nodes only while no attachment is half way, no lock is
 // being moved, and nothing of the volume is on the second node.
 func (st *stepper) takeBackup() {
 	if st.from.restored.done || st.from.restored.backup.taken {
@@ -157,7 +157,7 @@ func (n *nodeState) restated(without effect) useState {
 	return n.use // what only the API says counts until it is known to be undone
 }
 
-// restoredBroken is what has to hold after a restore, where the API no longer tells what is attached: a volume that
+// restoredBroken is what has to hold after a restore, where the API no longer shows what is attached: a volume that
 // is staged is on one node at most. That no driver is asked to unpublish under a mount is checked with each step.
 func (m *model) restoredBroken(s *state) Invariant {
 	staged := 0

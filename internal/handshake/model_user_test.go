@@ -28,7 +28,7 @@ const (
 	effectPinUID   effect = "a pin is written to its intent's UID"
 )
 
-// nobody uses; one that is gone has no number any more.
+// nothing uses; one that is gone has no number any more.
 const (
 	nobody  = 0
 	oneGone = 3
@@ -242,8 +242,8 @@ func (m userModel) leaderSteps(s *userState, l int, emit func(bool, func(*userSt
 	}
 }
 
-// write the lock. A version never comes back: who has read an earlier one is refused, also where it named a user that
-// is gone as well.
+// write the lock. A version never comes back: a writer that has read an earlier one is refused, also where it named a
+// user that is gone as well.
 func (m userModel) write(s *userState, user uint8) {
 	s.user = user
 	if m.without == effectUserCAS {

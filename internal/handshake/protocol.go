@@ -91,7 +91,9 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 // records.
 func (p Protocol) MayFreeName(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
-	return p.refuse(GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse() || n.Entry.UID == a.UID && p.rebooted(n))
+	return p.refuse(
+		GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse() || n.Entry.UID == a.UID && p.rebooted(n),
+	)
 }
 
 // MayMarkDetached reports whether the entry may be marked detached, given the attachment as it was

@@ -19,9 +19,9 @@ package handshake
 
 // MayBringIn reports whether an exclusive volume may be written Attached for a node. elsewhere: it is in use on
 // another node, and was not forced away from there. Without a restore the lock says all of that. After one it may be
-// of the past, and an agent uses a volume that has no entry in the API. It is asked before each write of Attached,
-// at the version that is written upon: who confirmed that version had heard every agent, and what an agent uses
-// without an entry it used before.
+// of the past, and an agent uses a volume that has no entry in the API. It is asked before each write of Attached, at
+// the version that is written upon: the manager that confirmed that version had heard every agent, and what an agent
+// uses without an entry it used before.
 func (p Protocol) MayBringIn(exclusive, elsewhere bool) Guard {
 	return p.refuse(GuardUsedElsewhere, !exclusive || !elsewhere)
 }

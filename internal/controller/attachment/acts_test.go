@@ -49,7 +49,7 @@ func behind(t *testing.T, c *Controller, objects ...client.Object) {
 
 var errDown = errors.New("the API server is down")
 
-// requests to the API server, of which one is never answered, however often it is sent.
+// requests to the API server; one is never answered, however often it is sent.
 type requests struct {
 	mu sync.Mutex
 	// fails is the number of the one that is not.
@@ -312,7 +312,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	}
 }
 
-// factsOf are the facts of v, which an intent wants on node a, as far as the API server's objects tell them.
+// factsOf are the facts of v, which an intent wants on node a, as far as the API server's objects show them.
 func factsOf(t *testing.T, c *Controller) (*decision.Facts, *decision.Node) {
 	t.Helper()
 	n := &decision.Node{Name: "a"}

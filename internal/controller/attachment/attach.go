@@ -27,22 +27,22 @@ import (
 
 // attacher attaches volumes, and lets nodes use them.
 type attacher struct {
-	client   client.Client
-	reader   client.Reader
-	writer   *nodestate.Writer
-	protocol handshake.Protocol
-	clock    clock.PassiveClock
-	begun    *attachTimes
-	own      *ownWrites
-	gate     capacity.Gate
-	locker   locker
-	live     liveReader
-	changes  attachmentWriter
+	client      client.Client
+	reader      client.Reader
+	writer      *nodestate.Writer
+	protocol    handshake.Protocol
+	clock       clock.PassiveClock
+	attachTimes *attachTimes
+	own         *ownWrites
+	gate        capacity.Gate
+	locker      locker
+	live        liveReader
+	changes     attachmentWriter
 }
 
 func (c *Controller) attacher() attacher {
 	return attacher{
-		client: c.Client, reader: c.Reader, writer: c.Writer, protocol: c.Protocol, clock: c.Clock, begun: &c.begun, own: &c.answers,
+		client: c.Client, reader: c.Reader, writer: c.Writer, protocol: c.Protocol, clock: c.Clock, attachTimes: &c.attachTimes, own: &c.ownWrites,
 		gate: c.gate(), locker: c.locker(), live: c.live(), changes: c.attachments(),
 	}
 }
@@ -96,7 +96,9 @@ func (at attacher) adopt(ctx context.Context, f *decision.Facts, n *decision.Nod
 		return nil
 	}
 	if va.Spec.NodeName != n.Name || va.Spec.Attacher != f.Driver {
-		n.SetWait(volumesv1alpha1.ReasonAttachFailed, fmt.Sprintf("VolumeAttachment %s exists for node %s and driver %s", name, va.Spec.NodeName, va.Spec.Attacher))
+		n.SetWait(volumesv1alpha1.ReasonAttachFailed, fmt.Sprintf(
+			"VolumeAttachment %s exists for node %s and driver %s", name, va.Spec.NodeName, va.Spec.Attacher,
+		))
 		return nil
 	}
 	n.AddAttachment(va)

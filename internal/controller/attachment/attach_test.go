@@ -46,7 +46,7 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 	if len(n.Attachments) != 1 || !n.Attachments[0].Held {
 		t.Errorf("the facts say %+v", n.Attachments)
 	}
-	if c.answers.newer(va.Name, "") == nil {
+	if c.ownWrites.newer(va.Name, "") == nil {
 		t.Error("the next pass makes it once more before the cache shows it")
 	}
 	if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "a" {
@@ -140,7 +140,7 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 				(va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
 				t.Errorf("annotations %v", va.Annotations)
 			}
-			if noted := c.answers.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
+			if noted := c.ownWrites.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
 				t.Errorf("the next pass knows of the change: %t", noted)
 			}
 		})

@@ -89,19 +89,23 @@ type attachmentWriter struct {
 }
 
 func (c *Controller) attachments() attachmentWriter {
-	return attachmentWriter{client: c.Client, clock: c.Clock, own: &c.answers}
+	return attachmentWriter{client: c.Client, clock: c.Clock, own: &c.ownWrites}
 }
 
 // hold makes a foreign attachment one that we count on. It counts only if the answer is not terminating.
 func (w attachmentWriter) hold(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
 	return w.patchAttachment(ctx, n, a, map[string]any{
-		"annotations": map[string]string{volumesv1alpha1.HoldAnnotation: w.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume},
+		"annotations": map[string]string{
+			volumesv1alpha1.HoldAnnotation: w.now(), volumesv1alpha1.VolumeNameAnnotation: f.Volume,
+		},
 	})
 }
 
 // patchAttachment changes an attachment's metadata under the UID and the resourceVersion that were decided on, and
 // takes the answer over. If another writer was first, the node waits for the event.
-func (w attachmentWriter) patchAttachment(ctx context.Context, n *decision.Node, a *decision.Attachment, metadata map[string]any) error {
+func (w attachmentWriter) patchAttachment(
+	ctx context.Context, n *decision.Node, a *decision.Attachment, metadata map[string]any,
+) error {
 	metadata["uid"], metadata["resourceVersion"] = a.UID, a.ResourceVersion
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {

@@ -73,13 +73,15 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 	})
 	switch {
 	case errors.Is(err, nodestate.ErrTooLarge):
-		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf("the NodeVolumeState of node %s is full; detach other volumes first", n.Name))
+		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
+			"the NodeVolumeState of node %s is full; detach other volumes first", n.Name,
+		))
 		return nil
 	case err != nil:
 		return fmt.Errorf("writing Attached: %w", err)
 	}
 	n.Observe(nvs, f.Volume)
-	at.begun.attached(f.Driver, at.clock.Now())
+	at.attachTimes.attached(f.Driver, at.clock.Now())
 	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
 		n.SetWait("", "")
 	}
@@ -88,7 +90,9 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 
 // readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's
 // own UID or a new one, under which the node's flags speak of this stay of the volume.
-func (at attacher) readForConfirm(ctx context.Context, f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState, a *decision.Attachment) (handshake.Lock, *storagev1.VolumeAttachment, error) {
+func (at attacher) readForConfirm(
+	ctx context.Context, f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState, a *decision.Attachment,
+) (handshake.Lock, *storagev1.VolumeAttachment, error) {
 	live, err := at.locker.store.Read(ctx, f.Volume)
 	if err != nil {
 		return handshake.Lock{}, nil, err

@@ -156,12 +156,12 @@ func TestWhileADriverGetsVolumesAttachedTheOthersAreNotCalledSlow(t *testing.T) 
 	c, now := over(t, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	f, n := factsOf(t, c)
 	next := intentNamed("next").Object
-	c.begun.left(next, "d", true, now.Now())
+	c.attachTimes.left(next, "d", true, now.Now())
 	now.SetTime(now.Now().Add(slow))
 	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
-	if c.begun.left(next, "d", true, now.Now()) == 0 {
+	if c.attachTimes.left(next, "d", true, now.Now()) == 0 {
 		t.Error("the next in the driver's queue is said to be slow")
 	}
 }

@@ -90,16 +90,16 @@ type Controller struct {
 	// waiting are the volumes that wait for a slot.
 	waiting *inflight.Queue
 
-	unready  outage.Watch
-	begun    attachTimes
-	answers  ownWrites
-	limits   capacity.Limits
-	told     announcements
-	departed deletions
+	unready       outage.Watch
+	attachTimes   attachTimes
+	ownWrites     ownWrites
+	limits        capacity.Limits
+	announcements announcements
+	deletions     deletions
 	// users of the nodes' volumes, read live.
 	users *batch.Reads[*users]
-	// farewells are for the metrics only.
-	farewells detachTimes
+	// detachTimes are for the metrics only.
+	detachTimes detachTimes
 	// released: the versions at which finalizers were taken off intents that the cache may still show.
 	released sync.Map
 }
@@ -257,7 +257,7 @@ func namesOf(intents []*decision.Intent) []string {
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
-	c.answers.clock = c.Clock
+	c.ownWrites.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
 	c.users = batch.NewReads(c.Slots, c.readUsers)
 	c.waiting = c.Slots.Queue()

@@ -22,7 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it looked once
+// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it checked once
 // more.
 func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
 	t.Helper()

@@ -41,7 +41,9 @@ func (d detacher) delete(ctx context.Context, f *decision.Facts, n *decision.Nod
 	})
 }
 
-func (d detacher) deleteReleased(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+func (d detacher) deleteReleased(
+	ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment,
+) error {
 	if f.Replace {
 		return d.deleteUnderKubelet(ctx, n, a)
 	}

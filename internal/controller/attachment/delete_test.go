@@ -140,7 +140,7 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	if err := c.attachments().sendDelete(t.Context(), n, &want); err != nil {
 		t.Fatal(err)
 	}
-	known := c.answers.newer("va-1", want.ResourceVersion)
+	known := c.ownWrites.newer("va-1", want.ResourceVersion)
 	if known == nil {
 		t.Fatal("the next pass deletes it once more")
 	}

@@ -51,9 +51,9 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 			if tc.after != nil {
 				after = tc.after
 			}
-			c.departed.observe(before, after)
+			c.deletions.observe(before, after)
 			if tc.again != nil {
-				c.departed.observe(nil, tc.again)
+				c.deletions.observe(nil, tc.again)
 			}
 			va, err := c.live().readEntryAttachment(t.Context(), &volumesv1alpha1.NodeAttachment{AttachmentName: "csi-1", AttachmentUID: "1"})
 			if va != nil || err != nil {

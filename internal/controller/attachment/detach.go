@@ -24,19 +24,19 @@ import (
 
 // detacher detaches volumes: it writes Detaching, deletes the attachment and removes the entry.
 type detacher struct {
-	writer   *nodestate.Writer
-	protocol handshake.Protocol
-	clock    clock.PassiveClock
-	events   events.EventRecorder
-	told     *announcements
-	live     liveReader
-	changes  attachmentWriter
-	outages  outageWatcher
+	writer        *nodestate.Writer
+	protocol      handshake.Protocol
+	clock         clock.PassiveClock
+	events        events.EventRecorder
+	announcements *announcements
+	live          liveReader
+	changes       attachmentWriter
+	outages       outageWatcher
 }
 
 func (c *Controller) detacher() detacher {
 	return detacher{
-		writer: c.Writer, protocol: c.Protocol, clock: c.Clock, events: c.Events, told: &c.told,
+		writer: c.Writer, protocol: c.Protocol, clock: c.Clock, events: c.Events, announcements: &c.announcements,
 		live: c.live(), changes: c.attachments(), outages: c.outages(),
 	}
 }
@@ -104,7 +104,9 @@ func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.N
 // justify returns the evidence for a detach, given the node's state as it was just read; nil where there is none.
 type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
 
-func (d detacher) writeDetaching(ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify) error {
+func (d detacher) writeDetaching(
+	ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify,
+) error {
 	written := false
 	nvs, err := d.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)

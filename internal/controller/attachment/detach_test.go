@@ -51,7 +51,7 @@ func TestWhatADetachRestsOn(t *testing.T) {
 		want     volumesv1alpha1.EvidenceType
 		// message that the evidence has, or a part of it.
 		message string
-		// kept: nothing is written, because what stands says it.
+		// kept: nothing is written, because the entry says it already.
 		kept bool
 	}{
 		{name: "the agent's word", state: attached(), want: byAgent, message: "node a reports the volume not in use"},

@@ -111,10 +111,12 @@ func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n 
 func (d detacher) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
 	metrics.Detached(e.Driver, e.Evidence.Type)
 	if e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-		d.events.Eventf(nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", report.Shortened(forcedNote(e)))
+		d.events.Eventf(
+			nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", report.Shortened(forcedNote(e)),
+		)
 		return
 	}
-	if d.told.first(nvs) {
+	if d.announcements.first(nvs) {
 		d.events.Eventf(nvs, nil, corev1.EventTypeNormal, eventDetaching, "Detach", "%s", report.Shortened(releasedNote(nvs)))
 	}
 }
@@ -126,7 +128,9 @@ func attachmentIn(e *volumesv1alpha1.NodeAttachment) runtime.Object {
 	if e.AttachmentName == "" {
 		return nil
 	}
-	return &corev1.ObjectReference{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment", Name: e.AttachmentName, UID: e.AttachmentUID}
+	return &corev1.ObjectReference{
+		APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment", Name: e.AttachmentName, UID: e.AttachmentUID,
+	}
 }
 
 func forcedNote(e *volumesv1alpha1.NodeAttachment) string {

@@ -28,7 +28,7 @@ func (r *recorder) Eventf(_, related runtime.Object, kind, _, _, note string, ar
 	r.events = append(r.events, recorded{related, kind, fmt.Sprintf(note, args...)})
 }
 
-// tell of every volume that is being detached in a version of a node's state.
+// name every volume that is being detached in a version of a node's state.
 func (r *recorder) tell(c *Controller, version string, evidence volumesv1alpha1.EvidenceType, volumes ...string) []recorded {
 	nvs := reported("a")
 	nvs.ResourceVersion = version

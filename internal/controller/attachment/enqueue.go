@@ -47,25 +47,25 @@ func (w wake) handler() handler.EventHandler {
 
 // enqueuer finds the volumes that an event concerns, and adds them to the queue.
 type enqueuer struct {
-	client   client.Client
-	replace  bool
-	tracker  *liveness.Tracker
-	locks    *exclusive.Store
-	events   events.EventRecorder
-	waiting  *inflight.Queue
-	unready  *outage.Watch
-	begun    *attachTimes
-	answers  *ownWrites
-	limits   *capacity.Limits
-	told     *announcements
-	departed *deletions
-	released *sync.Map
+	client        client.Client
+	replace       bool
+	tracker       *liveness.Tracker
+	locks         *exclusive.Store
+	events        events.EventRecorder
+	waiting       *inflight.Queue
+	unready       *outage.Watch
+	attachTimes   *attachTimes
+	ownWrites     *ownWrites
+	limits        *capacity.Limits
+	announcements *announcements
+	deletions     *deletions
+	released      *sync.Map
 }
 
 func (c *Controller) enqueuer() enqueuer {
 	return enqueuer{
 		client: c.Client, replace: c.Replace, tracker: c.Tracker, locks: c.Locks, events: c.Events, waiting: c.waiting,
-		unready: &c.unready, begun: &c.begun, answers: &c.answers, limits: &c.limits, told: &c.told, departed: &c.departed, released: &c.released,
+		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits, announcements: &c.announcements, deletions: &c.deletions, released: &c.released,
 	}
 }
 
@@ -92,7 +92,7 @@ func either[T client.Object](before, after client.Object) T {
 
 func (e enqueuer) intentChanged(ctx context.Context, before, after client.Object, q queue) {
 	if after == nil {
-		e.begun.forget(before.GetUID())
+		e.attachTimes.forget(before.GetUID())
 		e.released.Delete(before.GetUID())
 	}
 	for _, o := range []client.Object{before, after} {
@@ -133,10 +133,10 @@ func (e enqueuer) volumeChanged(_ context.Context, before, after client.Object, 
 
 func (e enqueuer) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
 	e.limits.AttachmentChanged(before, after)
-	e.departed.observe(before, after)
+	e.deletions.observe(before, after)
 	va := either[*storagev1.VolumeAttachment](before, after)
 	if after == nil {
-		e.answers.forget(va.Name)
+		e.ownWrites.forget(va.Name)
 	}
 	e.addAttachmentVolume(ctx, va, q)
 }

@@ -73,7 +73,7 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 	}
 	if after == nil {
 		e.unready.Forget(was.Name)
-		e.told.forget(was.Name)
+		e.announcements.forget(was.Name)
 	}
 	if before == nil || after == nil || nodeDiffers(was, is) || e.tracker.Vouches(was) != e.tracker.Vouches(is) {
 		e.addNode(ctx, is, q)

@@ -39,7 +39,9 @@ type outageWatcher struct {
 }
 
 func (c *Controller) outages() outageWatcher {
-	return outageWatcher{client: c.Client, reader: c.Reader, writer: c.Writer, tracker: c.Tracker, clock: c.Clock, watched: &c.unready}
+	return outageWatcher{
+		client: c.Client, reader: c.Reader, writer: c.Writer, tracker: c.Tracker, clock: c.Clock, watched: &c.unready,
+	}
 }
 
 // gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some.
@@ -69,7 +71,9 @@ func (w outageWatcher) confirmEvidence(ctx context.Context, n *decision.Node) (*
 
 // lookAt reads the Node itself, and where there is none its agent's Lease, live, and takes note of what it found. It
 // returns nil for a Node that does not exist.
-func (w outageWatcher) lookAt(ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration) (*corev1.Node, error) {
+func (w outageWatcher) lookAt(
+	ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration,
+) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := w.reader.Get(ctx, client.ObjectKey{Name: name}, node)
 	switch {
@@ -120,7 +124,9 @@ func (w outageWatcher) forget(n *decision.Node) {
 }
 
 // evidenceOf that there is now, given the Node; or how long there will be none yet.
-func (w outageWatcher) evidenceOf(n *decision.Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+func (w outageWatcher) evidenceOf(
+	n *decision.Node, node *corev1.Node,
+) (*volumesv1alpha1.DetachEvidence, time.Duration) {
 	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
 	switch {
 	case node == nil:
@@ -128,8 +134,10 @@ func (w outageWatcher) evidenceOf(n *decision.Node, node *corev1.Node) (*volumes
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
-			Type:    volumesv1alpha1.EvidenceNodeGone,
-			Message: fmt.Sprintf("node %s does not exist and its agent has not been heard for more than %s", n.Name, decision.GoneAfter),
+			Type: volumesv1alpha1.EvidenceNodeGone,
+			Message: fmt.Sprintf(
+				"node %s does not exist and its agent has not been heard for more than %s", n.Name, decision.GoneAfter,
+			),
 		}, 0
 	case liveness.OutOfService(node):
 		return &volumesv1alpha1.DetachEvidence{

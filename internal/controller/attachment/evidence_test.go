@@ -51,7 +51,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 	for _, c := range []struct {
 		name         string
 		cached, live []client.Object
-		// looked: what was found now is looked at again after so long.
+		// looked: what was found now is read again after so long.
 		looked time.Duration
 		want   volumesv1alpha1.EvidenceType
 	}{
@@ -74,7 +74,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 		t.Run(c.name, func(t *testing.T) {
 			controller, now := over(t, c.live...)
 			behind(t, controller, c.cached...)
-			// A process that looks each ten seconds misses nothing that it counts.
+			// A process that reads each ten seconds misses nothing that it counts.
 			n := forcible("a")
 			end := now.Now().Add(c.looked)
 			for {
@@ -213,7 +213,7 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 		cached []client.Object
 		live   *volumesv1alpha1.NodeVolumeState
 		fails  string
-		// stays: the checkpoint is still there. told: the failure is.
+		// stays: the checkpoint is still there. told: the failure is reported reported.
 		stays, told bool
 	}{
 		{"it is Ready", []client.Object{checked, readyNode("a")}, checked, "", false, false},

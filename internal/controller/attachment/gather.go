@@ -45,13 +45,15 @@ type gatherer struct {
 func (c *Controller) gatherer() gatherer {
 	return gatherer{
 		client: c.Client, locks: c.Locks, writer: c.Writer, replace: c.Replace, policies: c.Policies,
-		own: &c.answers, released: &c.released, outages: c.outages(),
+		own: &c.ownWrites, released: &c.released, outages: c.outages(),
 	}
 }
 
 // gather collects everything about one volume from the cache.
 func (g gatherer) gather(ctx context.Context, name string) (*decision.Facts, error) {
-	f := &decision.Facts{Replace: g.replace, PolicyMissing: g.policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true}
+	f := &decision.Facts{
+		Replace: g.replace, PolicyMissing: g.policies.Missing(), Volume: name, Exclusive: true, AttachRequired: true,
+	}
 	sources, err := resolve.Sources(ctx, g.client, name)
 	if err != nil {
 		return nil, err
@@ -110,7 +112,9 @@ func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources 
 	return nil
 }
 
-func (g gatherer) addIntent(ctx context.Context, f *decision.Facts, object *volumesv1alpha1.VolumeAttachmentIntent) error {
+func (g gatherer) addIntent(
+	ctx context.Context, f *decision.Facts, object *volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	if !object.DeletionTimestamp.IsZero() {
 		version, released := g.released.Load(object.UID)
 		if status.Finalized(object) && !(released && version == object.ResourceVersion) {
@@ -128,7 +132,9 @@ func (g gatherer) addIntent(ctx context.Context, f *decision.Facts, object *volu
 		return nil
 	}
 	i.Protected = (!status.NeedsFinalizer(object) || status.Finalized(object)) &&
-		(!status.HoldsClaim(object) || facts.Claim != nil && controllerutil.ContainsFinalizer(facts.Claim, volumesv1alpha1.ClaimFinalizer))
+		(!status.HoldsClaim(object) || facts.Claim != nil && controllerutil.ContainsFinalizer(
+			facts.Claim, volumesv1alpha1.ClaimFinalizer,
+		))
 	n := f.Node(object.Spec.NodeName)
 	n.Wanted = append(n.Wanted, i)
 	return nil

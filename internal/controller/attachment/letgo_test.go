@@ -133,8 +133,8 @@ func TestAnAttachmentOfAnEntryIsReadUnlessItIsKnownToBeGone(t *testing.T) {
 			t.Errorf("%+v: %v, %v after %d reads", entry, va, err, *reads)
 		}
 	}
-	c.departed.observe(attachmentWithUID("1", "a"), attachmentWithUID("1", "a"))
-	if c.departed.has("1") {
+	c.deletions.observe(attachmentWithUID("1", "a"), attachmentWithUID("1", "a"))
+	if c.deletions.has("1") {
 		t.Error("what was only changed counts as gone")
 	}
 }

@@ -43,8 +43,10 @@ func (r liveReader) readAttachment(ctx context.Context, name string) (*storagev1
 }
 
 // readEntryAttachment reads the attachment of an entry; nil when there is none, or none of that UID any more.
-func (r liveReader) readEntryAttachment(ctx context.Context, entry *volumesv1alpha1.NodeAttachment) (*storagev1.VolumeAttachment, error) {
-	if entry.AttachmentName == "" || r.departed.has(entry.AttachmentUID) {
+func (r liveReader) readEntryAttachment(
+	ctx context.Context, entry *volumesv1alpha1.NodeAttachment,
+) (*storagev1.VolumeAttachment, error) {
+	if entry.AttachmentName == "" || r.deletions.has(entry.AttachmentUID) {
 		return nil, nil
 	}
 	return r.readAttachment(ctx, entry.AttachmentName)
@@ -52,15 +54,15 @@ func (r liveReader) readEntryAttachment(ctx context.Context, entry *volumesv1alp
 
 // liveReader reads from the API server, not from the cache.
 type liveReader struct {
-	reader   client.Reader
-	writer   *nodestate.Writer
-	clock    clock.PassiveClock
-	departed *deletions
-	users    *batch.Reads[*users]
+	reader    client.Reader
+	writer    *nodestate.Writer
+	clock     clock.PassiveClock
+	deletions *deletions
+	users     *batch.Reads[*users]
 }
 
 func (c *Controller) live() liveReader {
-	return liveReader{reader: c.Reader, writer: c.Writer, clock: c.Clock, departed: &c.departed, users: c.users}
+	return liveReader{reader: c.Reader, writer: c.Writer, clock: c.Clock, deletions: &c.deletions, users: c.users}
 }
 
 // readState reads a node's state live; nil when there is none.
@@ -88,7 +90,9 @@ func (r liveReader) look(ctx context.Context, f *decision.Facts, n *decision.Nod
 
 // readAttachments reads, live, every attachment of the volume to the node that is known or that could be: the one of
 // the shared name, that of the entry, and those of other names. The answer is one that is not gone, if there is any.
-func (r liveReader) readAttachments(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Attachment, error) {
+func (r liveReader) readAttachments(
+	ctx context.Context, f *decision.Facts, n *decision.Node,
+) (handshake.Attachment, error) {
 	names := map[string]bool{volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name): true}
 	if n.Entry != nil && n.Entry.AttachmentName != "" {
 		names[n.Entry.AttachmentName] = true
@@ -186,7 +190,9 @@ func (u *users) use(volume string, claim client.ObjectKey) bool {
 
 // freeOfPods reports whether upstream had no use for the attachment, and since when that is known. Evidence that
 // replaces the node's release holds for its pods too.
-func (r liveReader) freeOfPods(ctx context.Context, f *decision.Facts, n *decision.Node) (free bool, since time.Time, err error) {
+func (r liveReader) freeOfPods(
+	ctx context.Context, f *decision.Facts, n *decision.Node,
+) (free bool, since time.Time, err error) {
 	since = r.clock.Now()
 	if n.Pods || n.State.Entry.Forced {
 		return n.State.Entry.Forced, since, nil

@@ -72,7 +72,7 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{
 		Client: c, Reader: reader, Writer: &nodestate.Writer{Client: c, Reader: reader}, Tracker: liveness.NewTracker(now), Clock: now,
-		Locks: exclusive.New(c, reader, now, nil), answers: ownWrites{clock: now}, Policies: inForce{},
+		Locks: exclusive.New(c, reader, now, nil), ownWrites: ownWrites{clock: now}, Policies: inForce{},
 	}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	return controller, now
@@ -90,7 +90,7 @@ func named(t *testing.T, inner client.WithWatch) client.WithWatch {
 	})
 }
 
-// inForce stands for admission policies that are in force.
+// inForce is admission policies that are in force.
 type inForce struct{}
 
 func (inForce) Missing() string { return "" }
@@ -104,7 +104,7 @@ func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	}
 }
 
-// lockObject is the ConfigMap in which the volume's lock stands.
+// lockObject is the ConfigMap that has the volume's lock.
 func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
 	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, lock.Holder, lock.MovedFrom)

@@ -72,7 +72,9 @@ func (l locker) find(ctx context.Context, f *decision.Facts, n *decision.Node) (
 
 // move is the first of the three writes of a move: the lock names n and remembers its holder, if it had one. It
 // reports whether it does.
-func (l locker) move(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (exclusive.Lock, bool, error) {
+func (l locker) move(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
+) (exclusive.Lock, bool, error) {
 	if free, err := l.mayLeave(ctx, f, n, lock); err != nil || !free {
 		return lock, false, err
 	}
@@ -124,7 +126,9 @@ func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 
 // fence does the other two: the node that the lock was moved from is fenced, and the lock forgets it. The lock was read
 // live, with MovedFrom, before anything that is read here. It is n that waits for it. It reports whether both are done.
-func (l locker) fence(ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock) (exclusive.Lock, bool, error) {
+func (l locker) fence(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock exclusive.Lock,
+) (exclusive.Lock, bool, error) {
 	if fenced, err := l.fenceHolder(ctx, f, n); err != nil || !fenced {
 		return lock, false, err
 	}
@@ -158,7 +162,9 @@ func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.
 
 // swap replaces the lock that was read by next, and reports whether it did: if another writer was first, an event
 // follows.
-func (l locker) swap(ctx context.Context, f *decision.Facts, n *decision.Node, lock, next exclusive.Lock) (exclusive.Lock, bool, error) {
+func (l locker) swap(
+	ctx context.Context, f *decision.Facts, n *decision.Node, lock, next exclusive.Lock,
+) (exclusive.Lock, bool, error) {
 	stands, swapped, err := l.store.Swap(ctx, f.Volume, lock, next)
 	if err != nil {
 		return lock, false, err

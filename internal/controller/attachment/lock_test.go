@@ -26,7 +26,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 	const other = "somebody-made-it"
 	for _, test := range []struct {
 		name string
-		// lock as it stands, and as the cache shows it where that differs.
+		// lock as it is, and as the cache shows it where that differs.
 		lock   exclusive.Lock
 		cached *exclusive.Lock
 		b      *volumesv1alpha1.NodeVolumeState

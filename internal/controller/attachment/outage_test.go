@@ -227,7 +227,7 @@ func TestAnAgentThatTheAPIServerKeptFromSpeakingHasItsTimeAfterwards(t *testing.
 	for _, speaks := range []bool{true, false} {
 		c, now := over(t, reported("a"), lease.DeepCopy())
 		c.Tracker.Observe("a", lease)
-		// The API server was away for an hour, and nobody wanted anything of it meanwhile. There is no Node.
+		// The API server was away for an hour, and nothing was asked of it meanwhile. There is no Node.
 		now.SetTime(now.Now().Add(time.Hour))
 		if evidence, due := pass(t, c, "a"); evidence || due == 0 {
 			t.Fatalf("evidence %v, due in %s", evidence, due)

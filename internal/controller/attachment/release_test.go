@@ -24,7 +24,7 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 	for _, test := range []struct {
 		name   string
 		answer error
-		// failed is told; remembered: the cache may still show the intent as it was.
+		// failed is reported; remembered: the cache may still show the intent as it was.
 		failed, remembered bool
 	}{
 		{name: "it is released", remembered: true},

@@ -51,7 +51,9 @@ func (b *attachTimes) attached(driver string, now time.Time) {
 // left is how long to go on saying nothing of what is to be expected soon: until slow has passed, unless the volume
 // had been attached and is not any more. While the driver gets other volumes attached this one is in its queue, and
 // the silence may take up to verySlow.
-func (b *attachTimes) left(intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, soon bool, now time.Time) time.Duration {
+func (b *attachTimes) left(
+	intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, soon bool, now time.Time,
+) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !soon || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
@@ -122,26 +124,26 @@ func detachingSince(n *decision.Node, now time.Time) time.Time {
 
 // intentReporter writes what was found of a volume into the status of its intents, and into events.
 type intentReporter struct {
-	client    client.Client
-	intents   *report.Reporter
-	writer    *nodestate.Writer
-	protocol  handshake.Protocol
-	events    events.EventRecorder
-	clock     clock.PassiveClock
-	begun     *attachTimes
-	farewells *detachTimes
+	client      client.Client
+	intents     *report.Reporter
+	writer      *nodestate.Writer
+	protocol    handshake.Protocol
+	events      events.EventRecorder
+	clock       clock.PassiveClock
+	attachTimes *attachTimes
+	detachTimes *detachTimes
 }
 
 func (c *Controller) reporter() intentReporter {
 	return intentReporter{
 		client: c.Client, intents: c.Reporter, writer: c.Writer, protocol: c.Protocol, events: c.Events, clock: c.Clock,
-		begun: &c.begun, farewells: &c.farewells,
+		attachTimes: &c.attachTimes, detachTimes: &c.detachTimes,
 	}
 }
 
 // report writes each intent's findings and returns after how long to reconcile again.
 func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Duration, error) {
-	r.farewells.observe(f, r.clock.Now())
+	r.detachTimes.observe(f, r.clock.Now())
 	var wait time.Duration
 	var failures []error
 	for _, n := range f.Nodes {
@@ -169,13 +171,15 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 
 // reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a
 // moment.
-func (r intentReporter) reportWanted(ctx context.Context, f *decision.Facts, n *decision.Node, i *decision.Intent) (time.Duration, error) {
+func (r intentReporter) reportWanted(
+	ctx context.Context, f *decision.Facts, n *decision.Node, i *decision.Intent,
+) (time.Duration, error) {
 	found := decision.FindingOf(f, n, i)
 	if found == nil {
 		return 0, nil
 	}
 	soon := found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonWaitingForAgent
-	if left := r.begun.left(i.Object, f.Driver, soon, r.clock.Now()); left > 0 {
+	if left := r.attachTimes.left(i.Object, f.Driver, soon, r.clock.Now()); left > 0 {
 		return left, nil
 	}
 	result := i.Result

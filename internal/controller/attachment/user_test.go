@@ -52,7 +52,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 	first, now := over(t, append(stored(f1, f2), reported("a"))...)
 	second := &Controller{
 		Client: first.Client, Reader: first.Reader, Writer: first.Writer, Tracker: first.Tracker, Clock: now,
-		Locks: exclusive.New(first.Client, first.Reader, now, nil), answers: ownWrites{clock: now},
+		Locks: exclusive.New(first.Client, first.Reader, now, nil), ownWrites: ownWrites{clock: now},
 	}
 	for _, c := range []*Controller{first, second} {
 		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
@@ -70,7 +70,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 		if err := leader.c.attacher().create(t.Context(), leader.f, leader.n); err != nil {
 			t.Fatal(err)
 		}
-		// What has only just begun is told later.
+		// What has only just begun is reported later.
 		for range 2 {
 			if _, err := leader.c.reporter().report(t.Context(), leader.f); err != nil {
 				t.Fatal(err)

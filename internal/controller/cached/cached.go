@@ -98,7 +98,9 @@ func trimNode(o any) (any, error) {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			// The heartbeat is left out: what does not change does not wake anybody.
-			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+			trimmed.Status.Conditions = []corev1.NodeCondition{
+				{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime},
+			}
 		}
 	}
 	return trimmed, nil
@@ -124,7 +126,9 @@ func trimClaim(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status}
+	trimmed := &corev1.PersistentVolumeClaim{
+		ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status,
+	}
 	trimmed.Finalizers = claim.Finalizers
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}

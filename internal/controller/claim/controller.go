@@ -51,7 +51,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent), builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+		WithOptions(
+			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
+		).
 		Complete(waiting.Reconciler(c))
 }
 
@@ -74,7 +76,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted
 // and no intent uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach
 // and each attach.
-func (c *Controller) protect(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+func (c *Controller) protect(
+	ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	claim := cached.DeepCopy()
 	changed := false
 	switch deleting, use := !claim.DeletionTimestamp.IsZero(), used(claim, intents); {

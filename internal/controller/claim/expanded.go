@@ -26,7 +26,9 @@ import (
 
 // expanded writes into the claim's status what the kubelet would after it expanded a volume, once every node that
 // has the volume in use through this claim's intents sees its full capacity.
-func (c *Controller) expanded(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+func (c *Controller) expanded(
+	ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	if len(intents) == 0 || !waitsForNode(cached) {
 		return nil
 	}
@@ -75,7 +77,9 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 
 // seenByNodes reports whether at least one node has the volume in use and all that do see the capacity, and what a
 // driver says if a node can never expand the volume.
-func (c *Controller) seenByNodes(ctx context.Context, name string, capacity resource.Quantity) (seen bool, infeasible string, err error) {
+func (c *Controller) seenByNodes(
+	ctx context.Context, name string, capacity resource.Quantity,
+) (seen bool, infeasible string, err error) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: name}); err != nil {
 		return false, "", fmt.Errorf("listing the nodes of volume %s: %w", name, err)

@@ -72,7 +72,9 @@ var Protected = predicate.Funcs{
 
 // protected: the claim was not before, and is now.
 func protected(before, after client.Object) bool {
-	return !controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(after, volumesv1alpha1.ClaimFinalizer)
+	return !controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(
+		after, volumesv1alpha1.ClaimFinalizer,
+	)
 }
 
 // Changed lets every change of a claim through but that it was protected here, which needs no reconcile.

@@ -34,9 +34,15 @@ func (s *Slots) Queue() *Queue {
 }
 
 // New is the controller's NewQueue.
-func (q *Queue) New(controller string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	objects := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: controller, Queue: q.turns})
-	later := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: controller, Queue: objects})
+func (q *Queue) New(
+	controller string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	objects := workqueue.NewTypedWithConfig(
+		workqueue.TypedQueueConfig[reconcile.Request]{Name: controller, Queue: q.turns},
+	)
+	later := workqueue.NewTypedDelayingQueueWithConfig(
+		workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: controller, Queue: objects},
+	)
 	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: controller, DelayingQueue: later})
 	return q

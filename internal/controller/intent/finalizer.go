@@ -24,7 +24,9 @@ import (
 // ensureFinalizer sets the release finalizer on an intent that came to need it after it was made, or that the
 // admission policy has not seen. It permits the agent to mount, so the claim is protected first. It reports whether
 // it wrote.
-func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) (bool, error) {
+func (c *Controller) ensureFinalizer(
+	ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim,
+) (bool, error) {
 	intent := cached.DeepCopy()
 	if !status.NeedsFinalizer(cached) || !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
 		return false, nil
@@ -38,7 +40,9 @@ func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha
 // claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for
 // the same. The claim is read live, for the claims' controller may not have known yet that the intent holds it: of a
 // claim that is deleted after that it does know.
-func (c *Controller) claimSafe(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, cached *corev1.PersistentVolumeClaim) (bool, error) {
+func (c *Controller) claimSafe(
+	ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, cached *corev1.PersistentVolumeClaim,
+) (bool, error) {
 	if !status.HoldsClaim(intent) || intent.Status.ClaimUID == "" {
 		return true, nil
 	}

@@ -58,7 +58,9 @@ func (c *Controller) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	var requests []reconcile.Request
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; volume.MigratedInline(v) {
-			requests = append(requests, c.intents(ctx, index.Claim, index.ClaimKey(pod.Namespace, volume.InlineClaim(pod.Name, v.Name)))...)
+			requests = append(
+				requests, c.intents(ctx, index.Claim, index.ClaimKey(pod.Namespace, volume.InlineClaim(pod.Name, v.Name)))...,
+			)
 		}
 	}
 	return requests
@@ -112,7 +114,9 @@ var reachabilityChanged = predicate.Funcs{
 		return unreachableMessage(e.Object.(*volumesv1alpha1.NodeVolumeState)) != ""
 	},
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return unreachableMessage(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)) != unreachableMessage(e.ObjectNew.(*volumesv1alpha1.NodeVolumeState))
+		return unreachableMessage(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)) != unreachableMessage(
+			e.ObjectNew.(*volumesv1alpha1.NodeVolumeState),
+		)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }

@@ -20,13 +20,17 @@ type absences struct{ watch outage.Watch }
 
 // look records a read that found no Node and this last renewal, and returns for how long that was so. checkpoint is
 // what an earlier process left; it counts with the first read of this one only.
-func (a *absences) look(node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time) volumesv1alpha1.GoneObservation {
+func (a *absences) look(
+	node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time,
+) volumesv1alpha1.GoneObservation {
 	var carried time.Duration
 	if checkpoint != nil && checkpoint.LastWord == word && !a.watch.Known(node) {
 		carried = checkpoint.Observed.Duration
 	}
 	total := a.watch.Observe(node, outage.Spell{Absent: true, Heard: word}, carried, plan, now)
-	return volumesv1alpha1.GoneObservation{LastWord: word, Observed: metav1.Duration{Duration: total.Truncate(time.Second)}}
+	return volumesv1alpha1.GoneObservation{
+		LastWord: word, Observed: metav1.Duration{Duration: total.Truncate(time.Second)},
+	}
 }
 
 // due is how long after now the next read is due; zero if it is due now.

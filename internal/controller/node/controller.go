@@ -66,7 +66,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered, UpdateFunc: c.tainted, DeleteFunc: c.unregistered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
-		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(comingAndGoing)).
+		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(
+			comingAndGoing,
+		)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.Funcs{UpdateFunc: c.used}).
 		WatchesRawSource(c.Tracker.Listen(c.heard)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
@@ -84,7 +86,9 @@ var stateChanged = predicate.Funcs{
 }
 
 // registered hears of each Node that comes, also of one that is gone again when its turn comes.
-func (c *Controller) registered(_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) registered(
+	_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	c.absences.registered(e.Object.GetName())
 }
 
@@ -129,9 +133,13 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // steps of a pass; each returns when to reconcile again.
 func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if node {
-		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.giveWay, c.confirm, c.watchOver}
+		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
+			c.returned, c.giveWay, c.confirm, c.watchOver,
+		}
 	}
-	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
+	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
+		c.remove, c.tellDeletion, c.forgetGone, c.watchOver,
+	}
 }
 
 // sooner of two waits.

@@ -50,7 +50,9 @@ func (d *Declarations) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("declarations").
 		For(&volumesv1alpha1.NodeVolumeState{}, builder.WithPredicates(declares)).
-		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(d.ofAttachment), builder.WithPredicates(gone)).
+		Watches(
+			&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(d.ofAttachment), builder.WithPredicates(gone),
+		).
 		WithOptions(controller.Options{RateLimiter: backoff.Limiter()}).
 		Complete(d)
 }

@@ -172,7 +172,7 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		}
 	})
 	for name, test := range map[string]struct {
-		// cached is what the cache shows, live what stands.
+		// cached is what the cache shows, live what is stored.
 		cached, live func(*volumesv1alpha1.NodeVolumeState)
 		left, told   int
 		fails        bool

@@ -89,14 +89,18 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 
 // reason of each declaration.
 func (c *Controller) reason() string {
-	return fmt.Sprintf("%s%s: there was no such Node, and nothing was heard of its agent", volumesv1alpha1.ForgetGoneReason, c.ForgetAfter)
+	return fmt.Sprintf(
+		"%s%s: there was no such Node, and nothing was heard of its agent", volumesv1alpha1.ForgetGoneReason, c.ForgetAfter,
+	)
 }
 
 // lookPeriod is how often to check for a Node that is gone.
 func (c *Controller) lookPeriod() time.Duration { return max(c.ForgetAfter/24, 10*time.Second) }
 
 // lookForGone reads the Node and its agent's Lease live, and returns for how long they have been gone.
-func (c *Controller) lookForGone(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (*volumesv1alpha1.GoneObservation, error) {
+func (c *Controller) lookForGone(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+) (*volumesv1alpha1.GoneObservation, error) {
 	err := c.Reader.Get(ctx, client.ObjectKey{Name: nvs.Name}, &corev1.Node{})
 	switch {
 	case err == nil:

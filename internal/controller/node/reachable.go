@@ -33,7 +33,7 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
 		Reason: volumesv1alpha1.ReasonAgentUnreachable, ObservedGeneration: nvs.Generation,
-		Message: fmt.Sprintf("the agent of node %s is not heard of: its Lease %s/%s%s is not renewed",
+		Message: fmt.Sprintf("the agent of node %s is unreachable: its Lease %s/%s%s is not renewed",
 			nvs.Name, volumesv1alpha1.InstallNamespace, volumesv1alpha1.AgentLeasePrefix, nvs.Name),
 	})
 	err := c.Client.Status().Update(ctx, nvs)

@@ -88,7 +88,9 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 }
 
 // used wakes those that wait when what is used somewhere may have changed, or what was heard of has come.
-func (c *Controller) used(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) used(
+	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) || !equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
@@ -96,14 +98,18 @@ func (c *Controller) used(_ context.Context, e event.UpdateEvent, q workqueue.Ty
 }
 
 // tainted wakes those that wait when an administrator says of a machine that it is gone, or takes that back.
-func (c *Controller) tainted(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) tainted(
+	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	if liveness.OutOfService(e.ObjectOld.(*corev1.Node)) != liveness.OutOfService(e.ObjectNew.(*corev1.Node)) {
 		c.unconfirmed.wake(q)
 	}
 }
 
 // unregistered wakes those that may have waited to hear the agent of the Node that was deleted.
-func (c *Controller) unregistered(_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) unregistered(
+	_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	c.unconfirmed.wake(q)
 }
 
@@ -183,7 +189,9 @@ func (c *Controller) neverBack(ctx context.Context, name string) bool {
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.
-func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Guard, string, error) {
+func (c *Controller) mayConfirm(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+) (handshake.Guard, string, error) {
 	if nvs == nil {
 		return handshake.GuardReported, "", nil
 	}

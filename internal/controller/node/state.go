@@ -87,7 +87,9 @@ func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 		most = unnamed
 	}
 	if nvs.DeletionTimestamp.IsZero() {
-		err := c.Client.Delete(ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)})
+		err := c.Client.Delete(
+			ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)},
+		)
 		// Also after a conflict: what another one wrote may be nothing that wakes us.
 		if client.IgnoreNotFound(err) != nil {
 			return never, fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)

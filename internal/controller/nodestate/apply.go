@@ -52,7 +52,9 @@ func refuseMissing(group []*request) []*request {
 
 // applySingly leaves out the attachments that make the object grow beyond the limit. What lets go of one is never
 // left out.
-func applySingly(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
+func applySingly(
+	nvs *volumesv1alpha1.NodeVolumeState, group []*request,
+) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
 	changed := 0
 	var passed []*request
 	for _, r := range group {

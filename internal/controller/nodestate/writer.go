@@ -60,7 +60,9 @@ type Writer struct {
 
 // New makes a writer. Each of its commits holds one of the slots.
 func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
-	return &Writer{Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads)}
+	return &Writer{
+		Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads),
+	}
 }
 
 type request struct {

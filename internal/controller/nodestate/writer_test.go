@@ -73,7 +73,7 @@ func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
 	// The first commit holds one slot; all others have to get by with the other one.
 	slots := inflight.New(2)
 	w, c := writerWith(t, slots, func(client.Client) error {
-		// One write at a time: nobody else counts meanwhile.
+		// One write at a time: nothing else counts meanwhile.
 		if writes++; writes == 1 {
 			close(inFlight)
 			<-first
@@ -332,7 +332,7 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it looks at what the caller has, who goes on with that. The race
+// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it reads what the caller has, and the caller goes on with that. The race
 // detector is the judge.
 func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
 	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {

@@ -29,7 +29,9 @@ type Spell struct {
 
 // Is reports whether the two are the same outage.
 func (s Spell) Is(other Spell) bool {
-	return s.Unready == other.Unready && s.Absent == other.Absent && s.Heard == other.Heard && s.Transition.Equal(&other.Transition)
+	return s.Unready == other.Unready && s.Absent == other.Absent && s.Heard == other.Heard && s.Transition.Equal(
+		&other.Transition,
+	)
 }
 
 // Watch counts for how long nodes were observed being out of reach. What counts is time on this process' monotonic

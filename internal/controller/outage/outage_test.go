@@ -193,7 +193,7 @@ func TestALookIsDueOnceAPeriod(t *testing.T) {
 	if got := u.Due("a", time.Minute, now); got != 40*time.Second {
 		t.Errorf("the next look is due in %s", got)
 	}
-	// Somebody comes who wants to look more often: what was planned for the others would be too long unwatched for him.
+	// A caller comes that wants reads more often: what was planned for the others would be too long unwatched for it.
 	if got := u.Due("a", 30*time.Second, now); got != 10*time.Second {
 		t.Errorf("the next look is due in %s", got)
 	}
@@ -217,7 +217,7 @@ func TestALookIsDueOnceAPeriod(t *testing.T) {
 // jump is t as a machine shows it whose wall clock was set by d; its monotonic clock goes on undisturbed.
 func jump(t *testing.T, at time.Time, d time.Duration) time.Time {
 	t.Helper()
-	// The seconds of a Time with a monotonic reading stand above its 30 bits of nanoseconds.
+	// The seconds of a Time with a monotonic reading are above its 30 bits of nanoseconds.
 	wall := (*uint64)(unsafe.Pointer(&at))
 	*wall = uint64(int64(*wall) + int64(d/time.Second)<<30)
 	return at

@@ -61,7 +61,9 @@ type Controller struct {
 // check says what is wrong with the controller's settings.
 func (c *Controller) check() error {
 	if d := c.ForceDetachAfter; d != 0 && (d < shortestForceAfter || d > longestForceAfter) {
-		return fmt.Errorf("detaching by force after %s: must be 0 for never, or from %s to %s", d, shortestForceAfter, longestForceAfter)
+		return fmt.Errorf(
+			"detaching by force after %s: must be 0 for never, or from %s to %s", d, shortestForceAfter, longestForceAfter,
+		)
 	}
 	return nil
 }

@@ -75,9 +75,13 @@ func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]podV
 			spec.ReadOnly = spec.ReadOnly && readOnly
 			continue
 		}
-		source := volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}}
+		source := volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim},
+		}
 		if pv.MigratedInline(v) {
-			source = volumesv1alpha1.VolumeSource{PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name}}
+			source = volumesv1alpha1.VolumeSource{
+				PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name},
+			}
 		}
 		intent := newIntent(pod, v.Name, source, c.ForceDetachAfter)
 		intent.Spec.ReadOnly = readOnly

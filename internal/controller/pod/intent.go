@@ -19,7 +19,9 @@ import (
 )
 
 // newIntent is the intent for one volume of pod from this source.
-func newIntent(pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration) *volumesv1alpha1.VolumeAttachmentIntent {
+func newIntent(
+	pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
+) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: intentName(pod, volume),

@@ -34,7 +34,9 @@ type said struct {
 }
 
 // due returns which of the problems are to be reported now and when the next one is; it forgets those that are over.
-func (t *told) due(key types.NamespacedName, pod types.UID, problems []problem, now time.Time) ([]problem, time.Duration) {
+func (t *told) due(
+	key types.NamespacedName, pod types.UID, problems []problem, now time.Time,
+) ([]problem, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := t.pods[key]
@@ -69,7 +71,9 @@ func (t *told) forget(key types.NamespacedName) {
 
 // tell records an event on the pod for each problem that was not reported, or not for long, and returns when to
 // report it again. A problem that only the cache has, because one kind's events came before the other's, is none.
-func (c *Controller) tell(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, problems []problem) (time.Duration, error) {
+func (c *Controller) tell(
+	ctx context.Context, key types.NamespacedName, pod *corev1.Pod, problems []problem,
+) (time.Duration, error) {
 	var uid types.UID
 	if pod != nil {
 		uid = pod.UID

@@ -41,13 +41,21 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler())
 	if c.Enabled {
 		b = b.Watches(&corev1.Pod{}, c.podHandler()).
-			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claimChanged)).
-			Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged)).
+			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
+				claimChanged,
+			)).
+			Watches(
+				&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged),
+			).
 			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
-			Watches(&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged))
+			Watches(
+				&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged),
+			)
 	}
 	waiting := c.Slots.Queue()
-	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+	return b.WithOptions(
+		controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
+	).
 		Complete(waiting.Reconciler(c))
 }
 

@@ -76,7 +76,9 @@ func newsworthy(before *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return true
 	}
 	was := meta.FindStatusCondition(before.Status.Conditions, volumesv1alpha1.ConditionAttached)
-	return was != nil && !underWay(was.Reason) || meta.IsStatusConditionFalse(before.Status.Conditions, volumesv1alpha1.ConditionResolved)
+	return was != nil && !underWay(was.Reason) || meta.IsStatusConditionFalse(
+		before.Status.Conditions, volumesv1alpha1.ConditionResolved,
+	)
 }
 
 // underWay: nothing is wrong, it is not there yet.
@@ -128,7 +130,9 @@ func (r *Reporter) failed(intent *volumesv1alpha1.VolumeAttachmentIntent, versio
 
 // event records one on the pod, where the intent was made for one, otherwise on the intent. It never waits: the
 // recorder sends events by itself and drops what it cannot send.
-func (r *Reporter) event(intent *volumesv1alpha1.VolumeAttachmentIntent, version, eventType, reason, action, note string) {
+func (r *Reporter) event(
+	intent *volumesv1alpha1.VolumeAttachmentIntent, version, eventType, reason, action, note string,
+) {
 	self := &corev1.ObjectReference{
 		APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
 		Namespace: intent.Namespace, Name: intent.Name, UID: intent.UID, ResourceVersion: version,

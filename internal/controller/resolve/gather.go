@@ -57,7 +57,9 @@ func (f *Facts) gatherPod(ctx context.Context, reader client.Reader, source *vol
 }
 
 // gatherClaim finds the claim and what it is bound to.
-func (f *Facts) gatherClaim(ctx context.Context, reader client.Reader, source *volumesv1alpha1.PersistentVolumeClaimSource) error {
+func (f *Facts) gatherClaim(
+	ctx context.Context, reader client.Reader, source *volumesv1alpha1.PersistentVolumeClaimSource,
+) error {
 	claim := client.ObjectKey{Namespace: f.Intent.Namespace, Name: source.ClaimName}
 	var err error
 	if f.Claim, err = find(ctx, reader, claim, &corev1.PersistentVolumeClaim{}); err != nil {
@@ -85,7 +87,9 @@ func (f *Facts) gatherClaim(ctx context.Context, reader client.Reader, source *v
 
 // VolumeName is the unique name of the volume that intent is pinned to or, not being pinned yet, that
 // its claim is bound to; empty when there is none.
-func VolumeName(ctx context.Context, reader client.Reader, intent *volumesv1alpha1.VolumeAttachmentIntent) (string, error) {
+func VolumeName(
+	ctx context.Context, reader client.Reader, intent *volumesv1alpha1.VolumeAttachmentIntent,
+) (string, error) {
 	if name := intent.Status.UniqueVolumeName; name != "" {
 		return name, nil
 	}

@@ -75,7 +75,9 @@ type check func(Facts) *Result
 
 // Intent resolves one intent. The first thing that is wrong is the answer.
 func Intent(f Facts) Result {
-	checks := []check{checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity}
+	checks := []check{
+		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity,
+	}
 	if f.Intent.Spec.Volume.PodVolume != nil {
 		checks = []check{checkNode, checkPod, checkPodVolume, checkSource}
 	}
@@ -158,7 +160,7 @@ func checkClaimIdentity(f Facts) *Result {
 		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist", claimName(f))
 	case pinned(f) && f.Intent.Status.ClaimUID != f.Claim.UID:
 		return stalled(volumesv1alpha1.ReasonClaimReplaced,
-			"claim %s was deleted and made anew (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
+			"claim %s was deleted and created again (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
 	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
@@ -190,7 +192,9 @@ func ofPod(f Facts) bool {
 func checkClaimPhase(f Facts) *Result {
 	switch {
 	case f.Claim.Status.Phase == corev1.ClaimLost:
-		return failed(volumesv1alpha1.ReasonClaimLost, "claim %s has lost its volume %s", claimName(f), f.Claim.Spec.VolumeName)
+		return failed(
+			volumesv1alpha1.ReasonClaimLost, "claim %s has lost its volume %s", claimName(f), f.Claim.Spec.VolumeName,
+		)
 	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
 		return nil
 	case waitsForFirstConsumer(f):
@@ -210,17 +214,21 @@ func waitsForFirstConsumer(f Facts) bool {
 func checkVolume(f Facts) *Result {
 	name := f.Claim.Spec.VolumeName
 	if was := f.Intent.Status.VolumeName; was != "" && was != name {
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "claim %s is bound to volume %s now, was to %s", claimName(f), name, was)
+		return stalled(
+			volumesv1alpha1.ReasonVolumeReplaced, "claim %s is bound to volume %s now, was to %s", claimName(f), name, was,
+		)
 	}
 	switch {
 	case f.Volume == nil:
 		return failed(volumesv1alpha1.ReasonVolumeNotFound, "volume %s of claim %s does not exist", name, claimName(f))
 	case f.Intent.Status.VolumeUID != "" && f.Intent.Status.VolumeUID != f.Volume.UID:
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "volume %s was deleted and made anew", name)
+		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "volume %s was deleted and created again", name)
 	case f.Volume.Spec.ClaimRef == nil:
 		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is not bound to claim %s", name, claimName(f))
 	case f.Volume.Spec.ClaimRef.UID != f.Claim.UID:
-		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f))
+		return failed(
+			volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f),
+		)
 	}
 	return nil
 }
@@ -259,7 +267,9 @@ func checkSource(f Facts) *Result {
 	case f.Source() == nil:
 		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", f.Volume.Name)
 	case was != "" && was != volume.UniqueNameOf(f.Volume):
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was)
+		return stalled(
+			volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was,
+		)
 	}
 	return nil
 }

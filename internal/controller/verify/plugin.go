@@ -25,7 +25,9 @@ const timeout = 2 * time.Minute
 const pageSize = 1000
 
 // errIncapable: the driver cannot say to which nodes its volumes are published.
-var errIncapable = errors.New("it cannot list the nodes to which its volumes are published (LIST_VOLUMES_PUBLISHED_NODES)")
+var errIncapable = errors.New(
+	"it cannot list the nodes to which its volumes are published (LIST_VOLUMES_PUBLISHED_NODES)",
+)
 
 // listing says of each volume, by handle, to which nodes the driver has it published. A volume that it says nothing
 // of is not there.

@@ -154,7 +154,9 @@ func (w *Writer) read(ctx context.Context, name string, o client.Object) error {
 }
 
 // decide answers every request and returns what the Node is to list, and whether that has to be written.
-func (w *Writer) decide(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, group []*request) ([]corev1.AttachedVolume, bool) {
+func (w *Writer) decide(
+	node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, group []*request,
+) ([]corev1.AttachedVolume, bool) {
 	listed, changed := slices.Clone(node.Status.VolumesAttached), false
 	exists := node.UID != ""
 	for _, r := range group {
@@ -192,7 +194,9 @@ func listsOf(node *corev1.Node, volumeName string) handshake.KubeletLists {
 }
 
 // put makes listed say what r asks for, and reports whether that was a change.
-func put(listed []corev1.AttachedVolume, entry *volumesv1alpha1.NodeAttachment, r *request) ([]corev1.AttachedVolume, bool) {
+func put(
+	listed []corev1.AttachedVolume, entry *volumesv1alpha1.NodeAttachment, r *request,
+) ([]corev1.AttachedVolume, bool) {
 	name := corev1.UniqueVolumeName(r.volumeName)
 	i := slices.IndexFunc(listed, func(v corev1.AttachedVolume) bool { return v.Name == name })
 	if !r.list {

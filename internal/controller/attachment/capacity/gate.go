@@ -100,7 +100,9 @@ func (g Gate) count(ctx context.Context, f *decision.Facts, n *decision.Node, li
 		}
 	}
 	i := n.Candidate()
-	n.Limit = g.Limits.check(s, limit, present, decision.AttachmentName(f, n.Name), waitingVolume{volume: f.Volume, since: i.Object.CreationTimestamp, intent: i.Name()})
+	n.Limit = g.Limits.check(s, limit, present, decision.AttachmentName(f, n.Name), waitingVolume{
+		volume: f.Volume, since: i.Object.CreationTimestamp, intent: i.Name(),
+	})
 	return s, nil
 }
 

@@ -112,7 +112,9 @@ type Gate struct {
 
 // check counts for an attachment of that name, and lines w up where there is no room. present are the attachments
 // that the cache shows. mu is held.
-func (l *Limits) check(s driverOnNode, limit int, present map[string]bool, name string, w waitingVolume) decision.Limit {
+func (l *Limits) check(
+	s driverOnNode, limit int, present map[string]bool, name string, w waitingVolume,
+) decision.Limit {
 	for reserved := range l.reserved[s] {
 		if present[reserved] {
 			delete(l.reserved[s], reserved)

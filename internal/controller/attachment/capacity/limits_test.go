@@ -23,7 +23,7 @@ import (
 
 var nodeSlots = driverOnNode{node: "a", driver: "d"}
 
-// line is limits of one node with three places, and who was woken.
+// line is the limits of one node with three places, and what was woken.
 type line struct {
 	Limits
 	present map[string]bool
@@ -39,7 +39,7 @@ func newLine(present ...string) *line {
 	return l
 }
 
-// try looks for room for a volume, whose age is its number, and reserves it.
+// try asks for capacity for a volume, whose age is its number, and reserves it.
 func (l *line) try(volume int) bool {
 	name := fmt.Sprint(volume)
 	if l.check(nodeSlots, 3, l.present, "va-"+name, waiterOf(volume)).Reached() {

@@ -22,7 +22,7 @@ func publishedByKubelet(n *Node) {
 // declaredInUse is a node on which an earlier attachment was declared released, and whose agent says that it is in use.
 func declaredInUse(n *Node) { together(inUse("1"), declared("1"))(n) }
 
-// otherFSType: the entry tells the node of a filesystem that the volume does not have any more.
+// otherFSType: the entry names a filesystem that the volume does not have any more.
 func otherFSType(n *Node) { n.Entry.FSType = "earlier" }
 
 func TestWhichNodeIsToHaveAnExclusiveVolume(t *testing.T) {

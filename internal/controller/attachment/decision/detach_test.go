@@ -59,7 +59,7 @@ func attachedAs(uid types.UID) func(*Node) {
 	return together(va(uid, "held", "attached"), entry(handshake.Attached, uid))
 }
 
-// sharedName is an attachment that somebody else made under the name that upstream uses.
+// sharedName is an attachment of others under the name that upstream uses.
 func sharedName(uid types.UID, how ...string) func(*Node) {
 	return func(n *Node) {
 		va(uid, how...)(n)

@@ -95,8 +95,12 @@ func PutEntry(nvs *volumesv1alpha1.NodeVolumeState, e volumesv1alpha1.NodeAttach
 }
 
 // DetachingEntry is old, or a new entry where there is none or it is over, as Detaching for this attachment.
-func DetachingEntry(f *Facts, old *volumesv1alpha1.NodeAttachment, uid types.UID, name string, evidence volumesv1alpha1.DetachEvidence) volumesv1alpha1.NodeAttachment {
-	e := volumesv1alpha1.NodeAttachment{VolumeName: f.Volume, Driver: f.Driver, VolumeHandle: f.VolumeHandle, AttachmentUID: uid, AttachmentName: name}
+func DetachingEntry(
+	f *Facts, old *volumesv1alpha1.NodeAttachment, uid types.UID, name string, evidence volumesv1alpha1.DetachEvidence,
+) volumesv1alpha1.NodeAttachment {
+	e := volumesv1alpha1.NodeAttachment{
+		VolumeName: f.Volume, Driver: f.Driver, VolumeHandle: f.VolumeHandle, AttachmentUID: uid, AttachmentName: name,
+	}
 	if old != nil && old.AttachmentUID == uid {
 		e = *old.DeepCopy()
 	}

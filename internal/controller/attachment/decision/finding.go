@@ -189,11 +189,11 @@ func findDetachedBehind(n *Node) *Finding {
 	case a == nil || a.Terminating || a.Attached:
 		return nil
 	case a.AttachError != nil:
-		found := not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s behind Hawser's back, and attaching it again by VolumeAttachment %s fails: %s",
+		found := not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s, not by Hawser, and attaching it again by VolumeAttachment %s fails: %s",
 			n.Name, a.Name, a.AttachError.Message)
 		found.Error = a.AttachError
 		return found
 	}
-	return not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s behind Hawser's back: VolumeAttachment %s is not attached any more; the driver is to attach it again",
+	return not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s, not by Hawser: VolumeAttachment %s is not attached any more; the driver is to attach it again",
 		n.Name, a.Name)
 }

@@ -99,7 +99,7 @@ func RefusalOf(f *Facts, i *Intent) *Finding {
 		if len(n.Wanted)+len(n.Leaving) == 0 {
 			continue
 		}
-		who := "somebody of another namespace"
+		who := "a user in another namespace"
 		if named, _ := n.userNames(i.Object.Namespace); len(named) > 0 {
 			who = named[0]
 		}

@@ -23,7 +23,7 @@ func TestAVolumeThatHasALockIsExclusiveWhateverItsAccessModesSay(t *testing.T) {
 		if f.Exclusive != locked || !f.Shared {
 			t.Errorf("locked %t: exclusive %t, shared %t", locked, f.Exclusive, f.Shared)
 		}
-		// Once nobody has to do with it, the lock goes.
+		// Once nothing has to do with it, the lock goes.
 		if Collectable(f) != locked {
 			t.Errorf("locked %t: collectable %t", locked, Collectable(f))
 		}

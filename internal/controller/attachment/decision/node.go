@@ -188,7 +188,9 @@ func (n *Node) SetWait(reason, message string) { n.Wait = &Wait{Reason: reason, 
 func (n *Node) WaitFor(holder *Node, guard handshake.Guard) {
 	n.Wait = &Wait{Reason: volumesv1alpha1.ReasonVolumeInUse, Holder: holder}
 	if guard == handshake.GuardReported {
-		n.SetWait(volumesv1alpha1.ReasonVolumeInUse, fmt.Sprintf("the volume was last on node %s, whose agent has not reported that it let go of it", holder.Name))
+		n.SetWait(volumesv1alpha1.ReasonVolumeInUse, fmt.Sprintf(
+			"the volume was last on node %s, whose agent has not reported that it let go of it", holder.Name,
+		))
 	}
 }
 
