@@ -143,7 +143,7 @@ type picture struct {
 	attachments map[types.UID]*storagev1.VolumeAttachment
 	// locks by the name of their ConfigMap and the volume.
 	locks map[string]map[string]exclusive.Lock
-	// final are the attachments for which Detaching stood once.
+	// final are the attachments that were Detaching once.
 	final map[types.UID]bool
 }
 
@@ -194,7 +194,7 @@ func (p *picture) add(h happening) []string {
 	return append(wrong, p.standing()...)
 }
 
-// deleted: nothing is deleted that its node uses, or for which Detaching does not stand.
+// deleted: nothing is deleted that its node uses, or that is not Detaching.
 func (p *picture) deleted(va *storagev1.VolumeAttachment) []string {
 	var wrong []string
 	nvs := p.states[va.Spec.NodeName]

@@ -104,7 +104,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 	}
 }
 
-// expectGate checks the readiness and at the metric, of which one policy or none says that it is not in force.
+// expectGate checks the readiness and the metric: one policy or none is reported as not in force.
 func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	t.Helper()
 	if err := gate.Ready(nil); (err == nil) != ready || !ready && !strings.Contains(err.Error(), missing) {

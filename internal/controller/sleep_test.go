@@ -209,7 +209,7 @@ func (s *sleeps) takeTurns() {
 	s.focus, s.depth = focuses[s.random.IntN(len(focuses))], []float64{3, 15, 50}[s.random.IntN(3)]
 }
 
-// watched are the resources of which a leader may see no news for a while, each by itself.
+// watched are the resources that a leader may see no news of for a while, each by itself.
 var watched = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "configmaps", "nodes", "pods"}
 
 // seeNews lets a leader that was stalled see everything again.
@@ -279,7 +279,7 @@ func (b *staleBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// gate holds one request of a manager up: the first for which hold says so. It is asked in order.
+// gate holds one request of a manager up: the first that hold selects. It is asked in order.
 type gate struct {
 	hold func(what, name string) bool
 	// held is closed when there is one; open lets it go on.

@@ -56,7 +56,7 @@ const (
 
 	// probe is the name of what a dry run would create.
 	probe = "hawser-policy-probe"
-	// agentProbe is the name for which the policies on agents take a dry run for an agent's whose token names no node.
+	// agentProbe is a node's name. The policies treat its dry run as that of an agent whose token names no node.
 	agentProbe = "hawser-agent-probe"
 )
 

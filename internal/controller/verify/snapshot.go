@@ -47,8 +47,8 @@ type snapshot struct {
 	volumes map[string]string
 	// claimed are the publications that have a VolumeAttachment.
 	claimed map[publication]bool
-	// vague are nodes with a VolumeAttachment of which the volume, and handles with one of which the node, is not known.
-	// With one of which neither is known nothing can be said of any.
+	// vague are nodes with a VolumeAttachment whose volume is unknown, and handles with one whose node is unknown.
+	// If neither is known, nothing can be said of any.
 	vagueNodes, vagueHandles map[string]bool
 	vague                    bool
 }
@@ -139,7 +139,7 @@ func (d *driver) handles(ctx context.Context) (map[string]string, error) {
 	return handles, nil
 }
 
-// idsOf are the names by which the driver may list the attachment's node: that of today and the one the attacher used.
+// idsOf are the names that the driver may list the attachment's node by: that of today and the one the attacher used.
 func idsOf(va *storagev1.VolumeAttachment, ids map[string]string) []string {
 	var known []string
 	for _, id := range []string{ids[va.Spec.NodeName], va.Annotations[nodeIDAnnotation]} {
