@@ -35,14 +35,18 @@ const simulation = "internal/simulation"
 var (
 	scope = []string{
 		"internal/handshake",
-		"internal/controller/attachment/decide.go", "internal/controller/attachment/evidence.go",
+		"internal/controller/attachment/decision/decide.go", "internal/controller/attachment/decision/attach.go",
+		"internal/controller/attachment/decision/detach.go", "internal/controller/attachment/decision/declared.go",
+		"internal/controller/attachment/decision/evidence.go", "internal/controller/attachment/decision/lock.go",
+		"internal/controller/attachment/decision/user.go",
+		"internal/controller/outage",
 		"internal/controller/attachment/confirm.go", "internal/controller/attachment/lock.go",
-		"internal/controller/attachment/attach.go", "internal/controller/attachment/detach.go",
+		"internal/controller/attachment/collect.go", "internal/controller/attachment/attach.go",
+		"internal/controller/attachment/attachments.go", "internal/controller/attachment/detach.go",
 		"internal/controller/attachment/delete.go", "internal/controller/attachment/release.go",
-		"internal/controller/attachment/unready.go", "internal/controller/attachment/declared.go",
-		"internal/controller/attachment/departed.go", "internal/controller/attachment/collect.go",
-		"internal/controller/attachment/user.go", "internal/controller/attachment/users.go",
+		"internal/controller/attachment/evidence.go", "internal/controller/attachment/live.go",
 		"internal/controller/node/gone.go", "internal/controller/node/deleted.go", "internal/controller/node/absences.go",
+		"internal/controller/node/declarations.go",
 		"internal/controller/intent/finalizer.go",
 		"internal/agent/plan/plan.go", "internal/agent/plan/facts.go", "internal/agent/plan/wanted.go",
 		"internal/agent/operation/inuse.go", "internal/agent/operation/stage.go", "internal/agent/operation/reference.go",
@@ -52,7 +56,8 @@ var (
 		"internal/agent/report/volume.go", "internal/agent/report/node.go", "internal/agent/report/conditions.go",
 	}
 	tested = []string{
-		"internal/handshake", "internal/controller/attachment", "internal/controller/node", "internal/controller/intent",
+		"internal/handshake", "internal/controller/attachment/decision", "internal/controller/attachment", "internal/controller/outage",
+		"internal/controller/node", "internal/controller/intent",
 		simulation, "internal/agent", "internal/agent/plan", "internal/agent/report",
 	}
 )

@@ -105,7 +105,7 @@ func aVolumeThatTheAgentCannotLetGoOfStays(t *testing.T, w *world) {
 	until(t, w, intent, "the intent is Ready", isReady)
 	a.set(func() { a.keeps = true })
 	w.delete(t, intent)
-	// What came later has gone through, so this one has been looked at.
+	// What came later has gone through, so this one has been reconciled.
 	w.attached(t, w.intent(t, "kept-marker", "kept", "kept-marker"))
 	until(t, w, attachmentOf("kept", "kept"), "the attachment stays and is held", held)
 	until(t, w, intent, "the intent stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
@@ -136,7 +136,8 @@ func twoIntentsOnOneNodeAreReleasedOneByOne(t *testing.T, w *world) {
 
 func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	const volumes = 100
-	// Its clock stands still, so that a slow machine does not make agents look dead, or attachments worth a word before they are there.
+	// Its clock does not advance, so that a slow machine does not make agents seem dead, or attachments worth a word
+	// before they are there.
 	requests, _ := w.manage(t, managerOptions{clock: testingclock.NewFakePassiveClock(time.Now())})
 	w.node(t, "many-a")
 	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })

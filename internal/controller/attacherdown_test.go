@@ -63,7 +63,7 @@ func anAttacherThatIsDownIsWaitedFor(t *testing.T, w *world, mode controller.Att
 	second.leaves(t)
 }
 
-// anAttacherThatFailsToDetachIsTold on the node, and to nobody twice.
+// anAttacherThatFailsToDetachIsTold on the node, and never twice.
 func anAttacherThatFailsToDetachIsTold(t *testing.T, w *world, mode controller.AttachMode) {
 	name := "fails-" + strings.ToLower(string(mode))
 	w.managedNode(t, name)

@@ -21,7 +21,7 @@ func aClaimThatIsDeletedWhileItsIntentLeavesGoesAfterIt(t *testing.T, w *world) 
 	a.set(func() { a.keeps = true })
 	w.delete(t, intent)
 	w.delete(t, claim)
-	// What came later has gone through, so this one has been looked at.
+	// What came later has gone through, so this one has been reconciled.
 	w.attached(t, w.intent(t, "leaving-marker", "leaving-a", "leaving-marker"))
 	until(t, w, intent, "the intent is still there", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) && i.DeletionTimestamp != nil })
 	if until(t, w, claim, "the claim is still there", exists2); !protected(claim) {

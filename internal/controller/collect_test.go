@@ -35,8 +35,8 @@ func TestLocksAreCollected(t *testing.T) {
 	}
 }
 
-// aMoveThatNobodyWaitsForIsFinished: the node that the lock was moved from cannot be fenced for a while, and meanwhile the intent that waited
-// for the lock is deleted.
+// aMoveThatNobodyWaitsForIsFinished: the node that the lock was moved from cannot be fenced for a while, and
+// meanwhile the intent that waited for the lock is deleted.
 func aMoveThatNobodyWaitsForIsFinished(t *testing.T, w *world) {
 	var unwritable atomic.Bool
 	w.manage(t, managerOptions{transport: func(next http.RoundTripper) http.RoundTripper {
@@ -118,7 +118,7 @@ func theClaimStaysUntilTheLastNodeHasLetGo(t *testing.T, w *world) {
 	until(t, w, intent, "the intent is Ready", isReady)
 	a.set(func() { a.keeps = true })
 	w.delete(t, intent)
-	// Somebody removes the volume by force while it is in use.
+	// The volume is removed by force while it is in use.
 	w.discardVolume(t, "keeping")
 	w.volume(t, "witness", volumeOptions{})
 	witness := w.intent(t, "witness", "keeping", "witness")

@@ -12,7 +12,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 )
 
-// somebodyElseWhoWritesFirstIsGotOver: an exclusive volume comes to one node, to another, and away, and then the nodes go.
+// somebodyElseWhoWritesFirstIsGotOver: an exclusive volume comes to one node, to another, and away, and then the
+// nodes go.
 func somebodyElseWhoWritesFirstIsGotOver(t *testing.T, w *world, mode controller.AttachMode) {
 	name := "rival-" + strings.ToLower(string(mode))
 	from, to := name+"-a", name+"-b"

@@ -31,7 +31,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
 
-// AttachMode says who attaches for pods.
+// AttachMode is which controller attaches for pods.
 type AttachMode string
 
 const (
@@ -75,7 +75,9 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	writer.Vouches = tracker.Vouches
 	if o.Leases == nil {
 		var err error
-		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+		o.Leases, err = client.NewWithWatch(mgr.GetConfig(), client.Options{
+			Scheme: mgr.GetScheme(), HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(),
+		})
 		if err != nil {
 			return fmt.Errorf("making a client for Leases: %w", err)
 		}
@@ -98,7 +100,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
 		},
-		"declarations": &attachment.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
+		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,

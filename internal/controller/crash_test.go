@@ -91,8 +91,8 @@ func (f *fuse) client(cfg *rest.Config, o client.Options) (client.Client, error)
 	}), nil
 }
 
-// aManagerThatDiesAtAnyWriteIsTakenOverFrom attaches, moves and detaches an exclusive volume again and again, with the manager
-// dying before its first write, its second, and so on until it gets through; another one takes over.
+// aManagerThatDiesAtAnyWriteIsTakenOverFrom attaches, moves and detaches an exclusive volume again and again, with
+// the manager dying before its first write, its second, and so on until it gets through; another one takes over.
 func aManagerThatDiesAtAnyWriteIsTakenOverFrom(t *testing.T, w *world) {
 	w.node(t, "crash-a")
 	w.node(t, "crash-b")

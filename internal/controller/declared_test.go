@@ -133,7 +133,7 @@ func aNodeThatHangsOfWhichNothingIsKnown(t *testing.T, w *world) {
 	until(t, w, third, "the node has the volume again", isReady)
 }
 
-// anAgentThatNeverReported: the state was cut off by force and made anew, so that the entry is lost.
+// anAgentThatNeverReported: the state was cut off by force and created again, so that the entry is lost.
 func anAgentThatNeverReported(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	a := w.node(t, "mute")
@@ -214,7 +214,7 @@ func aUIDThatNothingSpeaksOf(t *testing.T, w *world) {
 	})
 }
 
-// aKubeletsMountThatNoUIDNamesGoesWithItsNode: upstream attached it, and nobody could declare it.
+// aKubeletsMountThatNoUIDNamesGoesWithItsNode: upstream attached it, and it could not be declared.
 func aKubeletsMountThatNoUIDNamesGoesWithItsNode(t *testing.T, w *world) {
 	c := newStepClock()
 	w.manage(t, managerOptions{clock: c})
@@ -240,7 +240,7 @@ func aKubeletsMountThatNoUIDNamesGoesWithItsNode(t *testing.T, w *world) {
 	w.attached(t, intent)
 }
 
-// lookAgain makes the controllers look at a node.
+// lookAgain makes the controllers reconcile a node.
 func (w *world) lookAgain(t *testing.T, node string) {
 	t.Helper()
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "look-again"}, Spec: storagev1.VolumeAttachmentSpec{
@@ -279,7 +279,8 @@ func aNodeThatHangsInPlaceOfUpstream(t *testing.T, w *world) {
 	w.kill(t, q)
 }
 
-// anAgentThatDiedBeforeItLooked: Detaching rests on the agent's release, but the delete waits for a look that never comes.
+// anAgentThatDiedBeforeItLooked: Detaching rests on the agent's release, but the delete waits for a check that never
+// comes.
 func anAgentThatDiedBeforeItLooked(t *testing.T, w *world) {
 	_, stop := w.manage(t, replace)
 	defer stop()

@@ -81,7 +81,7 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 	}
 }
 
-// anAttachmentThatTimedOutMayHaveSucceeded: the driver was asked, and nobody knows what it did.
+// anAttachmentThatTimedOutMayHaveSucceeded: the driver was asked, and what it did is unknown.
 func anAttachmentThatTimedOutMayHaveSucceeded(t *testing.T, w *world) {
 	w.manage(t, managerOptions{})
 	w.node(t, "timeout-a")
@@ -99,7 +99,7 @@ func anAttachmentThatTimedOutMayHaveSucceeded(t *testing.T, w *world) {
 	if message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, "timeout-a") {
 		t.Errorf("it does not say where the volume may be: %s", message)
 	}
-	// What came later has gone through, so the second has been looked at.
+	// What came later has gone through, so the second has been reconciled.
 	w.attached(t, w.intent(t, "timeout-marker", "timeout-b", "timeout-marker"))
 	until(t, w, attachmentOf("timeout", "timeout-b"), "it is attached nowhere else", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
 	until(t, w, va, "the first is still there", terminating)
@@ -142,7 +142,8 @@ func userOf(intent *volumesv1alpha1.VolumeAttachmentIntent) exclusive.User {
 	return exclusive.User{Namespace: intent.Namespace, Name: intent.Name, UID: intent.UID}
 }
 
-// aVolumeForASinglePodPassesToTheNextIntentOnItsNode, which costs one write of the lock more than a volume for several intents.
+// aVolumeForASinglePodPassesToTheNextIntentOnItsNode, which costs one write of the lock more than a volume for
+// several intents.
 func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) {
 	requests, _ := w.manage(t, managerOptions{})
 	w.node(t, "pass")

@@ -24,7 +24,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 )
 
-// TestFaults runs what goes wrong between the manager, the API server and the attacher, in both modes on one control plane.
+// TestFaults runs what goes wrong between the manager, the API server and the attacher, in both modes on one control
+// plane.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	for _, mode := range []controller.AttachMode{controller.Coexist, controller.Replace} {
@@ -58,7 +59,7 @@ func collectionIn(r *http.Request) string {
 	return nameIn(r)
 }
 
-// roundTripper stands between a manager and the API server.
+// roundTripper is between a manager and the API server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -225,7 +226,8 @@ func refusal(r *http.Request, code int, reason metav1.StatusReason, message stri
 	}
 }
 
-// rivals write to an object just before a manager does, the first times that it writes to it. The API server answers what it answers.
+// rivals write to an object just before a manager does, the first times that it writes to it. The API server answers
+// what it answers.
 type rivals struct {
 	times int
 

@@ -18,8 +18,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 )
 
-// wanted is a volume that is to be attached to a node and that nothing there uses: only the wish for it keeps it there. An intent
-// wishes for it or, in Replace, a pod.
+// wanted is a volume that is to be attached to a node and that nothing there uses: only the wish for it keeps it
+// there. An intent wishes for it or, in Replace, a pod.
 type wanted struct {
 	*world
 	claim, node string
@@ -88,7 +88,8 @@ func (w *world) life(t *testing.T, name, node string) {
 	w.entryState(t, node, name, "")
 }
 
-// undisturbed says what befell these attachments in a story, which all begin attached; of those that are listed, also that they were not.
+// undisturbed says what befell these attachments in a story, which all begin attached; of those that are listed, also
+// that they were not.
 func undisturbed(story []happening, attachments, listed []*storagev1.VolumeAttachment) []string {
 	var wrong []string
 	for _, h := range story {
@@ -127,8 +128,8 @@ func befell(h happening, va *storagev1.VolumeAttachment, listed bool) string {
 	return ""
 }
 
-// nothingIsDetachedBeforeEveryCacheIsFull: managers start that cannot see one kind of objects each. To any of them that did not wait for it
-// something that is wanted would seem to be wanted by nobody.
+// nothingIsDetachedBeforeEveryCacheIsFull: managers start that cannot see one kind of objects each. To any of them
+// that did not wait for it something that is wanted would seem to be unwanted.
 func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode controller.AttachMode) {
 	name := "full-" + strings.ToLower(string(mode))
 	w.managedNode(t, name)
@@ -163,7 +164,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 	t.Run("another volume lives meanwhile", func(t *testing.T) { w.life(t, name+"-meanwhile", name) })
 	for resource, m := range managers {
 		if resource == "leases" {
-			continue // they are in no cache: who does not hear the agents may write, but nothing that harms what is attached
+			continue // they are in no cache: a manager that does not hear the agents may write, but nothing that harms what is attached
 		}
 		if n, what := m.requests.writes(); n > 0 {
 			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)

@@ -23,7 +23,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// forgetAfter is a policy under which a Node that is gone is looked for every five minutes.
+// forgetAfter is a policy under which a Node that is gone is checked for every five minutes.
 const forgetAfter, forgetPeriod = 2 * time.Hour, 5 * time.Minute
 
 // TestNodesThatNeverReturn: what waits for the agent of a Node that is gone.
@@ -45,8 +45,8 @@ func TestNodesThatNeverReturn(t *testing.T) {
 	}
 }
 
-// forcedAwayFrom makes a node with a volume, deletes the Node, and waits until the volume has been forced away; the answer is the
-// attachment's UID.
+// forcedAwayFrom makes a node with a volume, deletes the Node, and waits until the volume has been forced away; the
+// answer is the attachment's UID.
 func (w *world) forcedAwayFrom(t *testing.T, name string, o managerOptions) types.UID {
 	t.Helper()
 	c := newStepClock()
@@ -101,7 +101,7 @@ func (w *world) goneFor(t *testing.T, c *stepClock, name string, from, to time.D
 	}
 }
 
-// firstWrite tells when an object is first updated.
+// firstWrite notes when an object is first updated.
 type firstWrite struct {
 	path string
 	once sync.Once
@@ -133,7 +133,7 @@ func aNodeThatIsGoneIsForgottenWhenThePolicySaysSo(t *testing.T, w *world) {
 	first := newStepClock()
 	_, stop := w.manage(t, managerOptions{clock: first, forgetGoneAfter: forgetAfter})
 	w.goneFor(t, first, "scaled", 0, time.Hour)
-	// A day in which nobody looked counts as one period.
+	// A day without a read counts as one period.
 	first.advance(24 * time.Hour)
 	w.goneFor(t, first, "scaled", time.Hour+forgetPeriod, time.Hour+forgetPeriod)
 	stop()

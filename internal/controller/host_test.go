@@ -30,8 +30,8 @@ import (
 
 const byAgent, byKubelet = "the agent", "the kubelet"
 
-// host is a node with an agent and a kubelet that keep the rules, and that really have something mounted: in w.truth. Each
-// runs by itself, so they come between one another's steps.
+// host is a node with an agent and a kubelet that keep the rules, and that really have something mounted: in w.truth.
+// Each runs by itself, so they come between one another's steps.
 type host struct {
 	*testing.T
 	client client.WithWatch
@@ -41,7 +41,7 @@ type host struct {
 	random *rand.Rand
 	// uses are the attachments that the agent has in use, by volume.
 	uses map[string]types.UID
-	// poke each to look again.
+	// poke each to reconcile again.
 	pokeAgent, pokeKubelet chan struct{}
 }
 
@@ -102,7 +102,8 @@ func (h *host) run(random *rand.Rand, poked chan struct{}, pass func(context.Con
 	}()
 }
 
-// longestPause is longer than it takes to detach a volume, on a machine that is not too busy. Nothing depends on that but how much is found.
+// longestPause is longer than it takes to detach a volume, on a machine that is not too busy. Nothing depends on that
+// but how much is found.
 const longestPause = time.Second
 
 func takeTime(ctx context.Context, random *rand.Rand) {
@@ -121,7 +122,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// agentPass reads the state, looks at the node, writes what it saw at the version that it read, and then uses what that write allows.
+// agentPass reads the state, checks the node, writes what it saw at the version that it read, and then uses what
+// that write allows.
 func (h *host) agentPass(ctx context.Context) error {
 	nvs, intents := &volumesv1alpha1.NodeVolumeState{}, &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := h.client.Get(ctx, client.ObjectKey{Name: h.name}, nvs); err != nil {
@@ -213,8 +215,8 @@ func namesOf(nvs *volumesv1alpha1.NodeVolumeState, more map[string]bool) []strin
 	return names
 }
 
-// kubeletPass does one pass of a kubelet: it unmounts, says what it uses, and mounts what it said and finds attached. Sometimes it
-// forgets what it uses, as one that was restarted does.
+// kubeletPass does one pass of a kubelet: it unmounts, says what it uses, and mounts what it said and finds attached.
+// Sometimes it forgets what it uses, as one that was restarted does.
 func (h *host) kubeletPass(ctx context.Context) error {
 	node, pods := &corev1.Node{}, &corev1.PodList{}
 	if err := h.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": h.name}); err != nil {
@@ -264,7 +266,7 @@ func (h *host) kubeletPass(ctx context.Context) error {
 	return nil
 }
 
-// sayInUse patches volumesInUse as a kubelet does: whatever stood there.
+// sayInUse patches volumesInUse as a kubelet does: whatever was there.
 func (h *host) sayInUse(ctx context.Context, volumes map[string]bool) error {
 	names := []string{}
 	names = slices.AppendSeq(names, maps.Keys(volumes))

@@ -28,7 +28,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// happening is one change of one object. The versions of all objects come from one counter, so they put all changes in order.
+// happening is one change of one object. The versions of all objects come from one counter, so they put all changes
+// in order.
 type happening struct {
 	version uint64
 	object  client.Object
@@ -46,7 +47,7 @@ type witness struct {
 	sentinels map[string]chan struct{}
 }
 
-// witness watches everything that the handshake stands in.
+// witness watches everything that the handshake is kept in.
 func (w *world) witness(t *testing.T, name string) *witness {
 	t.Helper()
 	s := &witness{T: t, client: w.client, sentinel: name, sentinels: map[string]chan struct{}{}}
@@ -96,7 +97,7 @@ func (s *witness) see(e watch.Event) {
 	s.seen = append(s.seen, happening{version: version, object: o, gone: e.Type == watch.Deleted})
 }
 
-// sentinelObjects are created last: who has seen them has seen everything.
+// sentinelObjects are created last: a watcher that has seen them has seen everything.
 func (s *witness) sentinelObjects() []client.Object {
 	named := metav1.ObjectMeta{Name: s.sentinel}
 	return []client.Object{
@@ -134,7 +135,7 @@ func (s *witness) seenSoFar() []happening {
 	return story
 }
 
-// picture is what stands in the API at one version.
+// picture is the content of the API at one version.
 type picture struct {
 	states map[string]*volumesv1alpha1.NodeVolumeState
 	nodes  map[string]*corev1.Node
@@ -142,7 +143,7 @@ type picture struct {
 	attachments map[types.UID]*storagev1.VolumeAttachment
 	// locks by the name of their ConfigMap and the volume.
 	locks map[string]map[string]exclusive.Lock
-	// final are the attachments for which Detaching stood once.
+	// final are the attachments that were Detaching once.
 	final map[types.UID]bool
 }
 
@@ -193,7 +194,7 @@ func (p *picture) add(h happening) []string {
 	return append(wrong, p.standing()...)
 }
 
-// deleted: nothing is deleted that its node uses, or for which Detaching does not stand.
+// deleted: nothing is deleted that its node uses, or that is not Detaching.
 func (p *picture) deleted(va *storagev1.VolumeAttachment) []string {
 	var wrong []string
 	nvs := p.states[va.Spec.NodeName]
@@ -219,7 +220,7 @@ func (p *picture) deleted(va *storagev1.VolumeAttachment) []string {
 	return wrong
 }
 
-// standing is what is wrong as things stand.
+// standing is what is wrong at present.
 func (p *picture) standing() []string {
 	var wrong []string
 	usable := map[string][]string{}
@@ -277,7 +278,8 @@ func listsVolume(n *corev1.Node, volume string) bool {
 	return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return string(v.Name) == volume })
 }
 
-// judge goes through a story and tells of each rule that is broken, once for as long as it stays broken, and of what led to the first.
+// judge goes through a story and reports each rule that is broken, once for as long as it stays broken, and of what
+// led to the first.
 func judge(story []happening) []string {
 	p := newPicture()
 	var verdict []string

@@ -112,7 +112,7 @@ func (w *world) leaders(t *testing.T, mode controller.AttachMode, seed uint64) *
 	return l
 }
 
-// tell somebody what is attached and detached.
+// report what is attached and detached.
 func (a *attacher) tell(driver func(*storagev1.VolumeAttachment, bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,8 @@ func (l *leaders) verdict(t *testing.T, failed error) {
 	t.Logf("%d changes were judged; %d requests came late", len(story), late)
 }
 
-// play lets the wishes for all volumes come and go, until each of them is on the one node where it is wanted, and then on none.
+// play lets the wishes for all volumes come and go, until each of them is on the one node where it is wanted, and
+// then on none.
 func (l *leaders) play(ctx context.Context) error {
 	wishes := make([]*wish, len(l.volumes))
 	for i, volume := range l.volumes {
@@ -420,7 +421,8 @@ func (w *world) detaching(t *testing.T, node, claim string) bool {
 	return e != nil && e.State == volumesv1alpha1.AttachmentDetaching
 }
 
-// aPodThatComesWhileItsVolumeIsOnTheWayOutGetsItAgain: from then on the kubelet lists the volume as in use, before it has it.
+// aPodThatComesWhileItsVolumeIsOnTheWayOutGetsItAgain: from then on the kubelet lists the volume as in use, before it
+// has it.
 func aPodThatComesWhileItsVolumeIsOnTheWayOutGetsItAgain(t *testing.T, w *world) {
 	w.managedNode(t, "crossed")
 	w.volume(t, "crossed", volumeOptions{})

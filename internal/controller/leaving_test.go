@@ -15,7 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestAPodsIntentThatIsBeingDeletedSaysWhatItWaitsFor: with a policy it stays until the kubelet has let go, and no agent speaks of it.
+// TestAPodsIntentThatIsBeingDeletedSaysWhatItWaitsFor: with a policy it stays until the kubelet has let go, and no
+// agent speaks of it.
 func TestAPodsIntentThatIsBeingDeletedSaysWhatItWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	c := newStepClock()

@@ -120,7 +120,7 @@ func (w *world) crowdOf(t *testing.T, n int, name, node string) []*volumesv1alph
 	return intents
 }
 
-// decided waits until every intent is attached or told of the limit, and returns which is which.
+// decided waits until every intent is attached or has the limit reported, and returns which is which.
 func (w *world) decided(t *testing.T, intents []*volumesv1alpha1.VolumeAttachmentIntent) (attached, waiting []*volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
 	for _, intent := range intents {
@@ -152,7 +152,7 @@ func aNodeGetsNoMoreVolumesThanItCanHave(t *testing.T, w *world) {
 	const limit, volumes = 10, 64
 	c := w.crowd(t, "limit")
 	intents := w.crowdOf(t, volumes, "limit", "limit")
-	// Everything is there before anybody looks: all workers set out at once.
+	// Everything is there before anything is reconciled: all workers set out at once.
 	w.limitedNode(t, "limit", limit)
 	requests, _ := w.manage(t, managerOptions{})
 	attached, waiting := w.decided(t, intents)
@@ -230,8 +230,8 @@ func whoGivesUpWaitingLetsTheNextIn(t *testing.T, w *world) {
 	w.attached(t, waiting[1])
 }
 
-// refusing is a manager's client that cannot create attachments of a volume: the API server refuses, or nobody knows what
-// became of the request. tried is closed when it tries for the first time.
+// refusing is a manager's client that cannot create attachments of a volume: the API server refuses, or its answer is
+// lost what became of the request. tried is closed when it tries for the first time.
 func refusing(pv string, err error) (newClient client.NewClientFunc, tried chan struct{}) {
 	tried = make(chan struct{})
 	first := sync.OnceFunc(func() { close(tried) })
@@ -271,7 +271,7 @@ func aCreateOfUnknownEndKeepsItsRoom(t *testing.T, w *world) {
 	w.volume(t, "unknown-01", volumeOptions{})
 	second := w.intent(t, "unknown-01", "unknown", "unknown-01")
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached)
-	// Once nobody wants it, nothing of it can come any more.
+	// Once nothing wants it, nothing of it can come any more.
 	w.delete(t, first)
 	gone(t, w, first)
 	w.attached(t, second)

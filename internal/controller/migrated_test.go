@@ -17,7 +17,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// TestMigratedVolumes runs every scenario of volumes of plugins that were once built into Kubernetes on one control plane.
+// TestMigratedVolumes runs every scenario of volumes of plugins that were once built into Kubernetes on one control
+// plane.
 func TestMigratedVolumes(t *testing.T) {
 	w := newWorld(t)
 	w.manage(t, withPods(true))
@@ -44,7 +45,7 @@ func (w *world) addDriver(t *testing.T, node, driver string) {
 	})
 }
 
-// attaches stands for the driver's attacher, once.
+// attaches plays the driver's attacher, once.
 func (w *world) attaches(t *testing.T, va *storagev1.VolumeAttachment) {
 	t.Helper()
 	until(t, w, va, "the attachment is there", exists)

@@ -74,7 +74,8 @@ func (b *silentBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// oneThatKnowsOldAccessModes: several nodes could have the volume until its access modes changed, of which the manager has no news.
+// oneThatKnowsOldAccessModes: several nodes could have the volume until its access modes changed, of which the
+// manager has no news.
 func oneThatKnowsOldAccessModes(t *testing.T, w *world) {
 	quiet := &silence{resource: "persistentvolumes"}
 	_, stop := w.manage(t, managerOptions{transport: quiet.transport})

@@ -62,7 +62,8 @@ func (w *world) renew(t *testing.T, node string, seconds int32) {
 	w.change(t, lease, set)
 }
 
-// fallsSilent stops the agent and lets time pass: hours, for its last renewal may reach the manager after the first one.
+// fallsSilent stops the agent and lets time pass: hours, for its last renewal may reach the manager after the first
+// one.
 func (w *world) fallsSilent(t *testing.T, c *stepClock, a *agent) {
 	t.Helper()
 	a.stop()

@@ -29,7 +29,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestObservability runs every scenario of what people and Prometheus are told.
+// TestObservability runs every scenario of what users and Prometheus see.
 func TestObservability(t *testing.T) {
 	// The metrics are the process's.
 	w := newWorldAlone(t)
@@ -69,7 +69,7 @@ func failedToAttach(e *eventsv1.Event) bool {
 	return e.Reason == "FailedAttachVolume" && e.Type == corev1.EventTypeWarning
 }
 
-// nudge makes the controller look at a volume.
+// nudge makes the controller reconcile a volume.
 func (w *world) nudge(t *testing.T, claim, value string) {
 	t.Helper()
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim}}

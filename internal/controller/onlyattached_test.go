@@ -57,7 +57,7 @@ func (w *world) attachOnly(t *testing.T, name, node string) *volumesv1alpha1.Vol
 	return intent
 }
 
-// keepsAttached: what came later has gone through, so the volume has been looked at, and it is attached as before.
+// keepsAttached: what came later has gone through, so the volume has been reconciled, and it is attached as before.
 func (w *world) keepsAttached(t *testing.T, name string) {
 	t.Helper()
 	w.life(t, name+"-marker", name)
@@ -107,7 +107,7 @@ func aVolumeWhoseIntentWentWhileNoManagerRanIsDetached(t *testing.T, w *world, o
 	w.isDetached(t, name)
 }
 
-// aVolumeInUseStaysAttachedWhenItsIntentIsGone: by the kubelet, which asks nobody.
+// aVolumeInUseStaysAttachedWhenItsIntentIsGone: by the kubelet, which asks no controller.
 func aVolumeInUseStaysAttachedWhenItsIntentIsGone(t *testing.T, w *world, o managerOptions, name string) {
 	name += "-used"
 	_, stop := w.manage(t, o)

@@ -134,7 +134,7 @@ func (w *world) run(t *testing.T, p *corev1.Pod, runs bool) {
 	})
 }
 
-// kill removes the pod at once, as somebody does who is sure that it does not run.
+// kill removes the pod at once, as a user does that is sure that it does not run.
 func (w *world) kill(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	if err := w.client.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
@@ -142,7 +142,8 @@ func (w *world) kill(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-// podIntents waits until the pod has exactly so many intents that are not on their way out, and returns them by name of claim.
+// podIntents waits until the pod has exactly so many intents that are not on their way out, and returns them by name
+// of claim.
 func (w *world) podIntents(t *testing.T, p *corev1.Pod, claims ...string) []*volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -213,7 +214,7 @@ func (w *world) noPodIntents(t *testing.T, p *corev1.Pod) {
 	w.podIntents(t, p)
 }
 
-// claimOf names the intent's claim, or the volume that stands in the pod itself.
+// claimOf names the intent's claim, or the volume in the pod itself.
 func claimOf(intent *volumesv1alpha1.VolumeAttachmentIntent) string {
 	if v := intent.Spec.Volume.PodVolume; v != nil {
 		return volume.InlineClaim(v.PodName, v.VolumeName)
@@ -271,7 +272,7 @@ func aPodThatEndsGivesItsVolumesUp(t *testing.T, w *world) {
 		w.changeStatus(t, p, func() { p.Status.Phase = phase })
 		w.podIntents(t, p)
 		gone(t, w, attachmentOf(name, "pod-ends"))
-		// It stays ended for whoever looks later.
+		// It stays ended for later readers.
 		w.kill(t, p)
 	}
 }
@@ -469,7 +470,7 @@ func aClaimThatIsDeletedBeforeItsPodCameIsRefused(t *testing.T, w *world) {
 	w.change(t, claim, func() { claim.Finalizers = append(claim.Finalizers, "test.hawser.io/keep") })
 	after := w.intent(t, "pod-late-after", "pod-late", "pod-late-after")
 	w.delete(t, claim)
-	// Who knows of a claim that came after the deletion knows of the deletion.
+	// A cache that has a claim from after the deletion has the deletion.
 	w.volume(t, "pod-late-after", volumeOptions{})
 	w.attached(t, after)
 	p := w.pod(t, "pod-late", "pod-late", "pod-late")
@@ -513,7 +514,8 @@ func aClaimThatIsBoundToAnotherVolumeIsNotSwitchedTo(t *testing.T, w *world) {
 	p := w.pod(t, "pod-rebound", "pod-rebound", "pod-rebound")
 	intent := w.podIntents(t, p, "pod-rebound")[0]
 	w.attached(t, intent)
-	// The API server lets nobody change the volume of a claim: it is deleted, by force, and made anew under the pod.
+	// The API server lets no client change the volume of a claim: it is deleted, by force, and created again under the
+	// pod.
 	w.delete(t, claim)
 	gone(t, w, claim)
 	anew := newClaim("pod-rebound", volumeOptions{})
@@ -598,7 +600,7 @@ func ofTwoVolumesWithOneHandleTheSecondIsRefused(t *testing.T, w *world) {
 	intent := w.podIntents(t, second, "pod-same-b")[0]
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.podEvent(t, second, "FailedAttachVolume", "pv-pod-same-a", "same driver and handle", "pv-pod-same-b")
-	// Once nobody has the first any more, the attachment serves the second.
+	// Once nothing has the first any more, the attachment serves the second.
 	w.kill(t, first)
 	w.attached(t, intent)
 	w.kill(t, second)
@@ -621,7 +623,7 @@ func aNameThatIsTakenIsTold(t *testing.T, w *world) {
 	w.node(t, "pod-taken")
 	w.volume(t, "pod-taken", volumeOptions{})
 	p := w.pod(t, "pod-taken", "pod-taken", "pod-taken")
-	// Somebody is first.
+	// Another writer is first.
 	w.manageNode(t, "pod-taken", "true")
 	made := w.podIntents(t, p, "pod-taken")[0]
 	w.manageNode(t, "pod-taken", "")

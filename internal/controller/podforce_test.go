@@ -16,8 +16,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// podOnDeadNode makes a pod whose volume the kubelet has mounted, lets its machine die, deletes the pod and makes another that
-// wants the volume elsewhere. It returns the other, and its intent.
+// podOnDeadNode makes a pod whose volume the kubelet has mounted, lets its machine die, deletes the pod and makes
+// another that wants the volume elsewhere. It returns the other, and its intent.
 func (w *world) podOnDeadNode(t *testing.T, name string, died time.Time) (*corev1.Pod, *volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
 	a := w.managedNode(t, name)

@@ -45,7 +45,8 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	w.attached(t, data)
 	expectGate(t, gate, "", true)
 
-	// The witness waits for a volume that is in use elsewhere: it says when the manager has seen what happens to the policies.
+	// The witness waits for a volume that is in use elsewhere: it says when the manager has seen what happens to the
+	// policies.
 	witness := w.intent(t, "witness", "there", "data")
 	w.reason(t, witness, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.reason(t, witness, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
@@ -103,7 +104,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 	}
 }
 
-// expectGate looks at the readiness and at the metric, of which one policy or none says that it is not in force.
+// expectGate checks the readiness and the metric: one policy or none is reported as not in force.
 func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	t.Helper()
 	if err := gate.Ready(nil); (err == nil) != ready || !ready && !strings.Contains(err.Error(), missing) {

@@ -15,7 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached: nothing but the node's entry tells by then which volume the attachment is of.
+// TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached: nothing but the node's entry shows by then which volume the
+// attachment is of.
 func TestWhatIsLeftOfAVolumeThatIsDeletedIsDetached(t *testing.T) {
 	w := newWorld(t)
 	_, stop := w.manage(t, replace)

@@ -15,8 +15,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// diskVolume makes a volume of a plugin of old, and what upstream left of it: an attachment to the node that is not attached. It
-// returns the attachment, and the volume's unique name.
+// diskVolume makes a volume of a plugin of old, and what upstream left of it: an attachment to the node that is not
+// attached. It returns the attachment, and the volume's unique name.
 func (w *world) diskVolume(t *testing.T, name, node string) (*storagev1.VolumeAttachment, corev1.UniqueVolumeName) {
 	t.Helper()
 	claim := newClaim(name, volumeOptions{})

@@ -18,8 +18,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// TestANodeThatIsDeletedAndRegistersAgain: in place of upstream the Node is what the kubelet is told by and tells by. Its object may
-// go and come between any two steps of a detach.
+// TestANodeThatIsDeletedAndRegistersAgain: in place of upstream the kubelet reads and writes through the Node.
+// Its object may go and come between any two steps of a detach.
 func TestANodeThatIsDeletedAndRegistersAgain(t *testing.T) {
 	w := newWorld(t)
 	for _, s := range []struct {
@@ -55,7 +55,7 @@ func (w *world) register(t *testing.T, name string) {
 	}})
 }
 
-// considered has the manager look at the volume once more, and say that it waits for it.
+// considered has the manager reconcile the volume once more, and say that it waits for it.
 func (w *world) considered(t *testing.T, claim, node string) *volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
 	intent := w.intent(t, claim+"-waits", node, claim)
@@ -145,7 +145,7 @@ func aNodeThatIsRegisteredAnewBeforeTheLook(t *testing.T, w *world) {
 	waits := w.considered(t, "anew-2", "anew-2-other")
 	w.stillThere(t, "anew-2", "anew-2")
 	w.register(t, "anew-2")
-	// The kubelet had mounted it before it was restarted; the look finds that.
+	// The kubelet had mounted it before it was restarted; the check finds that.
 	a.set(func() { a.blind, a.mounted = false, map[string]bool{uniqueName("anew-2"): true} })
 	until(t, w, stateOf("anew-2"), "the agent has looked", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		n := handshake.NodeOf(s, uniqueName("anew-2"))

@@ -60,7 +60,7 @@ func nodeNamed(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// lists says whether the Node lists the claim's volume as attached.
+// lists reports whether the Node lists the claim's volume as attached.
 func lists(node *corev1.Node, claim string) bool {
 	return slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
 		return v.Name == corev1.UniqueVolumeName(uniqueName(claim))
@@ -121,7 +121,7 @@ func aPodsVolumeIsListedForTheKubeletAndTakenBack(t *testing.T, w *world) {
 type deafness struct {
 	what string
 	on   atomic.Bool
-	// tried is told of each, if somebody listens.
+	// tried receives each, if it is set.
 	tried chan struct{}
 }
 
@@ -367,8 +367,8 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	w.listed(t, "alive", "dead")
 }
 
-// theBootOfAnUnlistingIsWrittenByTheNextManager also while a pod waits on the node, so that the kubelet lists the volume in use. Without
-// the boot nothing tells a reboot, and the pod waits without end.
+// theBootOfAnUnlistingIsWrittenByTheNextManager also while a pod waits on the node, so that the kubelet lists the
+// volume in use. Without the boot nothing shows a reboot, and the pod waits without end.
 func theBootOfAnUnlistingIsWrittenByTheNextManager(t *testing.T, w *world) {
 	var away, unlisted atomic.Bool
 	g := newGate(func(what, name string) bool {

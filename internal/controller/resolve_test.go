@@ -243,7 +243,7 @@ func aClaimThatIsMadeAnewIsNotSwitchedTo(t *testing.T, w *world) {
 	intent := w.intent(t, "anew", "anew-a", "anew")
 	w.attached(t, intent)
 	until(t, w, claim, "the claim is protected", protected)
-	// Somebody cuts the finalizer off.
+	// The finalizer is cut off.
 	w.delete(t, claim)
 	w.change(t, claim, func() { claim.Finalizers = nil })
 	gone(t, w, claim)

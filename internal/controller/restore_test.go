@@ -19,7 +19,8 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/node"
 )
 
-// TestRestores shows what a manager believes when the API may be of the past. That a real etcd is restored is in test/e2e.
+// TestRestores shows what a manager believes when the API may be of the past. That a real etcd is restored is in
+// test/e2e.
 func TestRestores(t *testing.T) {
 	for _, s := range []struct {
 		name     string
@@ -62,7 +63,7 @@ func nothingIsDetachedBeforeTheAgentWasHeard(t *testing.T, w *world) {
 
 	_, stop = w.manage(t, managerOptions{})
 	defer stop()
-	// Both say that the manager has looked at the node, and at the volume.
+	// Both say that the manager has reconciled the node, and the volume.
 	next := w.intent(t, "dumb-next", "dumb", "dumb-next")
 	w.reason(t, next, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonWaitingForAgent)
 	elsewhere := w.intent(t, "dumb-elsewhere", "other", "dumb")
@@ -134,7 +135,7 @@ func whatIsInUseElsewhereIsDetachedFirst(t *testing.T, w *world) {
 	other := w.state(t, "is-there")
 	stop()
 
-	// The API server is restored: it has forgotten that the volume has moved, but the node where it is in use tells of it.
+	// The API server is restored: it has forgotten that the volume has moved, but the node where it is in use reports it.
 	w.changeStatus(t, other, func() {
 		other.Status.ObservedUID, other.Status.BootID, other.Status.Reports = other.UID, "boot-1", 1
 		other.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("moved"), AttachmentUID: "forgotten", InUse: true}}
@@ -163,7 +164,7 @@ func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 	one, another := w.state(t, "one"), w.state(t, "another")
 	stop()
 
-	// A driver that knows no attach keeps no two nodes apart, and the kubelets have asked nobody.
+	// A driver that knows no attach keeps no two nodes apart, and the kubelets have asked no controller.
 	w.changeStatus(t, another, func() {
 		another.Status.ObservedUID, another.Status.BootID, another.Status.Reports = another.UID, "boot-1", 1
 		another.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("both"), InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}

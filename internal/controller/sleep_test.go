@@ -21,9 +21,9 @@ import (
 // errLost is what a leader gets for a request that it has given up and that is still on its way.
 var errLost = errors.New("the connection was lost")
 
-// sleeps lets the requests of two leaders sleep: before a live read and before a write, which then arrives arbitrarily late. One of
-// the two is awake at a time, so that what is wanted comes about; they take turns. Nothing is measured in time: a request
-// wakes when so many others have been answered.
+// sleeps lets the requests of two leaders sleep: before a live read and before a write, which then arrives
+// arbitrarily late. One of the two is awake at a time, so that what is wanted comes about; they take turns. Nothing
+// is measured in time: a request wakes when so many others have been answered.
 type sleeps struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -117,7 +117,7 @@ func (w *sleepwalker) sleep(r *http.Request, n *nap) (*http.Response, error) {
 		<-n.wake
 		answer, err := w.next.RoundTrip(late)
 		if err == nil {
-			// Nobody may be there to read it.
+			// It may have no reader.
 			var body []byte
 			body, err = io.ReadAll(answer.Body)
 			err = errors.Join(err, answer.Body.Close())
@@ -155,7 +155,7 @@ func (s *sleeps) doze(leader int, what string) *nap {
 	return n
 }
 
-// note takes down an answer, and wakes whoever slept for long enough.
+// note takes down an answer, and wakes what slept for long enough.
 func (s *sleeps) note(leader int, r *http.Request, how string, answer *http.Response, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,8 @@ func (s *sleeps) wakeUp(which func(*nap) bool) {
 	})
 }
 
-// takeTurns lets the other leader be awake. What it waits for is answered now or never: a write may still be on its way.
+// takeTurns lets the other leader be awake. What it waits for is answered now or never: a write may still be on its
+// way.
 func (s *sleeps) takeTurns() {
 	s.turn = s.answered + 5 + s.random.IntN(40)
 	s.awake = 1 - s.awake
@@ -208,7 +209,7 @@ func (s *sleeps) takeTurns() {
 	s.focus, s.depth = focuses[s.random.IntN(len(focuses))], []float64{3, 15, 50}[s.random.IntN(3)]
 }
 
-// watched are the resources of which a leader may see no news for a while, each by itself.
+// watched are the resources that a leader may see no news of for a while, each by itself.
 var watched = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "configmaps", "nodes", "pods"}
 
 // seeNews lets a leader that was stalled see everything again.
@@ -278,7 +279,7 @@ func (b *staleBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// gate holds one request of a manager up: the first for which hold says so. It is asked in order.
+// gate holds one request of a manager up: the first that hold selects. It is asked in order.
 type gate struct {
 	hold func(what, name string) bool
 	// held is closed when there is one; open lets it go on.

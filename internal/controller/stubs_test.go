@@ -29,15 +29,15 @@ import (
 
 const attacherFinalizer = "external-attacher/stub"
 
-// attacher stands for the driver's external-attacher.
+// attacher plays the driver's external-attacher.
 type attacher struct {
 	client client.WithWatch
 	poke   chan string
 
 	mu      sync.Mutex
 	failing map[string]string // persistent volume -> message
-	stuck   map[string]bool   // persistent volume whose attachments nobody carries out
-	// driver, if any, is told of each attachment just before it says that it is attached, or is not any more.
+	stuck   map[string]bool   // persistent volume whose attachments stay pending
+	// driver, if any, receives each attachment just before it says that it is attached, or is not any more.
 	driver func(va *storagev1.VolumeAttachment, publish bool)
 }
 
@@ -55,7 +55,7 @@ func startAttacher(t *testing.T, c client.WithWatch) *attacher {
 	return a
 }
 
-// set changes how the attacher treats a volume, and makes it look at its attachments again.
+// set changes how the attacher treats a volume, and makes it check its attachments again.
 func (a *attacher) set(pv, failure string, stuck bool) {
 	a.mu.Lock()
 	a.failing[pv], a.stuck[pv] = failure, stuck
@@ -149,7 +149,7 @@ func (a *attacher) patch(ctx context.Context, va *storagev1.VolumeAttachment, bo
 	return a.client.Patch(ctx, va, p)
 }
 
-// agent stands for a node's agent: it takes volumes into use that its intents want, and lets them go.
+// agent plays a node's agent: it takes volumes into use that its intents want, and lets them go.
 type agent struct {
 	client client.WithWatch
 	node   string
@@ -159,7 +159,7 @@ type agent struct {
 	mu sync.Mutex
 	// keeps: the volumes are not let go of, as if the driver hung.
 	keeps bool
-	// blind: the agent does not look at its node when it is asked to.
+	// blind: the agent does not check its node when it is asked to.
 	blind bool
 	// mounted: the kubelet's mounts that the agent sees, by unique volume name.
 	mounted map[string]bool
@@ -212,8 +212,9 @@ func (w *world) keepRenewing(t *testing.T, node string) {
 	renewing.Go(func() { renewLease(ctx, t, w.client, node, 0) })
 }
 
-// renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that starts counts what
-// an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its duration.
+// renewLease renews the Lease of a node's agent until ctx ends. It does so more often than an agent: a manager that
+// starts counts what an agent has reported only once it has seen a renewal. A Lease that a test has written keeps its
+// duration.
 func renewLease(ctx context.Context, t *testing.T, c client.Client, node string, ahead time.Duration) {
 	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -281,7 +282,7 @@ func (a *agent) report(ctx context.Context) error {
 	return a.speak(ctx, nvs, intents.Items)
 }
 
-// look adds what the kubelet has mounted, and acknowledges that it looked where somebody waits for that.
+// look adds what the kubelet has mounted, and acknowledges the check where a detach waits for it.
 func (a *agent) look(nvs *volumesv1alpha1.NodeVolumeState) {
 	for name := range a.mounted {
 		if v := handshake.VolumeOf(nvs, name); v != nil {

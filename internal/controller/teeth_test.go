@@ -29,7 +29,7 @@ import (
 
 // The tests here show that the judges of the tests with two leaders find what they are there for.
 
-// careless writes upon whatever stands there, as if there were no versions.
+// careless writes upon whatever is there, as if there were no versions.
 type careless struct{ next http.RoundTripper }
 
 func (c careless) RoundTrip(r *http.Request) (*http.Response, error) {

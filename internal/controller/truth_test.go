@@ -18,8 +18,8 @@ import (
 // place is one volume on one node.
 type place struct{ volume, node string }
 
-// truth is what really is, whatever anybody says of it: where the driver has published exclusive volumes, and who has mounted them.
-// It judges each change at the moment at which it happens.
+// truth is what really is, whatever is reported of it: where the driver has published exclusive volumes, and which
+// nodes have mounted them. It judges each change at the moment at which it happens.
 type truth struct {
 	mu sync.Mutex
 	// volumes that it is about, by name of their PersistentVolume.
@@ -38,7 +38,7 @@ func newTruth() *truth {
 	return &truth{volumes: map[string]string{}, published: map[place]types.UID{}, mounted: map[place][]string{}, changed: make(chan struct{})}
 }
 
-// act changes what is and tells whoever waits.
+// act changes what is and wakes what waits.
 func (w *truth) act(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *truth) unmount(p place, by string) {
 	w.act(func() { w.mounted[p] = slices.DeleteFunc(w.mounted[p], func(user string) bool { return user == by }) })
 }
 
-// mountedBy names what somebody has mounted on a node.
+// mountedBy names what is mounted on a node.
 func (w *truth) mountedBy(node, by string) map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +103,7 @@ func (w *truth) mountedBy(node, by string) map[string]bool {
 	return volumes
 }
 
-// isMounted says whether anybody has the volume mounted there.
+// isMounted reports whether anybody has the volume mounted there.
 func (w *truth) isMounted(p place) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

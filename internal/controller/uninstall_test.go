@@ -32,8 +32,8 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/install.md, with a manager that does what its Deployment says, while a
-// pod goes on using its volume.
+// TestTheDocumentedUninstallComesToAnEnd runs the commands of docs/install.md, with a manager that does what its
+// Deployment says, while a pod goes on using its volume.
 func TestTheDocumentedUninstallComesToAnEnd(t *testing.T) {
 	for _, arg := range []string{"--attach-mode=Replace", "--pod-intents=true", "--attach-mode=Coexist"} {
 		t.Run("installed with "+arg, func(t *testing.T) { uninstall(t, arg) })
@@ -89,7 +89,7 @@ func uninstall(t *testing.T, arg string) {
 	}
 }
 
-// usedByPod runs a pod on the node whose volume is mounted by the kubelet, attached by whoever attaches for pods.
+// usedByPod runs a pod on the node whose volume is mounted by the kubelet, attached by what attaches for pods.
 func (w *world) usedByPod(t *testing.T, a *agent, arg string) {
 	t.Helper()
 	w.run(t, w.pod(t, "pod", "node", "pod"), true)
@@ -110,7 +110,7 @@ func hawserManager() *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: "hawser-manager"}}
 }
 
-// installed stands for what runs Hawser's Deployment, and for what empties namespaces.
+// installed plays what runs Hawser's Deployment, and for what empties namespaces.
 type installed struct {
 	*world
 	t *testing.T

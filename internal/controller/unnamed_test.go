@@ -16,8 +16,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume: no entry speaks of it, and what else would tell its volume is gone by the time a
-// manager starts.
+// TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume: no entry speaks of it, and what else would show its volume
+// is gone by the time a manager starts.
 func TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume(t *testing.T) {
 	w := newWorld(t)
 	for name, foreign := range map[string]bool{"ours": false, "of upstream": true} {
@@ -43,7 +43,7 @@ func TestAnAttachmentThatWasNeverConfirmedGoesWithItsVolume(t *testing.T) {
 	}
 }
 
-// cutOff deletes an intent, its claim and its volume as somebody does who takes every finalizer off.
+// cutOff deletes an intent, its claim and its volume as a user does that removes every finalizer.
 func (w *world) cutOff(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	for _, o := range []client.Object{intent, claim, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}} {

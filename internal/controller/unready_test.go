@@ -52,7 +52,7 @@ type jumpClock struct {
 
 func (c jumpClock) Now() time.Time {
 	now := c.stepClock.Now()
-	// The seconds of a Time with a monotonic reading stand above its 30 bits of nanoseconds.
+	// The seconds of a Time with a monotonic reading are above its 30 bits of nanoseconds.
 	wall := (*uint64)(unsafe.Pointer(&now))
 	*wall = uint64(int64(*wall) + int64(c.by/time.Second)<<30)
 	return now
@@ -60,7 +60,7 @@ func (c jumpClock) Now() time.Time {
 
 func (c jumpClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// turn sets the Node's Ready condition, as of that time by somebody's clock.
+// turn sets the Node's Ready condition, as of that time by its writer's clock.
 func (w *world) turn(t *testing.T, name string, status corev1.ConditionStatus, at time.Time) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -69,7 +69,7 @@ func (w *world) turn(t *testing.T, name string, status corev1.ConditionStatus, a
 	})
 }
 
-// pass lets time pass for a manager, and makes it look at the node.
+// pass lets time pass for a manager, and makes it reconcile the node.
 func (w *world) pass(t *testing.T, c *stepClock, name string, d time.Duration) {
 	t.Helper()
 	c.advance(d)
@@ -123,7 +123,7 @@ func (w *world) stillThere(t *testing.T, claim, node string) {
 func aForcedDetachIsNotPutOffByARestartNorByClocksThatJump(t *testing.T, w *world) {
 	for name, by := range map[string]time.Duration{"ahead": 48 * time.Hour, "behind": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			// Whoever found the node not Ready had a clock of its own.
+			// The writer of the condition had a clock of its own.
 			at := time.Now().Add(-by)
 			first := newStepClock()
 			requests, stop := w.manage(t, managerOptions{clock: first})
@@ -137,13 +137,13 @@ func aForcedDetachIsNotPutOffByARestartNorByClocksThatJump(t *testing.T, w *worl
 			if n := requests.count("PUT nodevolumestates"); n > 3 {
 				t.Errorf("%d writes to watch a node for three minutes", n)
 			}
-			// An hour in which nobody looked counts as one plan.
+			// An hour without a read counts as one plan.
 			w.pass(t, first, intent.Spec.NodeName, time.Hour)
 			w.watched(t, intent.Spec.NodeName, at, 4*time.Minute)
 			stop()
 			second := newStepClock()
 			w.manage(t, managerOptions{clock: jumpClock{second, by}})
-			// This pass of the volume looks at the nodes in order, and then says what it found.
+			// This pass of the volume reads the nodes in order, and then says what it found.
 			w.node(t, "waiting-"+name)
 			other := w.intent(t, "waiting-"+name, "waiting-"+name, intent.Name)
 			w.reason(t, other, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
@@ -188,8 +188,8 @@ func aNodeThatWasReadyBetweenTwoManagersIsWaitedForAnew(t *testing.T, w *world) 
 	gone(t, w, intent)
 }
 
-// awaiter makes intents for a volume on a node whose name comes after those that are watched: when one says that it waits, a
-// pass has looked at all of them.
+// awaiter makes intents for a volume on a node whose name comes after those that are watched: when one says that it
+// waits, a pass has read all of them.
 type awaiter struct {
 	w           *world
 	clock       *stepClock
@@ -197,7 +197,7 @@ type awaiter struct {
 	intents     []*volumesv1alpha1.VolumeAttachmentIntent
 }
 
-// pass lets time pass for the manager and sees it through one look at the volume.
+// pass lets time pass for the manager and sees it through one pass of the volume.
 func (a *awaiter) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	a.clock.advance(d)
@@ -206,7 +206,7 @@ func (a *awaiter) pass(t *testing.T, d time.Duration) {
 	a.w.reason(t, next, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 }
 
-// served waits until the volume has come to those who waited for it.
+// served waits until the volume has come to those that waited for it.
 func (a *awaiter) served(t *testing.T) {
 	t.Helper()
 	for _, i := range a.intents {

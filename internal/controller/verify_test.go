@@ -70,8 +70,8 @@ func (w *world) realDriver(t *testing.T, node string) *realDriver {
 	return d
 }
 
-// startRealAttacher runs the external-attacher until the test ends. Its own reconciliation with the driver is left out: this one is
-// about Hawser's.
+// startRealAttacher runs the external-attacher until the test ends. Its own reconciliation with the driver is left
+// out: this one is about Hawser's.
 func (w *world) startRealAttacher(t *testing.T, socket string) {
 	t.Helper()
 	var said bytes.Buffer
@@ -163,7 +163,7 @@ func (w *world) verify(t *testing.T, d *realDriver) {
 	})
 }
 
-// told waits for an event about the object of that name, and returns what it says.
+// told waits for an event about the object of that name, and returns its note.
 func (w *world) told(t *testing.T, name, reason string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -210,7 +210,7 @@ func TestAVolumeThatTheDriverDetachedBehindOurBackIsAttachedAgain(t *testing.T) 
 	}
 	w.verify(t, d)
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachmentLost)
-	if !strings.Contains(message, "behind Hawser's back") || !strings.Contains(message, name) {
+	if !strings.Contains(message, "not by Hawser") || !strings.Contains(message, name) {
 		t.Errorf("message: %s", message)
 	}
 	if note := w.told(t, "verified", verify.ReasonAttachmentLost); !strings.Contains(note, name) || !strings.Contains(note, "node verified") {

@@ -14,8 +14,9 @@ import (
 	"github.com/hawser-io/hawser/internal/controller"
 )
 
-// whatHappenedWhileAllWatchesWereLostIsMadeUpFor: they are lost while one volume is being attached and another one detached, both of
-// which come to their end unseen; a third one is wanted on another node when the manager sees again, and a fourth one stays.
+// whatHappenedWhileAllWatchesWereLostIsMadeUpFor: they are lost while one volume is being attached and another one
+// detached, both of which come to their end unseen; a third one is wanted on another node when the manager sees
+// again, and a fourth one stays.
 func whatHappenedWhileAllWatchesWereLostIsMadeUpFor(t *testing.T, w *world, mode controller.AttachMode) {
 	name := "blind-" + strings.ToLower(string(mode))
 	a, b := name+"-a", name+"-b"

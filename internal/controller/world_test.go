@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	return newWorldAlone(t)
 }
 
-// newWorldAlone is for a test that looks at what all managers of a process share: nothing runs beside it.
+// newWorldAlone is for a test that reads what all managers of a process share: nothing runs beside it.
 func newWorldAlone(t *testing.T) *world {
 	cfg, c := apiserver.Borrow(t)
 	w := &world{config: cfg, client: c}
@@ -95,7 +95,7 @@ func (w *world) delete(t *testing.T, o client.Object) {
 // counter counts the manager's requests by verb and resource, Events apart.
 type counter struct {
 	next http.RoundTripper
-	// down, if it is not nil: the API server cannot be reached. It is told each write that did not arrive.
+	// down, if it is not nil: the API server cannot be reached. It receives each write that did not arrive.
 	down atomic.Pointer[chan struct{}]
 	mu   sync.Mutex
 	seen map[string]int
@@ -177,9 +177,9 @@ type managerOptions struct {
 	forceDetachAfter time.Duration
 	// forgetGoneAfter is the policy for Nodes that are gone.
 	forgetGoneAfter time.Duration
-	// policies is for a manager that has its own account and looks whether its admission policies are in force.
+	// policies is for a manager that has its own account and checks whether its admission policies are in force.
 	policies *policy.Gate
-	// metrics that the manager tells go here, if anywhere.
+	// metrics of the manager go here, if anywhere.
 	metrics prometheus.Registerer
 }
 
@@ -257,7 +257,7 @@ func (w *world) mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return w.client.RESTMapper(), nil
 }
 
-// inForce stands for admission policies where a test does not look at them.
+// inForce is the admission policies where a test does not concern them.
 type inForce struct{}
 
 func (inForce) Missing() string { return "" }
@@ -344,7 +344,7 @@ func (w *world) bind(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	w.change(t, claim, func() {
 		claim.Spec.VolumeName = "pv-" + claim.Name
-		// Nobody is there who would take Kubernetes' own protection off again.
+		// Nothing here would remove Kubernetes' own protection again.
 		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == "kubernetes.io/pvc-protection" })
 	})
 	w.phase(t, claim, corev1.ClaimBound)
@@ -357,7 +357,7 @@ func (w *world) phase(t *testing.T, claim *corev1.PersistentVolumeClaim, phase c
 	})
 }
 
-// change reads an object, changes and updates it until nobody else was first.
+// change reads an object, changes and updates it until no other writer was first.
 func (w *world) change(t *testing.T, o client.Object, change func()) {
 	t.Helper()
 	w.retry(t, o, change, func() error { return w.client.Update(t.Context(), o) })
@@ -415,7 +415,8 @@ func (w *world) intent(t *testing.T, name, node, claim string) *volumesv1alpha1.
 	return intent
 }
 
-// until waits, by a watch on the object's kind, until the object satisfies ok; o is nil-valued (UID empty) while it does not exist.
+// until waits, by a watch on the object's kind, until the object satisfies ok; o is nil-valued (UID empty) while it
+// does not exist.
 func until[T client.Object](t *testing.T, w *world, o T, what string, ok func(T) bool) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -18,9 +18,9 @@ type Held struct {
 	Mounted bool
 }
 
-// MaySetInUse says whether the agent may write inUse for attachment uid, at the version of n. What it
-// holds under another UID it has released and cleared before. n is of the agent's present session: it was written or read
-// after the first report of that session.
+// MaySetInUse reports whether the agent may write inUse for attachment uid, at the version of n. What it holds under
+// another UID it has released and cleared before. n is of the agent's present session: it was written or read after
+// the first report of that session.
 func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
 	return first(
 		p.refuse(GuardConfirmed, !n.Unconfirmed),
@@ -28,14 +28,14 @@ func (p Protocol) MaySetInUse(n Node, uid types.UID) Guard {
 	)
 }
 
-// MayStage says whether the agent may call the driver for attachment uid. n is the state that the last
-// write of this process was acknowledged with, and no write of unknown outcome came after it; a state that was only read
-// is not enough. The record on disk is written before the call.
+// MayStage reports whether the agent may call the driver for attachment uid. n is the state that the last write of this
+// process was acknowledged with, and no write of unknown outcome came after it; a state that was only read is not
+// enough. The record on disk is written before the call.
 func (p Protocol) MayStage(n Node, uid types.UID) Guard {
 	return p.refuse(GuardUseRecorded, n.Use.InUse && n.Use.UID == uid)
 }
 
-// MayPublish says whether the agent may publish for an intent: n as for MayStage, i as it was read live after n
+// MayPublish reports whether the agent may publish for an intent: n as for MayStage, i as it was read live after n
 // was acknowledged.
 func (p Protocol) MayPublish(n Node, uid types.UID, i Intent) Guard {
 	return first(
@@ -44,7 +44,7 @@ func (p Protocol) MayPublish(n Node, uid types.UID, i Intent) Guard {
 	)
 }
 
-// MayClearInUse says whether the agent may take back inUse.
+// MayClearInUse reports whether the agent may take back inUse.
 func (p Protocol) MayClearInUse(h Held) Guard {
 	return first(
 		p.refuse(GuardReleased, h.Released),

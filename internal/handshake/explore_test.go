@@ -167,8 +167,8 @@ func TestEachWayOfReadingAndWritingIsNeeded(t *testing.T) {
 	}
 }
 
-// exploreAll explores until an invariant is broken or every state is known. Under the race detector it gives up at the bound:
-// a single goroutine explores, so the detector finds nothing there that the first states do not show.
+// exploreAll explores until an invariant is broken or every state is known. Under the race detector it gives up at
+// the bound: a single goroutine explores, so the detector finds nothing there that the first states do not show.
 func exploreAll(t *testing.T, m *model) (*exploration, *violation) {
 	t.Helper()
 	e, v, err := m.explore(bound)

@@ -31,7 +31,7 @@ const (
 	GuardLockHeld Guard = "LockHeld"
 	// GuardMoveFenced: the node that the lock was moved from has been fenced.
 	GuardMoveFenced Guard = "MoveFenced"
-	// GuardLockGivenUp: a lock is deleted only when it names nobody.
+	// GuardLockGivenUp: a lock is deleted only when it names no node.
 	GuardLockGivenUp Guard = "LockGivenUp"
 	// GuardHolderDetached: the node that holds the lock has no Attached entry any more.
 	GuardHolderDetached Guard = "HolderDetached"
@@ -39,7 +39,7 @@ const (
 	GuardReported Guard = "Reported"
 	// GuardNotInUse: no detach while the volume is in use, but on evidence.
 	GuardNotInUse Guard = "NotInUse"
-	// GuardDetachingStands: no delete before Detaching stands for the attachment's UID.
+	// GuardDetachingStands: no delete before the entry is Detaching for the attachment's UID.
 	GuardDetachingStands Guard = "DetachingStands"
 	// GuardHeard: after a restore no agent takes a volume into use before the manager has heard every agent.
 	GuardHeard Guard = "Heard"
@@ -55,7 +55,7 @@ const (
 	GuardEntryAttached Guard = "EntryAttached"
 	// GuardConfirmed: nothing is taken into use before the manager has confirmed the agent's session.
 	GuardConfirmed Guard = "Confirmed"
-	// GuardUseRecorded: nothing is staged before inUse stands for the entry's UID.
+	// GuardUseRecorded: nothing is staged before inUse is set for the entry's UID.
 	GuardUseRecorded Guard = "UseRecorded"
 	// GuardIntentLive: nothing is published for an intent that is gone or being deleted.
 	GuardIntentLive Guard = "IntentLive"
@@ -71,12 +71,13 @@ const (
 const (
 	// GuardKubeletReleased: the Node's volumesInUse does not list the volume.
 	GuardKubeletReleased Guard = "KubeletReleased"
-	// GuardAgentLooked: the agent looked at its node after the unlisting, because a kubelet that was restarted forgets.
+	// GuardAgentLooked: the agent checked its node after the unlisting, because a kubelet that was restarted forgets.
 	GuardAgentLooked Guard = "AgentLooked"
 	// GuardOtherBoot: the node has booted since the volume was taken out of the Node's volumesAttached.
 	GuardOtherBoot Guard = "OtherBoot"
-	// GuardUseWaiting: the agent says that what is in use belongs to no attachment that was gone when it looked.
+	// GuardUseWaiting: the agent says that what is in use belongs to no attachment that was gone when it checked.
 	GuardUseWaiting Guard = "UseWaiting"
-	// GuardNameFreed: an entry beside a use stays until the attachment's name is free, because it alone says that it may be.
+	// GuardNameFreed: an entry beside a use stays until the attachment's name is free, because it alone says that it may
+	// be.
 	GuardNameFreed Guard = "NameFreed"
 )

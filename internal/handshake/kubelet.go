@@ -5,17 +5,18 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-// MayListAttached says whether the volume may be put into the Node's volumesAttached. The caller has read, live and
+// MayListAttached reports whether the volume may be put into the Node's volumesAttached. The caller has read, live and
 // in this order, the Node and n, and writes at the version of the Node.
 func (p Protocol) MayListAttached(n Node) Guard {
 	return p.refuse(GuardEntryAttached, n.Entry.State == Attached)
 }
 
-// MayUnlistAttached says whether the volume may be taken out of the Node's volumesAttached, at the version of the
+// MayUnlistAttached reports whether the volume may be taken out of the Node's volumesAttached, at the version of the
 // Node. The caller has read n before the Node. The write goes out as a change also where the Node did not list the
-// volume, because it voids what was decided on an earlier version. A kubelet lists in use what its pods merely wait for; where
-// the volume is not listed as attached, it cannot have begun to use it since it was taken out. Of a Node that was deleted
-// nothing of that is known; its kubelet may be about to mount, until it is restarted and registers anew.
+// volume, because it voids what was decided on an earlier version. A kubelet lists in use what its pods merely wait
+// for; where the volume is not listed as attached, it cannot have begun to use it since it was taken out. Of a Node
+// that was deleted nothing of that is known; its kubelet may be about to mount, until it is restarted and registers
+// anew.
 func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching),
@@ -23,16 +24,18 @@ func (p Protocol) MayUnlistAttached(n Node, k KubeletLists) Guard {
 	)
 }
 
-// MayNoteUnlisted says whether it may be written down that the volume was taken out of volumesAttached, by which the agent is
-// asked to look, after it was forced away; otherwise it may be, once it was taken out. k is what the Node listed at the version at which
-// it was taken out: a kubelet that uses the volume, as it may after a forced detach, could go on to a call that it was about to make.
+// MayNoteUnlisted reports whether it may be written down that the volume was removed from volumesAttached, which asks
+// the agent to check, after it was forced away; otherwise it may be, once it was taken out. k is what the Node listed
+// at the version at which it was taken out: a kubelet that uses the volume, as it may after a forced detach, could go
+// on to a call that it was about to make.
 func (p Protocol) MayNoteUnlisted(k KubeletLists) Guard {
 	return p.refuse(GuardKubeletReleased, !k.InUse && !k.Missing)
 }
 
-// MayAskAgain says whether the agent may be asked, at the version of n, to look once more after a forced detach, also while the
-// kubelet lists the volume in use, as it does for a pod that waits. Only what it sees after the attachment is gone tells: a
-// kubelet that found records of an earlier boot begins a call when it sees an attachment, listed or not.
+// MayAskAgain reports whether the agent may be asked, at the version of n, to check once more after a forced detach,
+// also while the kubelet lists the volume in use, as it does for a pod that waits. Only what it sees after the
+// attachment is gone shows it: a kubelet that found records of an earlier boot begins a call when it sees an
+// attachment, listed or not.
 func (p Protocol) MayAskAgain(n Node) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced && n.Entry.Boot != ""),
@@ -40,10 +43,11 @@ func (p Protocol) MayAskAgain(n Node) Guard {
 	)
 }
 
-// MayCountAsWaiting says whether the agent, which has looked after it read n, may say of what it saw that the kubelet only waits
-// with it. boot is the one in which it looks. It saw no mount, and no record of a stage that was written in this boot: a
-// kubelet writes one before it calls the driver, and what begins after that finds the attachment gone. It counts as in
-// use all the same, of the next attachment if of any: the kubelet goes on to mount.
+// MayCountAsWaiting reports whether the agent, which has checked its node after it read n, may say of what it saw
+// that the kubelet only waits with it. boot is the one in which it checks. It saw no mount, and no record of a stage
+// that was written in this boot: a kubelet writes one before it calls the driver, and what begins after that finds
+// the attachment gone. It counts as in use all the same, of the next attachment if of any: the kubelet goes on to
+// mount.
 func (p Protocol) MayCountAsWaiting(n Node, boot string) Guard {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced),
@@ -52,10 +56,11 @@ func (p Protocol) MayCountAsWaiting(n Node, boot string) Guard {
 	)
 }
 
-// rebooted says whether nothing of the attachment that was forced away can be on the node, whatever is in use there: it has
-// booted since the Node stopped listing the volume, the agent has looked after the attachment was gone, and the kubelet
-// only waits, if it does anything. A kubelet names its boot in the Node with the first word that it uses a volume, and asks only
-// then what is attached: so one that names another boot later cannot have found the volume listed.
+// rebooted reports whether nothing of the attachment that was forced away can be on the node, whatever is in use there:
+// it has booted since the Node stopped listing the volume, the agent has checked after the attachment was gone, and
+// the kubelet only waits, if it does anything. A kubelet names its boot in the Node with the first word that it uses
+// a volume, and asks only then what is attached: so one that names another boot later cannot have found the volume
+// listed.
 func (p Protocol) rebooted(n Node) bool {
 	return first(
 		p.refuse(GuardDetachingStands, n.Entry.State == Detaching && n.Entry.Forced),
@@ -66,10 +71,10 @@ func (p Protocol) rebooted(n Node) bool {
 	) == GuardNone
 }
 
-// MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet that was
-// restarted forgets volumes that are still mounted, and an agent sees them only when it looks. Until the unlisting the
-// kubelet may call the driver, so the agent must look after it, at the mount table and at the kubelet's own
-// records: between the unlisting and the reading of n the caller increments spec.fences, which makes every agent
+// MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet
+// that was restarted forgets volumes that are still mounted, and an agent sees them only when it checks. Until the
+// unlisting the kubelet may call the driver, so the agent must check after it the mount table and the kubelet's
+// own records: between the unlisting and the reading of n the caller increments spec.fences, which makes every agent
 // look again. What is forced away does not wait for that; it keeps its name.
 func (p Protocol) MayDeleteUnderKubelet(n Node, a Attachment) Guard {
 	return first(

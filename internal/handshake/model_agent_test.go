@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package handshake
 
 // The agent of a node, and its host. The agent's writes touch a single object, so each is one step; what
-// makes them dangerous is that they may be acknowledged to nobody or arrive late, and that what the agent calls goes
+// makes them dangerous is that their answer may be lost or they may arrive late, and that what the agent calls goes
 // on without it.
 
 // hostActs: what the driver and the kernel do.
@@ -160,7 +160,7 @@ func (st *stepper) write(n int, a act, kind writeKind, uid uint8) {
 	st.fault(a, s)
 }
 
-// setInUse, also where it stands already and this process has no acknowledged write yet.
+// setInUse, also where it is set already and this process has no acknowledged write yet.
 func (st *stepper) setInUse(n int) {
 	h := &st.from.node[n]
 	uid := h.entry.uid

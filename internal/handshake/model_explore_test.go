@@ -96,7 +96,7 @@ func (e *exploration) add(s state, o origin) uint32 {
 	return i
 }
 
-// trapped looks for I4: a state from which no step without a fault leads to a goal.
+// trapped searches for I4: a state from which no step without a fault leads to a goal.
 func (e *exploration) trapped() *violation {
 	goals := map[string]func(*state) bool{"everything is released and detached": e.clean}
 	for i := range e.nodes {
@@ -153,7 +153,7 @@ func (e *exploration) cannotReach(goal func(*state) bool) (uint32, bool) {
 	return 0, false
 }
 
-// violation tells how the state at i came about, and the step after it where there is one.
+// violation shows how the state at i came about, and the step after it where there is one.
 func (e *exploration) violation(inv Invariant, i uint32, last act, to state) *violation {
 	type hop struct {
 		act act

@@ -15,15 +15,15 @@ const (
 	I2 Invariant = "I2 no unpublish while in use"
 	// I3: an exclusive volume is usable on one node at most.
 	I3 Invariant = "I3 exclusive on one node"
-	// I4: wherever things stand, without a further fault they can all be released, and the volume used anywhere.
+	// I4: from every state, without a further fault everything can be released, and the volume used anywhere.
 	I4 Invariant = "I4 released is detached in the end"
 	// I5: after a forced detach nothing of the old mount reaches the volume, or it was said that it may: as
-	// unprotected, or by an administrator who declared the attachment released.
+	// unprotected, or by an administrator that declared the attachment released.
 	I5 Invariant = "I5 nothing after a forced detach"
 	// I6: there is no publication for an intent that we let go.
 	I6 Invariant = "I6 no publication without its intent"
-	// I8: an attachment does not become usable on a node where an earlier one is still mounted, and no act for an earlier one hits
-	// what is mounted on a later one.
+	// I8: an attachment does not become usable on a node where an earlier one is still mounted, and no act for an
+	// earlier one hits what is mounted on a later one.
 	I8 Invariant = "I8 a later life is not harmed"
 )
 
@@ -110,7 +110,8 @@ func (n *nodeState) forgotten() bool {
 	return n.entry.state == noEntry || n.dead && n.view().DeclaredAway()
 }
 
-// used: the volume can be used on node i, with the full knowledge of everyone; a machine that is dead need not be waited for.
+// used: the volume can be used on node i, with the full knowledge of everyone; a machine that is dead need not be
+// waited for.
 func (m *model) used(s *state, i int) bool {
 	n := &s.node[i]
 	return n.dead || n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid && (!m.intents || n.intent.published)

@@ -73,7 +73,8 @@ func (st *stepper) kubeletActs(n int) {
 	}
 }
 
-// registration: the Node is deleted, with all that it lists, under a kubelet that goes on; a kubelet that is restarted registers anew.
+// registration: the Node is deleted, with all that it lists, under a kubelet that goes on; a kubelet that is
+// restarted registers anew.
 func (st *stepper) registration(n int) {
 	s := st.from
 	k := &s.node[n].kubelet
@@ -88,8 +89,8 @@ func (st *stepper) registration(n int) {
 	st.fault(act{kind: actNodeDeleted, node: uint8(n)}, s)
 }
 
-// kubeletCalls: the record is written, and so touched, before the call. A call that begins when its attachment is gone meets
-// what is there then.
+// kubeletCalls: the record is written, and so touched, before the call. A call that begins when its attachment is
+// gone meets what is there then.
 func (st *stepper) kubeletCalls(h *nodeState) {
 	uid := h.kubelet.verified
 	if st.without != effectRecorded {
@@ -105,8 +106,8 @@ func (st *stepper) kubeletCalls(h *nodeState) {
 	h.rec, h.call = record{uid: uid, pending: st.reboot}, uid
 }
 
-// rebootUnderKubelet: what was mounted is gone and what was running has ended; the kubelet's records are there. A pod may be
-// bound to the node already.
+// rebootUnderKubelet: what was mounted is gone and what was running has ended; the kubelet's records are there. A pod
+// may be bound to the node already.
 func (st *stepper) rebootUnderKubelet(n int) {
 	for _, waits := range [...]bool{false, true} {
 		s := st.from
@@ -129,7 +130,7 @@ func detail(b bool) uint8 {
 	return 0
 }
 
-// observerActs: the agent reads the state, looks at the host and then reports at the version that it read.
+// observerActs: the agent reads the state, checks the host and then reports at the version that it read.
 func (st *stepper) observerActs(n int) {
 	h := &st.from.node[n]
 	if !h.exists || h.dead {
@@ -152,7 +153,8 @@ func (st *stepper) observerActs(n int) {
 	g.reported, g.acked, g.entry.looked, g.entry.relooked = true, true, g.entry.unlisted, g.entry.asked
 	g.kubelet.looking, g.kubelet.saw, g.kubelet.quiet = false, false, false
 	g.kubelet.said = g.kubelet.boot
-	// The UID is that of the entry which was Attached when the volume was first seen under one, and stays while it is seen.
+	// The UID is that of the entry which was Attached when the volume was first seen under one, and stays while it is
+	// seen.
 	if g.kubelet.asSeen && h.entry.state == entryAttached {
 		g.kubelet.shown = h.entry.uid
 	}
@@ -170,8 +172,9 @@ func (st *stepper) observerActs(n int) {
 	st.emit(act{kind: actReportLook, node: uint8(n)}, s)
 }
 
-// shutDown stops the filesystem that the kubelet has mounted on an attachment that was forced away or declared. The agent may have learnt of
-// that long ago: what it knows of the entry does not matter, for that is final. It opens the mount and then reads the kubelet's record.
+// shutDown stops the filesystem that the kubelet has mounted on an attachment that was forced away or declared. The
+// agent may have learnt of that long ago: what it knows of the entry does not matter, for that is final. It opens the
+// mount and then reads the kubelet's record.
 func (st *stepper) shutDown(n int) {
 	h := &st.from.node[n]
 	if h.hold.kind != holdMounted || !h.isExcused(h.kubelet.shown) {
@@ -198,7 +201,7 @@ func (st *stepper) beginListing(i, n int) {
 	st.emit(act{actReadNode, uint8(n), uint8(i), 0}, s)
 }
 
-// unlist: Detaching stands, then the Node is read and written.
+// unlist: the entry is Detaching, then the Node is read and written.
 func (st *stepper) unlist(i, n int) {
 	h := &st.from.node[n]
 	st.unlistLate(i, n)
@@ -228,8 +231,9 @@ func (st *stepper) unlist(i, n int) {
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
 }
 
-// unlistLate: the leader knows the state of the node from a copy that says Detaching of an attachment of which nothing is left. It
-// reads the Node and takes the next attachment off its list; what it would write down then is refused.
+// unlistLate: the leader knows the state of the node from a copy that says Detaching of an attachment of which
+// nothing is left. It reads the Node and takes the next attachment off its list; what it would write down then is
+// refused.
 func (st *stepper) unlistLate(i, n int) {
 	h := &st.from.node[n]
 	if h.entry.state == entryDetaching || h.kubelet.missing || h.kubelet.inUse || !h.kubelet.listed {
@@ -242,7 +246,7 @@ func (st *stepper) unlistLate(i, n int) {
 	st.emit(act{actUnlist, uint8(n), uint8(i), 0}, s)
 }
 
-// ask for another look, now that the attachment is gone.
+// ask for another check, now that the attachment is gone.
 func (st *stepper) ask(i, n int) {
 	h := &st.from.node[n]
 	if h.entry.asked || st.without == effectAskAgain || st.rules.MayAskAgain(h.view()) != GuardNone {

@@ -109,7 +109,7 @@ func (st *stepper) create(i, n int) {
 	s := st.from
 	s.node[n].va = attachmentState{phase: vaNew, uid: st.fresh}
 	st.attachmentChanged(&s, n, attachmentState{})
-	// Nobody who is up to date wants a volume on a machine that is dead.
+	// A leader that is up to date wants no volume on a machine that is dead.
 	st.out = append(st.out, next{act: act{actCreate, uint8(n), uint8(i), 0}, state: s, fault: st.from.node[n].dead})
 }
 
@@ -187,7 +187,8 @@ func (st *stepper) markDetaching(i, n int) {
 			continue
 		}
 		stands := h.entry.state == entryDetaching && h.entry.uid == uid
-		// A detach that rests on the agent's release may come to rest on evidence, when the kubelet's agent does not look any more.
+		// A detach that rests on the agent's release may come to rest on evidence, when the kubelet's agent does not check
+		// any more.
 		if stands && (h.entry.forced || !st.kubelet) {
 			continue
 		}

@@ -36,7 +36,7 @@ func (st *stepper) lockActs(i int) {
 	}
 }
 
-// collectLock deletes the lock, whoever may want it next. It is one object, so it is one step.
+// collectLock deletes the lock, whatever may want it next. It is one object, so it is one step.
 func (st *stepper) collectLock(i int, c lockState, fenced bool) {
 	if st.rules.MayCollectLock(c.view(), fenced || st.without == effectCollectFenced) != GuardNone {
 		return
@@ -63,7 +63,7 @@ func (st *stepper) decideMove(i int, c lockState) {
 	st.emit(act{actDecideMove, c.holder - 1, uint8(i), 0}, s)
 }
 
-// write of a lock that is being moved from node, to the other one or to nobody.
+// write of a lock that is being moved from node, to the other one or to none.
 func (st *stepper) moveLock(i int, node, to uint8, kind actKind) {
 	s := st.from
 	s.leader[i] = leader{}

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A volume whose access modes change: several nodes could have it, and from some time on one alone may. A leader that sleeps, or
-// whose cache is old, goes on to take it for a shared one, and takes no lock. The volume is exclusive (I3) from when it is
-// Attached under a lock. Two nodes and two leaders; how a lock moves, the other worlds explore.
+// A volume whose access modes change: several nodes could have it, and from some time on one alone may. A leader that
+// sleeps, or whose cache is old, goes on to take it for a shared one, and takes no lock. The volume is exclusive (I3)
+// from when it is Attached under a lock. Two nodes and two leaders; how a lock moves, the other worlds explore.
 
 const (
 	effectModesLock  effect = "the lock counts whatever the access modes are"
@@ -42,7 +42,7 @@ type modesState struct {
 	exclusive    bool
 	lock         uint8 // node + 1
 	va, attached [2]bool
-	// locked: Attached was written by one who knew of the lock.
+	// locked: Attached was written by a leader that knew of the lock.
 	locked [2]bool
 	leader [2]modesLeader
 }

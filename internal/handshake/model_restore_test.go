@@ -5,10 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 package handshake
 
-// The restore of an etcd from a backup. The API's objects go back to what they were when the backup was taken, all of them
-// together; what is mounted, the agents' records and what the driver has published stay as they are. All API servers are
-// stopped for that, so a request that was on its way, or decided on, is lost. There is one backup and one restore in
-// each history, for a second restore finds no state that the first could not have left.
+// The restore of an etcd from a backup. The API's objects go back to what they were when the backup was taken, all of
+// them together; what is mounted, the agents' records and what the driver has published stay as they are. All API
+// servers are stopped for that, so a request that was on its way, or decided on, is lost. There is one backup and one
+// restore in each history, for a second restore finds no state that the first could not have left.
 
 // saved is what the API held of one node when the backup was taken.
 type saved struct {
@@ -45,9 +45,9 @@ func (st *stepper) restoreActs() {
 	}
 }
 
-// takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it sees it again,
-// whoever uses the volume by then. With two nodes only while no attachment is half way, no lock is being moved, and nothing of the volume
-// is on the second node.
+// takeBackup, but not of an attachment that is being deleted: the external-attacher goes on with it as soon as it
+// sees it again, whatever uses the volume by then. With two nodes only while no attachment is half way, no lock is
+// being moved, and nothing of the volume is on the second node.
 func (st *stepper) takeBackup() {
 	if st.from.restored.done || st.from.restored.backup.taken {
 		return
@@ -157,8 +157,8 @@ func (n *nodeState) restated(without effect) useState {
 	return n.use // what only the API says counts until it is known to be undone
 }
 
-// restoredBroken is what has to hold after a restore, where the API no longer tells what is attached: a volume that is staged is
-// on one node at most. That no driver is asked to unpublish under a mount is checked with each step.
+// restoredBroken is what has to hold after a restore, where the API no longer shows what is attached: a volume that
+// is staged is on one node at most. That no driver is asked to unpublish under a mount is checked with each step.
 func (m *model) restoredBroken(s *state) Invariant {
 	staged := 0
 	for i := range m.nodes {

@@ -19,7 +19,7 @@ import (
 //   - UIDs matter only by equality, so each state is renamed to a canonical form. A
 //     volume may move, be detached and come back any number of times.
 //   - A copy that was read at a version matters only while that version is current: once the object was
-//     written, the compare-and-swap that waits for it is bound to fail, and the one who holds the copy can as well
+//     written, the compare-and-swap that waits for it is bound to fail, and the holder of the copy can as well
 //     begin again. So an act that carries a version falls back to idle when its object is written; that is the
 //     comparison of resourceVersions, and it is what the removed guard "compare-and-swap" takes away.
 //
@@ -62,11 +62,11 @@ type entry struct {
 	state                         entryState
 	uid                           uint8
 	detached, forced, unprotected bool
-	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has looked after that.
+	// unlisted: the volume was taken out of the Node's volumesAttached; looked: the agent has checked after that.
 	unlisted, looked bool
 	// boot that the Node named when the volume was taken out.
 	boot uint8
-	// asked: the agent was asked for a look once more, after the attachment was gone; relooked: it has looked since.
+	// asked: the agent was asked for a check once more, after the attachment was gone; relooked: it has checked since.
 	asked, relooked bool
 }
 
@@ -113,7 +113,7 @@ const (
 	writeClear
 )
 
-// lateWrite is an agent's write that nobody waits for any more and that may still arrive.
+// lateWrite is an agent's write that nothing waits for any more and that may still arrive.
 type lateWrite struct {
 	kind writeKind
 	uid  uint8
@@ -137,14 +137,14 @@ type nodeState struct {
 	waits bool  // the agent waits for the call
 	late  lateWrite
 
-	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's session
-	// (unconfirmed), and the agent has no session (between).
+	// Where the API is restored: the manager has not heard the agent since (unheard), it has not confirmed the agent's
+	// session (unconfirmed), and the agent has no session (between).
 	unheard, unconfirmed, between bool
 
 	// dead: the machine never comes back; at best there will be a new one of its name.
 	dead bool
 	// declared is the set of UIDs that an administrator has declared released. It stays a UID's whole life: what a
-	// declaration that was taken off again allowed, nobody was obliged to do.
+	// declaration that was taken off again allowed was optional.
 	declared uint64
 	// excused is what the invariants remember and no process reads: the set of UIDs that were
 	// forced away, declared, or lost to someone else.
@@ -192,10 +192,12 @@ type kubeletState struct {
 	listed, inUse bool
 	// verified is the UID of the attachment that the kubelet has seen attached.
 	verified uint8
-	// looking: the agent has looked and is about to report; saw is what it saw, and quiet that nothing of it can be of this boot.
+	// looking: the agent has checked and is about to report; saw is what it saw, and quiet that nothing of it can be of
+	// this boot.
 	looking, saw, quiet bool
-	// shown is the UID of the attachment of which the agent knows that what is staged is of it, because a report proved that and the
-	// kubelet's record was not written since. asSeen: it was not written since the look of the report that is on its way.
+	// shown is the UID of the attachment of which the agent knows that what is staged is of it, because a report proved
+	// that and the kubelet's record was not written since. asSeen: it was not written since the check of the report that
+	// is on its way.
 	shown  uint8
 	asSeen bool
 
@@ -232,7 +234,7 @@ const (
 	list             // is about to put the volume into volumesAttached
 	unlisted         // has taken the volume out of volumesAttached
 	unlistedInUse    // has taken it out while the kubelet lists it in use
-	awaiting         // waits for the agent to look
+	awaiting         // waits for the agent to check
 )
 
 // leader is one process of the cluster controller with all it keeps between two requests.
@@ -336,7 +338,7 @@ func (m *naming) rename(u *uint8) {
 	*u = m.names[*u]
 }
 
-// canonical renames UIDs and sorts the leaders, who are interchangeable.
+// canonical renames UIDs and sorts the leaders, which are interchangeable.
 func (s state) canonical() state {
 	var uids, boots [2]naming
 	for i := range s.node {

@@ -204,7 +204,7 @@ var words = map[actKind]string{
 
 var answers = [...]string{"", " (the answer is lost)", " (the write is delayed)"}
 
-// teller tells a path again with names that stay: UIDs and leaders keep theirs, and objects have versions.
+// teller prints a path with names that stay: UIDs and leaders keep theirs, and objects have versions.
 type teller struct {
 	*model
 	now      state

@@ -13,9 +13,10 @@ import (
 	"testing"
 )
 
-// The users of a ReadWriteOncePod volume. The lock keeps the volume on one node, which the other worlds explore; this model is about two
-// intents on that node. An intent is in the end deleted and created again under another UID, any number of times. Two leaders may each
-// stop before any request. The agent publishes what is pinned and not deleted, and reads that live (I6).
+// The users of a ReadWriteOncePod volume. The lock keeps the volume on one node, which the other worlds explore; this
+// model is about two intents on that node. An intent is in the end deleted and created again under another UID, any
+// number of times. Two leaders may each stop before any request. The agent publishes what is pinned and not deleted,
+// and reads that live (I6).
 
 // I7: a volume for a single user has one user at most.
 const I7 Invariant = "I7 one user of a volume for a single user"
@@ -27,7 +28,7 @@ const (
 	effectPinUID   effect = "a pin is written to its intent's UID"
 )
 
-// nobody uses; one that is gone has no number any more.
+// nothing uses; one that is gone has no number any more.
 const (
 	nobody  = 0
 	oneGone = 3
@@ -241,7 +242,8 @@ func (m userModel) leaderSteps(s *userState, l int, emit func(bool, func(*userSt
 	}
 }
 
-// write the lock. A version never comes back: who has read an earlier one is refused, also where it named a user that is gone as well.
+// write the lock. A version never comes back: a writer that has read an earlier one is refused, also where it named a
+// user that is gone as well.
 func (m userModel) write(s *userState, user uint8) {
 	s.user = user
 	if m.without == effectUserCAS {

@@ -18,7 +18,7 @@ type world struct {
 	calls bool
 	// crash: an agent may die at any time and start again.
 	crash bool
-	// late: an agent's write may be acknowledged to nobody, or arrive late.
+	// late: an agent's write may get no acknowledgement, or arrive late.
 	late bool
 	// reboot: a host may lose its mounts and its agent.
 	reboot bool
@@ -34,7 +34,7 @@ type world struct {
 	lies bool
 	// intents: one intent is watched from its creation to its end.
 	intents bool
-	// kubelet: the kubelet mounts, and the agent only looks.
+	// kubelet: the kubelet mounts, and the agent only observes.
 	kubelet bool
 	// unregisters: the Node may be deleted while its kubelet goes on.
 	unregisters bool
@@ -56,7 +56,7 @@ type world struct {
 	truth bool
 	// restore: the API goes back to what it was.
 	restore bool
-	// collect: locks that nobody needs are given up and deleted.
+	// collect: locks that nothing needs are given up and deleted.
 	collect bool
 }
 
@@ -109,11 +109,11 @@ type model struct {
 // freshInExploration is above every canonical name.
 const freshInExploration = 40
 
-// act is one step of one process, told apart from the others of its state.
+// act is one step of one process, distinguished from the others of its state.
 type act struct {
 	kind actKind
 	node uint8
-	// who is the leader, detail whatever else tells the act.
+	// leader's number, detail what else identifies the act.
 	who, detail uint8
 }
 
@@ -314,8 +314,9 @@ func (st *stepper) stateGone(n int, kind actKind, fault bool) {
 	st.out = append(st.out, next{act: act{kind: kind, node: uint8(n)}, state: s, fault: fault})
 }
 
-// administrator declares any attachment that anything names. In a healthy cluster that happens only for a machine that is
-// dead. The declaration excuses what is, or may be, in use then, and nothing that comes after it. A kubelet asks nobody.
+// administrator declares any attachment that anything names. In a healthy cluster that happens only for a machine
+// that is dead. The declaration excuses what is, or may be, in use then, and nothing that comes after it. A kubelet
+// asks no controller.
 func (st *stepper) administrator(n int) {
 	h := &st.from.node[n]
 	if !h.exists || st.truth && !h.dead || st.once && !h.dead && h.declared != 0 {

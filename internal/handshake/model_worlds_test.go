@@ -71,8 +71,9 @@ var (
 	}
 )
 
-// The worlds with an administrator. Where the administrator may be wrong, what was declared is excused and all else must hold;
-// where only the truth is declared, of machines that never come back, that has to be a way out of everything.
+// The worlds with an administrator. Where the administrator may be wrong, what was declared is excused and all else
+// must hold; where only the truth is declared, of machines that never come back, that has to be a way out of
+// everything.
 var (
 	declareWorld = world{
 		name: "one node, declarations, also wrong ones", nodes: 1, leaders: 2, cuts: true, declare: true,

@@ -10,7 +10,8 @@ import "k8s.io/apimachinery/pkg/types"
 // Protocol is the set of rules. Its zero value is the protocol; the exploration in this
 // package's tests leaves out one guard at a time.
 type Protocol struct {
-	// Kubelet: the kubelet publishes, too. It asks nobody, so only a look after the unlisting answers a forced detach.
+	// Kubelet: the kubelet publishes, too. It asks no controller, so only a check after the unlisting answers a forced
+	// detach.
 	Kubelet bool
 
 	without Guard
@@ -33,9 +34,10 @@ func first(guards ...Guard) Guard {
 	return GuardNone
 }
 
-// MayWriteAttached says whether the entry of attachment a may be written as Attached into n.
-// The caller has read, live and in this order, n, c and a; and writes at the version of n. exclusive is what the caller knows of the
-// volume's access modes. They may have changed since: a volume that has a lock is exclusive, whatever its access modes say.
+// MayWriteAttached reports whether the entry of attachment a may be written as Attached into n. The caller has read,
+// live and in this order, n, c and a; and writes at the version of n. exclusive is what the caller knows of the
+// volume's access modes. They may have changed since: a volume that has a lock is exclusive, whatever its access
+// modes say.
 func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Lock, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
@@ -50,7 +52,7 @@ func (p Protocol) MayWriteAttached(n Node, node string, exclusive bool, c Lock, 
 	)
 }
 
-// MayMarkDetaching says whether Detaching may be written for attachment uid into n, at the version
+// MayMarkDetaching reports whether Detaching may be written for attachment uid into n, at the version
 // of n. evidence means that something other than the agent's release vouches for the detach of this attachment;
 // it was gathered after n was read, or is a declaration in n.
 func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
@@ -61,9 +63,9 @@ func (p Protocol) MayMarkDetaching(n Node, uid types.UID, evidence bool) Guard {
 	)
 }
 
-// mayReplace says whether the entry, whose attachment is gone, may make place for that of attachment uid. One that was forced and
-// is all that says that a use beside it is none of its attachment has to free the name first; one that was declared makes place only
-// for another that was.
+// mayReplace reports whether the entry, whose attachment is gone, may make place for that of attachment uid. One that
+// was forced and is all that says that a use beside it is none of its attachment has to free the name first; one that
+// was declared makes place only for another that was.
 func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 	if _, declared := n.Declares(uid); declared && n.DeclaredAway() {
 		return true
@@ -71,8 +73,9 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 	return n.Entry.Detached && !n.DeclaredAway() && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
 }
 
-// MayDelete says whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was written, and a. Both may be
-// old by then: Detaching is final, and whoever decided may sleep before the DELETE, which carries a's UID as a precondition.
+// MayDelete reports whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was
+// written, and a. Both may be old by then: Detaching is final, and the process that decided may sleep before the
+// DELETE, which carries a's UID as a precondition.
 func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
 	return first(
@@ -83,14 +86,17 @@ func (p Protocol) MayDelete(n Node, a Attachment) Guard {
 	)
 }
 
-// MayFreeName says whether our finalizer may be taken off the attachment a, which was forced away. It asks for the
-// agent's report, or a declaration, also where the entry that said so was lost; or for a reboot, of which the entry tells.
+// MayFreeName reports whether our finalizer may be taken off the attachment a, which was forced away. It asks for the
+// agent's report, or a declaration, also where the entry that said so was lost; or for a reboot, which the entry
+// records.
 func (p Protocol) MayFreeName(n Node, a Attachment) Guard {
 	_, declared := n.Declares(a.UID)
-	return p.refuse(GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse() || n.Entry.UID == a.UID && p.rebooted(n))
+	return p.refuse(
+		GuardForcedAwayReported, (declared || p.answered(n)) && !n.InUse() || n.Entry.UID == a.UID && p.rebooted(n),
+	)
 }
 
-// MayMarkDetached says whether the entry may be marked detached, given the attachment as it was
+// MayMarkDetached reports whether the entry may be marked detached, given the attachment as it was
 // read live after n.
 func (p Protocol) MayMarkDetached(n Node, a Attachment) Guard {
 	return first(
@@ -99,7 +105,7 @@ func (p Protocol) MayMarkDetached(n Node, a Attachment) Guard {
 	)
 }
 
-// MayForget says whether the entry may be removed, given the attachment as it was read live after n. An entry that
+// MayForget reports whether the entry may be removed, given the attachment as it was read live after n. An entry that
 // was forced or declared stays, marked detached, until the agent has reported.
 func (p Protocol) MayForget(n Node, a Attachment) Guard {
 	return first(
@@ -109,10 +115,10 @@ func (p Protocol) MayForget(n Node, a Attachment) Guard {
 	)
 }
 
-// MayMoveLock says whether the lock c may be moved to another node, or to nobody, at the version of c. holder is the live
-// state of the node that holds it, a the live attachment there; both are zero where nobody holds it, and then there is
-// nobody to fence either: MovedFrom stays empty. What makes the move safe is the fence; asking for the holder's
-// state here keeps a lock from leaving a node that still has the volume.
+// MayMoveLock reports whether the lock c may be moved to another node, or to no node, at the version of c. holder is
+// the live state of the node that holds it, a the live attachment there; both are zero where no node holds it, and
+// then there is no node to fence either: MovedFrom stays empty. What makes the move safe is the fence; asking for the
+// holder's state here keeps a lock from leaving a node that still has the volume.
 func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 	return first(
 		p.refuse(GuardMoveFenced, c.MovedFrom == ""),
@@ -121,7 +127,7 @@ func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 	)
 }
 
-// MayFence says whether the node that the lock is being moved from may be fenced: spec.fences incremented at the
+// MayFence reports whether the node that the lock is being moved from may be fenced: spec.fences incremented at the
 // version of from. The caller has read, live and in this order, the lock with MovedFrom set, from, and the
 // attachment a there. MovedFrom is then cleared at the version of that lock.
 func (p Protocol) MayFence(from Node, a Attachment) Guard {
@@ -133,9 +139,9 @@ func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	)
 }
 
-// MayCollectLock says whether the lock c, which nobody needs, may be deleted, at the version of c. It was moved to nobody
-// first, and its last holder is fenced: nothing that was decided while it named a node outlives it. fenced means that the
-// caller has fenced the node that c was moved from, after it had read c.
+// MayCollectLock reports whether the lock c, which nothing needs, may be deleted, at the version of c. It was moved
+// to no node first, and its last holder is fenced: nothing that was decided while it named a node outlives it. fenced
+// means that the caller has fenced the node that c was moved from, after it had read c.
 func (p Protocol) MayCollectLock(c Lock, fenced bool) Guard {
 	return first(
 		p.refuse(GuardLockGivenUp, c.Holder == ""),
@@ -143,11 +149,12 @@ func (p Protocol) MayCollectLock(c Lock, fenced bool) Guard {
 	)
 }
 
-// ForcedAwayReported says whether nothing is left of a forced detach: none stands, or the agent reports nothing in
-// use, under any UID. No report is too old for that: once Detaching stands the agent cannot take the
-// volume into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
-// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. What was declared is over for all
-// but the node itself: who gave the word cannot know what the next attachment will meet there. What counts after a reboot where the kubelet publishes, rebooted says.
+// ForcedAwayReported reports whether nothing is left of a forced detach: there was none, or the agent reports nothing
+// in use, under any UID. No report is too old for that: once the entry is Detaching the agent cannot take the volume
+// into use, so what it did not use then it does not use now. A new boot ID beside inUse is not enough: an agent that
+// still finds its inUse after a reboot may go on to stage. The first report of a new boot clears it. What was
+// declared is over for all but the node itself: the declaring administrator cannot know what the next attachment will
+// meet there. What counts after a reboot where the kubelet publishes, rebooted says.
 func (p Protocol) ForcedAwayReported(n Node) bool {
 	_, declared := n.Declares(n.Entry.UID)
 	return !n.Entry.Forced && !declared || p.answered(n) && !n.Use.InUse || p.rebooted(n)
@@ -158,9 +165,9 @@ func (p Protocol) answered(n Node) bool {
 	return n.Reported && (!p.Kubelet || !n.Entry.Forced || n.Looked)
 }
 
-// MayReleaseIntent says whether the release finalizer may be taken off an intent that is being deleted: n is its
-// node as it was read after the deletion was seen, acknowledged that the agent answered on the intent
-// that it no longer publishes it. evidence stands in for a node that cannot answer, and for one that was never there.
+// MayReleaseIntent reports whether the release finalizer may be taken off an intent that is being deleted: n is its
+// node as it was read after the deletion was seen, acknowledged that the agent answered on the intent that it no
+// longer publishes it. evidence replaces the report of a node that cannot answer, and for one that was never there.
 func (p Protocol) MayReleaseIntent(n Node, acknowledged, evidence bool) Guard {
 	if acknowledged || evidence {
 		return GuardNone

@@ -26,7 +26,7 @@ func TestAfterARestore(t *testing.T) {
 }
 
 func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
-	// An entry of which the backup knows; then it is used, and then the API is restored.
+	// An entry that the backup has; then it is used, and then the API is restored.
 	usedSince := join(attaches(onA), []do{{kind: actBackup}}, []do{
 		{kind: actSetInUse, node: onA}, {kind: actRecord, node: onA}, {kind: actCall, node: onA}, {kind: actCallMounts, node: onA}, {kind: actRestore},
 	})

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// do is one line of a script: an act of leader who (0 or 1) or of the node's other processes.
+// do is one line of a script: an act of leader 0 or 1 or of the node's other processes.
 type do struct {
 	kind actKind
 	node uint8
@@ -42,7 +42,8 @@ func run(m *model, script []do) (int, Invariant, string) {
 	return len(script), "", strings.Join(t.lines, "\n")
 }
 
-// find looks for the step among those that are possible. Where compare-and-swap is left out, Detaching is written in two.
+// find searches for the step among those that are possible. Where compare-and-swap is left out, Detaching is written in
+// two.
 func (t *teller) find(d do) (next, bool) {
 	for _, n := range t.steps(t.now, nil) {
 		if n.act.kind == d.kind && n.act.node == d.node && n.act.who == d.who {
@@ -125,7 +126,7 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 		effect effect
 		// before is possible in any case; then someone wakes up, and without the guard the rest follows.
 		before, wakes, then []do
-		// unknown are acts that somebody who does not know the guard would not do.
+		// unknown are acts of the guard that a process without it would not do.
 		unknown []actKind
 		want    Invariant
 	}{
@@ -209,7 +210,7 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 	}
 }
 
-// without is the script of one who does not know the guard's act.
+// without is the script of one that does not know the guard's act.
 func without(script []do, kind actKind) []do {
 	var rest []do
 	for _, d := range script {

@@ -3,10 +3,10 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package handshake is the protocol by which the cluster controller and a node's agent agree
+// Package handshake is the protocol with which the cluster controller and a node's agent agree
 // that no volume is mounted before it is attached and none is detached while it is in use.
 //
-// Both flags stand in the node's NodeVolumeState and every flag is set by a compare-and-swap
+// Both flags are in the node's NodeVolumeState and every flag is set by a compare-and-swap
 // that carries the resourceVersion it was decided on. Every flag speaks of one VolumeAttachment,
 // named by its UID. This package decides; it never reads or writes an API object itself, and the
 // same decisions are explored exhaustively in its tests.
@@ -29,10 +29,10 @@ SPDX-License-Identifier: Apache-2.0
 //     where A is not Attached and not in use, and with A's attachment gone;
 //  3. MovedFrom is cleared, at the version of the lock that was read before the fence.
 //
-// Nothing is attached, and no entry written Attached, while MovedFrom stands. Whoever decided on
-// Attached for A had read A's state before a lock that still named A, so the fence voids its write;
-// whoever reads A's state later finds a lock that names B. Where A has no NodeVolumeState, having read that live is
-// the fence. A process that dies between the writes leaves them to the next one, which repeats them.
+// Nothing is attached, and no entry written Attached, while MovedFrom is set. A process that decided on Attached for
+// A had read A's state before a lock that still named A, so the fence voids its write; a process that reads A's state
+// later finds a lock that names B. Where A has no NodeVolumeState, having read that live is the fence. A process that
+// dies between the writes leaves them to the next one, which repeats them.
 //
 // # After a forced detach
 //
@@ -73,7 +73,7 @@ type Entry struct {
 	// Boot that the Node named when the volume was taken out of its volumesAttached after a forced detach; empty where
 	// that is not known.
 	Boot string
-	// Asked: the attachment was gone, and the agent was asked to look after that.
+	// Asked: the attachment was gone, and the agent was asked to check after that.
 	Asked bool
 }
 
@@ -83,7 +83,8 @@ type Use struct {
 	UID types.UID
 	// InUse from before the first driver call until the last is known to be undone.
 	InUse bool
-	// Waiting: nothing of it belongs to an attachment that was gone when the agent looked; the kubelet waits for the next one.
+	// Waiting: nothing of it belongs to an attachment that was gone when the agent checked; the kubelet waits for the
+	// next one.
 	Waiting bool
 }
 
@@ -91,17 +92,17 @@ type Use struct {
 type Node struct {
 	// Exists is false where there is no NodeVolumeState.
 	Exists bool
-	// Reported: the agent has reported under the object's present UID. To the manager it counts only if it has heard the agent
-	// since it began to listen, and n is no older than what it heard.
+	// Reported: the agent has reported under the object's present UID. To the manager it counts only if it has heard the
+	// agent since it began to listen, and n is no older than what it heard.
 	Reported bool
 	// Unconfirmed: the agent began a session, and the manager has not confirmed it yet.
 	Unconfirmed bool
-	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has looked at its node after it
+	// Looked: the volume was taken out of the Node's volumesAttached, and the agent has checked its node after it
 	// saw a spec that was written after that.
 	Looked bool
-	// LookedAgain: the agent has looked after it saw a spec by which the attachment was gone.
+	// LookedAgain: the agent has checked after it saw a spec that records the attachment as gone.
 	LookedAgain bool
-	// Boot in which the agent last looked.
+	// Boot in which the agent last checked.
 	Boot  string
 	Entry Entry
 	Use   Use
@@ -116,7 +117,7 @@ type Declaration struct {
 	Reason string
 }
 
-// Declares says whether an administrator has declared the attachment released, and the reason given.
+// Declares reports whether an administrator has declared the attachment released, and the reason given.
 func (n Node) Declares(uid types.UID) (reason string, declared bool) {
 	for _, d := range n.Declared {
 		if d.UID == uid {
@@ -126,9 +127,9 @@ func (n Node) Declares(uid types.UID) (reason string, declared bool) {
 	return "", false
 }
 
-// InUse says whether the controller counts the volume as in use on the node: the agent says so, and not every attachment
-// has been declared released that it may speak of, its own and the entry's. A kubelet that goes on with an old mount does
-// not tell one from the other, and may have no UID to name at all. It is no rule for the agent.
+// InUse reports whether the controller counts the volume as in use on the node: the agent says so, and not every
+// attachment has been declared released that it may speak of, its own and the entry's. A kubelet that goes on with an
+// old mount does not distinguish the two, and may have no UID to name at all. It is no rule for the agent.
 func (n Node) InUse() bool {
 	if !n.Use.InUse {
 		return false
@@ -144,14 +145,14 @@ func (n Node) InUse() bool {
 	return !use || !entry
 }
 
-// UsesEarlier reports whether the agent says that an attachment other than uid is in use, declared released or not. A use that
-// names none, as of a kubelet whose volume others attached, becomes that of the next attachment.
+// UsesEarlier reports whether the agent says that an attachment other than uid is in use, declared released or not. A
+// use that names none, as of a kubelet whose volume others attached, becomes that of the next attachment.
 func (n Node) UsesEarlier(uid types.UID) bool {
 	return n.Use.InUse && n.Use.UID != "" && n.Use.UID != uid
 }
 
-// DeclaredAway reports whether the entry's attachment is detached and was declared released: to all but the node itself the
-// entry is over. It stays until the agent has reported, or its node is gone.
+// DeclaredAway reports whether the entry's attachment is detached and was declared released: to all but the node
+// itself the entry is over. It stays until the agent has reported, or its node is gone.
 func (n Node) DeclaredAway() bool {
 	_, declared := n.Declares(n.Entry.UID)
 	return n.Entry.Detached && declared
@@ -164,7 +165,8 @@ type Lock struct {
 	Holder string
 	// MovedFrom is the node that held it before and that has not been fenced yet; empty once it has.
 	MovedFrom string
-	// User of a volume for a single user: the UID of the one intent that may be pinned to it; empty where none was named yet.
+	// User of a volume for a single user: the UID of the one intent that may be pinned to it; empty where none was named
+	// yet.
 	User types.UID
 }
 
@@ -180,7 +182,7 @@ type Attachment struct {
 	Unpublished bool
 }
 
-// Gone says whether nothing is published through the attachment any more, nor ever will be.
+// Gone reports whether nothing is published through the attachment any more, nor ever will be.
 func (a Attachment) Gone() bool {
 	return !a.Exists || a.Terminating && a.Unpublished
 }

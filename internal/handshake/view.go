@@ -66,8 +66,8 @@ func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volu
 	return &nvs.Spec.Attachments[i]
 }
 
-// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where a hand has made two of it, one that says in use
-// counts.
+// VolumeOf returns volumeName's line in nvs.status, or nil. It points into nvs. Where a hand has made two of it, one
+// that says in use counts.
 func VolumeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeVolume {
 	var found *volumesv1alpha1.NodeVolume
 	for i := range nvs.Status.Volumes {

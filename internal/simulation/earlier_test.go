@@ -57,7 +57,7 @@ var mends = map[string]mend{
 		with:    "		p.refuse(GuardEarlierEnded, !n.UsesEarlier(a.UID)),\n",
 		without: "",
 	}, {
-		file: "internal/controller/attachment/decide.go",
+		file: "internal/controller/attachment/decision/attach.go",
 		with: "(!n.State.Use.InUse || inherited)", without: "(!n.State.InUse() || inherited)",
 	}}, found: "I8 a later life is not harmed"},
 	"an agent waits for a kubelet that waits for the agent": {edits: []edit{{
@@ -75,11 +75,11 @@ var mends = map[string]mend{
 		with: "return f.Replace && f.SingleUser && n.Lists.Attached &&", without: "return false && f.Replace && n.Lists.Attached &&",
 	}}, found: "single user"},
 	"two intents are the single user of a volume": {edits: []edit{{
-		file:    "internal/controller/attachment/decide.go",
-		with:    "(first == nil || f.uses(i) || !f.uses(first) && i.older(first))",
+		file:    "internal/controller/attachment/decision/decide.go",
+		with:    "(first == nil || f.LockNames(i) || !f.LockNames(first) && i.older(first))",
 		without: "(first == nil || i.older(first))",
 	}, {
-		file: "internal/controller/attachment/user.go",
+		file: "internal/controller/attachment/decision/user.go",
 		with: "return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == \"\" &&" +
 			" (user == \"\" || f.Lock.User == user)",
 		without: "return f.Lock.Exists && f.Lock.Holder == n.Name && f.Lock.MovedFrom == \"\" && user == user",

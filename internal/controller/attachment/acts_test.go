@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -46,7 +47,7 @@ func behind(t *testing.T, c *Controller, objects ...client.Object) {
 
 var errDown = errors.New("the API server is down")
 
-// requests to the API server, of which one is never answered, however often it is sent.
+// requests to the API server; one is never answered, however often it is sent.
 type requests struct {
 	mu sync.Mutex
 	// fails is the number of the one that is not.
@@ -134,7 +135,7 @@ func refuseNoName(c *Controller) {
 // entryIn is the node's entry of v in an object of the API.
 func entryIn(state *volumesv1alpha1.NodeVolumeState, is volumesv1alpha1.AttachmentState, uid types.UID,
 	evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
-	e := entryOf(&Facts{Volume: "v"}, intentNamed("x"))
+	e := decision.EntryOf(&decision.Facts{Volume: "v"}, intentNamed("x"))
 	e.State, e.AttachmentUID, e.AttachmentName = is, uid, "va-"+string(uid)
 	if evidence != "" {
 		e.Evidence = &volumesv1alpha1.DetachEvidence{Type: evidence, Message: "as it was first found"}
@@ -168,7 +169,7 @@ func liveState(t *testing.T, c *Controller, node string) *volumesv1alpha1.NodeVo
 // liveAttachment is the attachment as the API server has it; nil when there is none.
 func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeAttachment {
 	t.Helper()
-	va, err := c.readAttachment(t.Context(), name)
+	va, err := c.live().readAttachment(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +177,8 @@ func liveAttachment(t *testing.T, c *Controller, name string) *storagev1.VolumeA
 }
 
 func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.T) {
-	type act func(ctx context.Context, c *Controller, f *Facts, n *Node) error
-	shared, intent := intentNamed("i").Volume, intentNamed("i").Object
+	type act func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error
+	shared, intent := persistentVolume(), intentNamed("i").Object
 	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	foreign := attachedTo(volume.AttachmentName("d", "h", "a"), "2")
@@ -189,88 +190,92 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	toB, fromB := exclusive.Lock{Holder: "b"}, exclusive.Lock{Holder: "a", MovedFrom: "b"}
 	goneUser := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "gone", UID: "gone"}}
 
-	del := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-		return c.delete(ctx, f, n, &n.Attachments[0])
+	del := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+		return c.detacher().delete(ctx, f, n, &n.Attachments[0])
 	})
-	confirm := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-		return c.confirm(ctx, f, n, &n.Attachments[0])
+	confirm := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+		return c.attacher().confirm(ctx, f, n, &n.Attachments[0])
 	})
-	freeName := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-		return c.freeName(ctx, f, n, &n.Attachments[0])
+	freeName := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+		return c.detacher().freeName(ctx, f, n, &n.Attachments[0])
 	})
-	attach := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error { return c.create(ctx, f, n) })
-	take := act(func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-		taken, err := c.takeLock(ctx, f, n)
+	attach := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+		return c.attacher().create(ctx, f, n)
+	})
+	take := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+		taken, err := c.locker().take(ctx, f, n)
 		if taken != (err == nil) {
 			t.Errorf("taken %t, %v", taken, err)
 		}
 		return err
 	})
-	oneNode := func(c handshake.Lock) func(*Facts, *Node) {
-		return func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, c }
+	oneNode := func(c handshake.Lock) func(*decision.Facts, *decision.Node) {
+		return func(f *decision.Facts, _ *decision.Node) { f.Exclusive, f.Lock = true, c }
 	}
 
 	for _, test := range []struct {
 		name    string
 		objects []client.Object
 		// given besides what the objects say.
-		given func(*Facts, *Node)
+		given func(*decision.Facts, *decision.Node)
 		do    act
 	}{
 		{"attach", nil, oneNode(handshake.Lock{}), attach},
 		{"attach what was attached before", []client.Object{foreign}, nil, attach},
 		{"hold",
-			[]client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-				return c.hold(ctx, f, n, &n.Attachments[0])
+			[]client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.attachments().hold(ctx, f, n, &n.Attachments[0])
 			}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
 		{"confirm on a node that was given the lock meanwhile",
 			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), lockObject("v", exclusive.Lock{Holder: "a"})},
 			nil, confirm},
-		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *Facts, _ *Node) {
+		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *decision.Facts, _ *decision.Node) {
 			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
 		}, confirm},
 		{"look",
-			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-				return c.look(ctx, f, n)
+			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.live().look(ctx, f, n)
 			}},
 		{"delete beside upstream",
-			[]client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *Facts, _ *Node) {
+			[]client.Object{released, attachedTo("va-1", "1"), nodeNamed("a")}, func(f *decision.Facts, _ *decision.Node) {
 				f.Bound = []client.ObjectKey{{Namespace: "default", Name: "data"}}
 			}, del},
 		{"leave it to pods",
-			[]client.Object{released, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Pods = true }, del},
-		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")}, func(f *Facts, n *Node) {
+			[]client.Object{released, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Pods = true }, del},
+		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")}, func(f *decision.Facts, n *decision.Node) {
 			f.Replace, n.State.Looked = true, true
 		}, del},
 		{"look before a forced detach", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, del},
 		{"hold the name",
-			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, del},
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Live = true }, del},
 		{"look before the name is freed", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, freeName},
 		{"free the name",
-			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *Facts, n *Node) { n.Live = true }, freeName},
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Live = true }, freeName},
 		{"forget",
-			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-				return c.forget(ctx, f, n)
+			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.detacher().forget(ctx, f, n)
 			}},
 		{"mark",
-			[]client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-				return c.markDetaching(ctx, f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
+			[]client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.detacher().markDetaching(ctx, f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
 			}},
 		{"mark as lost",
-			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *Facts, n *Node) error {
-				return c.markLost(ctx, f, n)
+			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.detacher().markLost(ctx, f, n)
 			}},
 		{"take the lock", nil, oneNode(handshake.Lock{}), take},
 		{"move the lock", []client.Object{lockObject("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
 		{"go on with a move", []client.Object{lockObject("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},
-		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")}, func(f *Facts, _ *Node) {
+		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")}, func(f *decision.Facts, _ *decision.Node) {
 			f.Exclusive, f.SingleUser, f.Lock = true, true, goneUser.Handshake()
 		}, take},
-		{"end a move", []client.Object{lockObject("v", fromB), reported("b")}, func(f *Facts, n *Node) {
+		{"end a move", []client.Object{lockObject("v", fromB), reported("b")}, func(f *decision.Facts, n *decision.Node) {
 			f.Exclusive, f.Lock, n.Wanted = true, fromB.Handshake(), nil
-		}, func(ctx context.Context, c *Controller, f *Facts, _ *Node) error { return c.finishMove(ctx, f) }},
-		{"release", []client.Object{intent}, nil, func(ctx context.Context, c *Controller, _ *Facts, n *Node) error {
+		}, func(ctx context.Context, c *Controller, f *decision.Facts, _ *decision.Node) error {
+			return c.locker().finishMove(ctx, f)
+		}},
+		{"release", []client.Object{intent}, nil, func(ctx context.Context, c *Controller, _ *decision.Facts, n *decision.Node) error {
 			return c.release(ctx, n, n.Leaving)
 		}},
 	} {
@@ -302,23 +307,23 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	}
 }
 
-// factsOf are the facts of v, which an intent wants on node a, as far as the API server's objects tell them.
-func factsOf(t *testing.T, c *Controller) (*Facts, *Node) {
+// factsOf are the facts of v, which an intent wants on node a, as far as the API server's objects show them.
+func factsOf(t *testing.T, c *Controller) (*decision.Facts, *decision.Node) {
 	t.Helper()
-	n := &Node{Name: "a"}
+	n := &decision.Node{Name: "a"}
 	wanted("i")(n)
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err == nil {
-		n.takeOver(nvs, "v")
+		n.TakeOver(nvs, "v")
 	}
 	if va := liveAttachment(t, c, "va-1"); va != nil {
-		n.addAttachment(va)
+		n.AddAttachment(va)
 	}
 	leaves := intentNamed("i")
 	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(leaves.Object), leaves.Object); err == nil {
-		n.Leaving = []*Intent{leaves}
+		n.Leaving = []*decision.Intent{leaves}
 	}
-	return &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}, n
+	return &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*decision.Node{n}}, n
 }
 
 // lockOf is the ConfigMap of a lock that names a user.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
@@ -31,7 +32,7 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 	c, _ := over(t, reported("a"))
 	f, n := factsOf(t, c)
 	f.Exclusive = true
-	if err := c.create(t.Context(), f, n); err != nil || n.Wait != nil {
+	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait != nil {
 		t.Fatal(err, n.Wait)
 	}
 	va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a"))
@@ -39,13 +40,13 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 		va.Spec.Source.PersistentVolumeName == nil || *va.Spec.Source.PersistentVolumeName != "pv" {
 		t.Fatalf("attachment %+v", va)
 	}
-	if !isHeld(va) || va.Annotations[volumesv1alpha1.VolumeNameAnnotation] != "v" {
+	if !decision.IsHeld(va) || va.Annotations[volumesv1alpha1.VolumeNameAnnotation] != "v" {
 		t.Errorf("annotations %v", va.Annotations)
 	}
 	if len(n.Attachments) != 1 || !n.Attachments[0].Held {
 		t.Errorf("the facts say %+v", n.Attachments)
 	}
-	if c.answers.newer(va.Name, "") == nil {
+	if c.ownWrites.newer(va.Name, "") == nil {
 		t.Error("the next pass makes it once more before the cache shows it")
 	}
 	if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "a" {
@@ -57,7 +58,7 @@ func TestNothingIsAttachedForWhichTheLockCannotBeTaken(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}), entryIn(reported("b"), isThere, "2", ""))
 	f, n := factsOf(t, c)
 	f.Exclusive, f.Lock = true, lockOn("b")
-	if err := c.create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
 		t.Errorf("waits %v, attachments %v, %v", n.Wait, n.Attachments, err)
 	}
 	if va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a")); va != nil {
@@ -79,10 +80,10 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.is)
 			f, n := factsOf(t, c)
-			if err := c.create(t.Context(), f, n); err != nil {
+			if err := c.attacher().create(t.Context(), f, n); err != nil {
 				t.Fatal(err)
 			}
-			if taken := n.attachmentOf("2") != nil; taken != test.taken || taken == (n.Wait != nil) {
+			if taken := n.AttachmentOf("2") != nil; taken != test.taken || taken == (n.Wait != nil) {
 				t.Errorf("taken %t, waits %+v", taken, n.Wait)
 			}
 			if n.Wait != nil && (n.Wait.Reason != test.reason || !strings.Contains(n.Wait.Message, test.is.Spec.NodeName)) {
@@ -95,7 +96,7 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 		f, n := factsOf(t, c)
 		none, _ := over(t)
 		c.Reader = none.Client
-		if err := c.create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
+		if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
 			t.Errorf("waits %v, %v, %v", n.Wait, n.Attachments, err)
 		}
 	})
@@ -128,18 +129,18 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 			f, n := factsOf(t, c)
 			a := n.Attachments[0]
 			test.other(t, c)
-			if err := c.hold(t.Context(), f, n, &a); err != nil {
+			if err := c.attachments().hold(t.Context(), f, n, &a); err != nil {
 				t.Fatal(err)
 			}
 			if n.Attachments[0].Held != test.held || (n.Wait == nil) != test.held {
 				t.Errorf("held %t, waits %v", n.Attachments[0].Held, n.Wait)
 			}
 			va := liveAttachment(t, c, "va-1")
-			if va != nil && (isHeld(va) != test.held ||
+			if va != nil && (decision.IsHeld(va) != test.held ||
 				(va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
 				t.Errorf("annotations %v", va.Annotations)
 			}
-			if noted := c.answers.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
+			if noted := c.ownWrites.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
 				t.Errorf("the next pass knows of the change: %t", noted)
 			}
 		})
@@ -160,7 +161,7 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 		},
 	})
 	a := n.Attachments[0]
-	if err := c.hold(t.Context(), f, n, &a); err != nil {
+	if err := c.attachments().hold(t.Context(), f, n, &a); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"va-1 ", `"uid":"1"`, `"resourceVersion":"` + a.ResourceVersion + `"`} {

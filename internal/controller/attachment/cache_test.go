@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
@@ -113,21 +114,24 @@ func (x *fixture) objects() []client.Object {
 func TestWhatAPassStartsFromIsInTheCacheAlone(t *testing.T) {
 	x := newFixture()
 	c := onlyCached(t, x.objects()...)
-	f, err := c.gather(t.Context(), volume.UniqueNameOf(x.pv))
+	f, err := c.gatherer().gather(t.Context(), volume.UniqueNameOf(x.pv))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := f.node("a"), f.node("b")
-	if len(a.Wanted) != 1 || a.Wanted[0].Claim == nil || a.Wanted[0].Volume == nil {
+	if err := c.prepare(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	a, b := f.Node("a"), f.Node("b")
+	if len(a.Wanted) != 1 || a.Wanted[0].Claim == nil || a.Wanted[0].Result.Source == nil {
 		t.Errorf("wanted on a: %+v", a.Wanted)
 	}
-	if want := (Limit{Known: true, Max: 5, Used: 1}); a.Limit != want || a.DriverMissing || !f.CutsAccess {
+	if want := (decision.Limit{Known: true, Max: 5, Used: 1}); a.Limit != want || a.DriverMissing || !f.CutsAccess {
 		t.Errorf("limit %+v, the driver is missing: %t, it cuts access: %t", a.Limit, a.DriverMissing, f.CutsAccess)
 	}
 	if a.Lists.Missing {
 		t.Error("the Node is missing")
 	}
-	if b.named("listed") == nil || !b.Pods {
+	if b.AttachmentNamed("listed") == nil || !b.Pods {
 		t.Errorf("attachments of b: %+v, pods: %t", b.Attachments, b.Pods)
 	}
 }
@@ -144,7 +148,7 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 	nodes["c"].Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(volume.UniqueNameOf(x.pv))}}
 	policies := func(c *Controller) wake {
 		return func(ctx context.Context, _, _ client.Object, q queue) {
-			c.policiesChanged(ctx, event.GenericEvent{}, q)
+			c.enqueuer().policiesChanged(ctx, event.GenericEvent{}, q)
 		}
 	}
 	for _, change := range []struct {
@@ -152,16 +156,16 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 		of   func(*Controller) wake
 		is   client.Object
 	}{
-		{"of the claim", func(c *Controller) wake { return c.claimChanged }, x.claim},
-		{"of an intent", func(c *Controller) wake { return c.intentChanged }, x.intent},
-		{"of an attachment", func(c *Controller) wake { return c.attachmentChanged }, attached},
-		{"of the driver", func(c *Controller) wake { return c.driverChanged }, x.driver},
-		{"of a node's drivers", func(c *Controller) wake { return c.driversChanged }, x.csiNode},
-		{"of a pod", func(c *Controller) wake { return c.podChanged }, x.pod},
+		{"of the claim", func(c *Controller) wake { return c.enqueuer().pvcChanged }, x.claim},
+		{"of an intent", func(c *Controller) wake { return c.enqueuer().intentChanged }, x.intent},
+		{"of an attachment", func(c *Controller) wake { return c.enqueuer().attachmentChanged }, attached},
+		{"of the driver", func(c *Controller) wake { return c.enqueuer().csiDriverChanged }, x.driver},
+		{"of a node's drivers", func(c *Controller) wake { return c.enqueuer().csiNodeChanged }, x.csiNode},
+		{"of a pod", func(c *Controller) wake { return c.enqueuer().podChanged }, x.pod},
 		{"of the policies", policies, nil},
-		{"of a node that an intent is for", func(c *Controller) wake { return c.nodeChanged }, nodes["a"]},
-		{"of a node whose state lists it", func(c *Controller) wake { return c.nodeChanged }, nodes["b"]},
-		{"of a node whose kubelet lists it", func(c *Controller) wake { return c.nodeChanged }, nodes["c"]},
+		{"of a node that an intent is for", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["a"]},
+		{"of a node whose state lists it", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["b"]},
+		{"of a node whose kubelet lists it", func(c *Controller) wake { return c.enqueuer().nodeChanged }, nodes["c"]},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			c := onlyCached(t, append(x.objects(), nodes["c"])...)

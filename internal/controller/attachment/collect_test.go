@@ -14,37 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 var gone = volume.UniqueName("d", "h")
-
-func TestWhatIsLeftOfAVolumeKeepsItsLock(t *testing.T) {
-	lock := handshake.Lock{Exists: true, Holder: "a"}
-	for _, test := range []struct {
-		name  string
-		facts Facts
-		want  bool
-	}{
-		{"nothing is left", Facts{Lock: lock, Nodes: []*Node{on("a"), on("b")}}, true},
-		{"nobody holds it", Facts{Lock: handshake.Lock{Exists: true}}, true},
-		{"there is no lock", Facts{}, false},
-		{"a PersistentVolume", Facts{Lock: lock, Described: true}, false},
-		{"an intent that wants it", Facts{Lock: lock, Nodes: []*Node{on("a", wanted("i"))}}, false},
-		{"an intent that leaves", Facts{Lock: lock, Nodes: []*Node{on("a", leaving("i"))}}, false},
-		{"an attachment", Facts{Lock: lock, Nodes: []*Node{on("a", va("1"))}}, false},
-		{"an entry", Facts{Lock: lock, Nodes: []*Node{on("a"), on("b", entry(handshake.Detaching, "1"))}}, false},
-		{"a line", Facts{Lock: lock, Nodes: []*Node{on("a", inUse("1"))}}, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := collectable(&test.facts); got != test.want {
-				t.Errorf("collectable: %t", got)
-			}
-		})
-	}
-}
 
 func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 	for _, test := range []struct {
@@ -69,7 +45,7 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, append(test.objects, lockObject(gone, test.lock))...)
-			if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+			if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 				t.Fatal(err)
 			}
 			lock, err := c.Locks.Read(t.Context(), gone)
@@ -100,7 +76,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 			return w.Update(ctx, o, opts...)
 		},
 	})
-	if err := c.collect(t.Context(), &Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+	if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
@@ -111,8 +87,8 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 func TestALockThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
 	c, _ := over(t, lockObject(gone, exclusive.Lock{}))
 	n := on("b", wanted("i"))
-	f := &Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*Node{n}}
-	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
+	f := &decision.Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*decision.Node{n}}
+	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taken: %t, %v", taken, err)
 	}
 	left, err := c.Locks.Read(t.Context(), gone)

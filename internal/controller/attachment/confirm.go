@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -25,76 +26,80 @@ import (
 
 // confirm writes Attached: from then on the node may use the volume. Everything is read in the order that the
 // protocol asks for, the node's state, then live the lock and the attachment, and written at that version of the state.
-func (c *Controller) confirm(ctx context.Context, f *Facts, n *Node, a *Attachment) error {
-	taken, err := c.takeLock(ctx, f, n)
+func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.Node, a *decision.Attachment) error {
+	taken, err := at.locker.take(ctx, f, n)
 	if err != nil || !taken {
 		return err
 	}
-	entry := entryOf(f, n.candidate())
+	entry := decision.EntryOf(f, n.Candidate())
 	guard := handshake.GuardNone
-	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := at.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
-		user, err := nodestate.UserElsewhere(ctx, c.Client, n.Name, f.Volume)
+		user, err := nodestate.UserElsewhere(ctx, at.client, n.Name, f.Volume)
 		if err != nil {
 			return nil, err
 		}
-		if guard = c.Protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
+		if guard = at.protocol.MayBringIn(f.Exclusive, user != ""); guard != handshake.GuardNone {
 			return nil, nil
 		}
-		lock, va, err := c.readForConfirm(ctx, f, nvs, a)
+		lock, va, err := at.readForConfirm(ctx, f, nvs, a)
 		if err != nil {
 			return nil, err
 		}
-		exclusive, err := c.readExclusive(ctx, f, n)
+		exclusive, err := at.readExclusive(ctx, f, n)
 		if err != nil {
 			return nil, err
 		}
-		guard = c.Protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
+		guard = at.protocol.MayWriteAttached(state, n.Name, exclusive, lock, handshake.AttachmentFrom(va))
 		if guard == handshake.GuardNone && lock.Exists {
-			guard, err = c.freeElsewhere(ctx, f, n)
+			guard, err = at.freeElsewhere(ctx, f, n)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if guard == handshake.GuardNone && a != nil && !isHeld(va) {
-			// One that was made anew meanwhile: upstream could delete it under a mount.
+		if guard == handshake.GuardNone && a != nil && !decision.IsHeld(va) {
+			// One that was created again meanwhile: upstream could delete it under a mount.
 			guard = handshake.GuardAttachmentLive
 		}
 		if guard != handshake.GuardNone {
 			f.Lock = lock
 			return nil, nil
 		}
-		wanted := withAttachment(entry, va)
+		wanted := decision.WithAttachment(entry, va)
 		if old := handshake.AttachmentOf(nvs, f.Volume); old != nil && equality.Semantic.DeepEqual(*old, wanted) {
 			return nil, nil
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, wanted) }, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { decision.PutEntry(nvs, wanted) }, nil
 	})
 	switch {
 	case errors.Is(err, nodestate.ErrTooLarge):
-		n.wait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf("the NodeVolumeState of node %s is full; detach other volumes first", n.Name))
+		n.SetWait(volumesv1alpha1.ReasonNodeStateTooLarge, fmt.Sprintf(
+			"the NodeVolumeState of node %s is full; detach other volumes first", n.Name,
+		))
 		return nil
 	case err != nil:
 		return fmt.Errorf("writing Attached: %w", err)
 	}
-	n.observe(nvs, f.Volume)
-	c.begun.attached(f.Driver, c.Clock.Now())
-	if guard != handshake.GuardNone || stale(f, n, n.candidate()) {
-		n.wait("", "")
+	n.Observe(nvs, f.Volume)
+	at.attachTimes.attached(f.Driver, at.clock.Now())
+	if guard != handshake.GuardNone || decision.Stale(f, n, n.Candidate()) {
+		n.SetWait("", "")
 	}
 	return nil
 }
 
-// readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's own UID
-// or a new one, under which the node's flags speak of this stay of the volume.
-func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv1alpha1.NodeVolumeState, a *Attachment) (handshake.Lock, *storagev1.VolumeAttachment, error) {
-	live, err := c.Locks.Read(ctx, f.Volume)
+// readForConfirm reads the lock and then the attachment. A driver without attach has one that is made up: the entry's
+// own UID or a new one, under which the node's flags speak of this stay of the volume.
+func (at attacher) readForConfirm(
+	ctx context.Context, f *decision.Facts, nvs *volumesv1alpha1.NodeVolumeState, a *decision.Attachment,
+) (handshake.Lock, *storagev1.VolumeAttachment, error) {
+	live, err := at.locker.store.Read(ctx, f.Volume)
 	if err != nil {
 		return handshake.Lock{}, nil, err
 	}
 	lock := live.Handshake()
 	if a != nil {
-		va, err := c.readAttachment(ctx, a.Name)
+		va, err := at.live.readAttachment(ctx, a.Name)
 		return lock, va, err
 	}
 	va := &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
@@ -108,16 +113,16 @@ func (c *Controller) readForConfirm(ctx context.Context, f *Facts, nvs *volumesv
 }
 
 // readExclusive reads the access modes live where the cache shows a volume that several nodes may have.
-func (c *Controller) readExclusive(ctx context.Context, f *Facts, n *Node) (bool, error) {
+func (at attacher) readExclusive(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	if f.Exclusive {
 		return true, nil
 	}
-	key := client.ObjectKeyFromObject(n.candidate().Volume)
-	if key.Name == "" { // a volume in the pod itself: nobody can change its access modes
+	key := client.ObjectKey{Name: n.Candidate().Result.Source.PersistentVolume}
+	if key.Name == "" { // a volume in the pod itself: its access modes cannot change
 		return false, nil
 	}
 	pv := &corev1.PersistentVolume{}
-	err := c.Reader.Get(ctx, key, pv)
+	err := at.reader.Get(ctx, key, pv)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -127,14 +132,15 @@ func (c *Controller) readExclusive(ctx context.Context, f *Facts, n *Node) (bool
 	return volume.Exclusive(pv), nil
 }
 
-// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read before. Who took the
-// volume for a shared one, and has yet to write Attached there, had seen that attachment; to delete it is to write that node's state.
-func (c *Controller) freeElsewhere(ctx context.Context, f *Facts, n *Node) (handshake.Guard, error) {
+// freeElsewhere refuses while the volume has an attachment to another node that has to do with it. The lock was read
+// before. A leader that took the volume for a shared one, and has yet to write Attached there, had seen that
+// attachment; to delete it is to write that node's state.
+func (at attacher) freeElsewhere(ctx context.Context, f *decision.Facts, n *decision.Node) (handshake.Guard, error) {
 	for _, m := range f.Nodes {
 		if m == n {
 			continue
 		}
-		va, err := c.readAttachments(ctx, f, m)
+		va, err := at.live.readAttachments(ctx, f, m)
 		if err != nil || !va.Gone() {
 			return handshake.GuardAttachmentGone, err
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -22,7 +23,7 @@ import (
 
 // usableBy is the volume of the intents in the facts, as the API server has it.
 func usableBy(mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
 	return pv
 }
@@ -33,12 +34,12 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 	pending := attachedTo("va-1", "1")
 	pending.Status.Attached = false
 	shared, oneNode := usableBy(corev1.ReadWriteMany), usableBy(corev1.ReadWriteOnce)
-	inThePod := func(_ *Facts, n *Node) { n.Wanted[0].Volume.Name = "" }
-	exclusively := func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, lockOn("a") }
+	inThePod := func(_ *decision.Facts, n *decision.Node) { n.Wanted[0].Result.Source.PersistentVolume = "" }
+	exclusively := func(f *decision.Facts, _ *decision.Node) { f.Exclusive, f.Lock = true, lockOn("a") }
 	for _, test := range []struct {
 		name    string
 		objects []client.Object
-		given   func(*Facts, *Node)
+		given   func(*decision.Facts, *decision.Node)
 		want    bool
 	}{
 		{"a shared volume that is attached", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, true},
@@ -64,17 +65,17 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 		{"not while another node has the lock",
 			[]client.Object{reported("a"), entryIn(reported("b"), isThere, "2", ""), oneNode, attachedTo("va-1", "1"),
 				lockObject("v", exclusive.Lock{Holder: "b"})},
-			func(f *Facts, _ *Node) { f.Exclusive, f.Lock = true, lockOn("b") }, false},
+			func(f *decision.Facts, _ *decision.Node) { f.Exclusive, f.Lock = true, lockOn("b") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, test.objects...)
 			refuseNoName(c)
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*Node{n}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*decision.Node{n}}
 			if test.given != nil {
 				test.given(f, n)
 			}
-			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached && n.State.Entry.UID == "1"; attached != test.want {
@@ -92,7 +93,7 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
 	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n,
+	if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
 		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
 		t.Errorf("entry %+v, %v", n.State.Entry, err)
 	}
@@ -102,8 +103,8 @@ func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v",
 		exclusive.Lock{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*Node{n}}
-	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
+	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n}}
+	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
 		t.Errorf("lock %+v, %v", f.Lock, err)
 	}
 }
@@ -117,7 +118,7 @@ func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
 		c, _ := over(t, state, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 		before := liveState(t, c, "a").ResourceVersion
 		f, n := factsOf(t, c)
-		if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
+		if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
 			t.Fatal(err, n.Wait)
 		}
 		after := liveState(t, c, "a")
@@ -133,7 +134,7 @@ func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) 
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
 	f, n := factsOf(t, c)
 	n.Attachments[0].PublishContext = map[string]string{"device": "as it was"}
-	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
+	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
 		n.Entry.PublishContext["device"] != "as it is" {
 		t.Errorf("waits %v, entry %+v, %v", n.Wait, n.Entry, err)
 	}
@@ -144,7 +145,7 @@ func TestANodeWhoseStateIsFullIsToldSo(t *testing.T) {
 	full.Annotations = map[string]string{"large": strings.Repeat("x", nodestate.SizeLimit)}
 	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	f, n := factsOf(t, c)
-	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
+	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge ||
 		!strings.Contains(n.Wait.Message, "node a") {
 		t.Errorf("waits %+v, %v", n.Wait, err)
@@ -155,12 +156,12 @@ func TestWhileADriverGetsVolumesAttachedTheOthersAreNotCalledSlow(t *testing.T) 
 	c, now := over(t, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	f, n := factsOf(t, c)
 	next := intentNamed("next").Object
-	c.begun.left(next, "d", true, now.Now())
+	c.attachTimes.left(next, "d", true, now.Now())
 	now.SetTime(now.Now().Add(slow))
-	if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
-	if c.begun.left(next, "d", true, now.Now()) == 0 {
+	if c.attachTimes.left(next, "d", true, now.Now()) == 0 {
 		t.Error("the next in the driver's queue is said to be slow")
 	}
 }
@@ -187,7 +188,7 @@ func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
 			c, _ := over(t, test.state, usableBy(corev1.ReadWriteMany))
 			f, n := factsOf(t, c)
 			f.AttachRequired = false
-			if err := c.confirm(t.Context(), f, n, nil); err != nil {
+			if err := c.attacher().confirm(t.Context(), f, n, nil); err != nil {
 				t.Fatal(err)
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
@@ -205,7 +206,7 @@ func TestADriverWithoutAttachIsNotConfirmedOnANodeWithoutAState(t *testing.T) {
 	c, _ := over(t, usableBy(corev1.ReadWriteMany))
 	f, n := factsOf(t, c)
 	f.AttachRequired = false
-	if err := c.confirm(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
+	if err := c.attacher().confirm(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
 		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
 	}
 }
@@ -236,9 +237,9 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				}
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*Node{n, on("b",
+			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n, on("b",
 				va("2", "terminating"))}}
-			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.want {
@@ -256,7 +257,7 @@ func TestANodeIsNotGivenAVolumeWhoseSingleUserIsStillAnother(t *testing.T) {
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, f.Lock = true, true, lock.Handshake()
 	n.Wanted[0].Object.UID = "uid-i"
-	err := c.confirm(t.Context(), f, n, &n.Attachments[0])
+	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.State.Entry.State != handshake.Absent || n.Wait == nil {
 		t.Errorf("entry %+v, waits %v, %v", n.State.Entry, n.Wait, err)
 	}

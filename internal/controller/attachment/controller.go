@@ -6,10 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 // Package attachment brings volumes to nodes and away from them. Its key is the volume: whatever
 // happens to one volume on whichever node is decided in one place.
 //
-// A pass gathers the facts from the cache, decides in a pure function (decide.go) on the next
-// steps, acts, takes the API server's answers over into the facts, and decides again until nothing is left to
-// do now; then it reports. Every act checks the rules of package handshake again on what it reads live, so a
-// stale cache costs a request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
+// A pass gathers the facts from the cache, decides in a pure function (package decision) on the next steps, acts,
+// brings the facts up to date with the API server's answers, and decides again until nothing is left to do now; then
+// it reports. Every act checks the rules of package handshake again on what it reads live, so a stale cache costs a
+// request but never a wrong step. What has to be waited for comes as an event, or at a time that is known.
 package attachment
 
 import (
@@ -19,17 +19,29 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/capacity"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -38,8 +50,8 @@ import (
 // Workers reconcile so many volumes at once; most of them wait for a write that they share with others.
 const Workers = 1024
 
-// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an API server,
-// and the fewer there are, the more volumes share a write while they wait.
+// Slots is how many of them may be at work beside each other and beside those writes. More do not get more out of an
+// API server, and the fewer there are, the more volumes share a write while they wait.
 const Slots = 16
 
 // slow is how long an attachment may take before the intent says that it is waited for. Most are there sooner, and
@@ -78,16 +90,16 @@ type Controller struct {
 	// waiting are the volumes that wait for a slot.
 	waiting *inflight.Queue
 
-	unready  unready
-	begun    begun
-	answers  answers
-	limits   limits
-	told     told
-	departed departed
+	unready       outage.Watch
+	attachTimes   attachTimes
+	ownWrites     ownWrites
+	limits        capacity.Limits
+	announcements announcements
+	deletions     deletions
 	// users of the nodes' volumes, read live.
 	users *batch.Reads[*users]
-	// farewells are for the metrics only.
-	farewells farewells
+	// detachTimes are for the metrics only.
+	detachTimes detachTimes
 	// released: the versions at which finalizers were taken off intents that the cache may still show.
 	released sync.Map
 }
@@ -106,15 +118,20 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// pass over one volume. The answer is when to look again by the clock.
+// pass reconciles one volume. It returns after how long to reconcile again.
 func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration, error) {
-	f, err := c.gather(ctx, volumeName)
+	f, err := c.gatherer().gather(ctx, volumeName)
 	if err != nil {
 		return 0, err
 	}
+	if err := c.prepare(ctx, f); err != nil {
+		return 0, err
+	}
+	defer c.limits.EndPass(f)
 	var failures []error
 	for round := 0; ; round++ {
-		steps := decide(f, c.Protocol)
+		decision.Elect(f)
+		steps := decision.Decide(f, c.Protocol)
 		if len(steps) == 0 {
 			break
 		}
@@ -125,51 +142,149 @@ func (c *Controller) pass(ctx context.Context, volumeName string) (time.Duration
 		for _, s := range steps {
 			if err := c.act(ctx, f, s); err != nil {
 				// The other nodes of the volume need not wait for this one.
-				s.Node.wait("", "")
+				s.Node.SetWait("", "")
 				failures = append(failures, fmt.Errorf("node %s: %s: %w", s.Node.Name, s.Act, err))
 			}
 		}
 	}
-	failures = append(failures, c.finishMove(ctx, f), c.collect(ctx, f))
-	wait, err := c.report(ctx, f)
+	failures = append(failures, c.locker().finishMove(ctx, f), c.locker().collect(ctx, f))
+	due, err := c.awaitEvidence(ctx, f)
+	failures = append(failures, err, c.gatherer().gatherHolders(ctx, f))
+	wait, err := c.reporter().report(ctx, f)
+	wait = sooner(wait, due)
 	if err := errors.Join(append(failures, err)...); err != nil {
 		return 0, err
 	}
 	return wait, nil
 }
 
-func (c *Controller) act(ctx context.Context, f *Facts, s Step) error {
+// prepare records when the intents were first seen, and queues the volume for capacity.
+func (c *Controller) prepare(ctx context.Context, f *decision.Facts) error {
+	for _, n := range f.Nodes {
+		for _, i := range n.Wanted {
+			c.Reporter.Saw(i.Object)
+		}
+		if err := c.gate().Queue(ctx, f, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitEvidence watches the nodes that have not released the volume, and returns when to do that again.
+func (c *Controller) awaitEvidence(ctx context.Context, f *decision.Facts) (time.Duration, error) {
+	var wait time.Duration
+	var failures []error
+	for _, n := range f.Nodes {
+		due, err := c.outages().await(ctx, n, decision.EvidenceDue(f, c.Protocol, n))
+		wait, failures = sooner(wait, due), append(failures, err)
+	}
+	return wait, errors.Join(failures...)
+}
+
+func (c *Controller) act(ctx context.Context, f *decision.Facts, s decision.Step) error {
 	logStep(ctx, f, s)
 	switch s.Act {
-	case Release:
+	case decision.Release:
 		return c.release(ctx, s.Node, s.Intents)
-	case Look:
-		return c.look(ctx, f, s.Node)
-	case MarkLost:
-		return c.markLost(ctx, f, s.Node)
-	case MarkDetaching:
-		return c.markDetaching(ctx, f, s)
-	case Unlist:
-		return c.unlist(ctx, f, s.Node)
-	case Ask:
-		return c.ask(ctx, f, s.Node)
-	case Delete:
-		return c.delete(ctx, f, s.Node, s.Attachment)
-	case Forget:
-		return c.forget(ctx, f, s.Node)
-	case FreeName:
-		return c.freeName(ctx, f, s.Node, s.Attachment)
-	case Attach:
-		return c.attach(ctx, f, s.Node)
-	case TakeUser:
-		_, err := c.takeLock(ctx, f, s.Node)
+	case decision.Look:
+		return c.live().look(ctx, f, s.Node)
+	case decision.MarkLost:
+		return c.detacher().markLost(ctx, f, s.Node)
+	case decision.MarkDetaching:
+		return c.detacher().markDetaching(ctx, f, s)
+	case decision.Unlist:
+		return c.kubeletLists().unlist(ctx, f, s.Node)
+	case decision.Ask:
+		return c.kubeletLists().ask(ctx, f, s.Node)
+	case decision.Delete:
+		return c.detacher().delete(ctx, f, s.Node, s.Attachment)
+	case decision.Forget:
+		return c.detacher().forget(ctx, f, s.Node)
+	case decision.FreeName:
+		return c.detacher().freeName(ctx, f, s.Node, s.Attachment)
+	case decision.Attach:
+		return c.attacher().attach(ctx, f, s.Node)
+	case decision.TakeUser:
+		_, err := c.locker().take(ctx, f, s.Node)
 		return err
-	case Hold:
-		return c.hold(ctx, f, s.Node, s.Attachment)
-	case Confirm:
-		return c.confirm(ctx, f, s.Node, s.Attachment)
-	case List:
-		return c.list(ctx, f, s.Node)
+	case decision.Hold:
+		return c.attachments().hold(ctx, f, s.Node, s.Attachment)
+	case decision.Confirm:
+		return c.attacher().confirm(ctx, f, s.Node, s.Attachment)
+	case decision.List:
+		return c.kubeletLists().list(ctx, f, s.Node)
 	}
 	return fmt.Errorf("unknown act %q", s.Act)
+}
+
+// logStep logs what is about to be done: always if it changes an attachment, otherwise at a higher level. Names
+// only: neither secrets nor what a driver keeps in its attributes.
+func logStep(ctx context.Context, f *decision.Facts, s decision.Step) {
+	level := 1
+	switch s.Act {
+	case decision.Attach, decision.MarkLost, decision.MarkDetaching, decision.Delete:
+		level = 0
+	}
+	log := ctrl.LoggerFrom(ctx).V(level)
+	if !log.Enabled() {
+		return
+	}
+	values := []any{"act", s.Act, "volume", f.Volume, "node", s.Node.Name}
+	intents := s.Intents
+	if len(intents) == 0 {
+		intents = append(append(intents, s.Node.Wanted...), s.Node.Leaving...)
+	}
+	if names := namesOf(intents); len(names) > 0 {
+		values = append(values, "intents", names)
+	}
+	if s.Attachment != nil {
+		values = append(values, "attachment", s.Attachment.Name)
+	}
+	if s.Evidence && s.Node.Evidence != nil {
+		values = append(values, "evidence", s.Node.Evidence.Type)
+	}
+	log.Info("acting", values...)
+}
+
+func namesOf(intents []*decision.Intent) []string {
+	names := make([]string, len(intents))
+	for i, intent := range intents {
+		names[i] = intent.Name()
+	}
+	return names
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(mgr manager.Manager) error {
+	c.ownWrites.clock = c.Clock
+	c.Protocol.Kubelet = c.Replace
+	c.users = batch.NewReads(c.Slots, c.readUsers)
+	c.waiting = c.Slots.Queue()
+	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
+	for _, w := range []struct {
+		object client.Object
+		wake   wake
+	}{
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, c.enqueuer().intentChanged},
+		{&corev1.PersistentVolumeClaim{}, c.enqueuer().pvcChanged},
+		{&corev1.PersistentVolume{}, c.enqueuer().volumeChanged},
+		{&volumesv1alpha1.NodeVolumeState{}, c.enqueuer().stateChanged},
+		{&storagev1.VolumeAttachment{}, c.enqueuer().attachmentChanged},
+		{&corev1.ConfigMap{}, c.enqueuer().locksChanged},
+		{&corev1.Node{}, c.enqueuer().nodeChanged},
+		{&storagev1.CSINode{}, c.enqueuer().csiNodeChanged},
+		{&storagev1.CSIDriver{}, c.enqueuer().csiDriverChanged},
+		{&corev1.Pod{}, c.enqueuer().podChanged},
+	} {
+		b = b.Watches(w.object, w.wake.handler())
+	}
+	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.enqueuer().policiesChanged}))
+	return b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard)).WithOptions(controller.Options{
+		MaxConcurrentReconciles: Workers,
+		// Not controller-runtime's priority queue: whenever a key comes, that visits every key that waits for its own pass
+		// to end, which with so many workers are many.
+		NewQueue:    c.waiting.New,
+		RateLimiter: backoff.Limiter(),
+	}).Complete(c.waiting.Reconciler(c))
 }

@@ -22,10 +22,11 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it looked once more.
+// deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it checked once
+// more.
 func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
 	t.Helper()
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Status.ObservedGeneration = 1
@@ -51,7 +52,7 @@ func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.D
 	}
 	evidence = func() volumesv1alpha1.EvidenceType {
 		t.Helper()
-		nvs, err := c.readState(t.Context(), "a")
+		nvs, err := c.live().readState(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,35 +81,8 @@ func TestAnAgentThatIsAskedToLookIsNotWatched(t *testing.T) {
 	}
 }
 
-func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
-	for _, c := range []struct {
-		name           string
-		policy, looked bool
-		want           string
-	}{
-		{"an intent with a policy waits", true, false, ""},
-		{"one without goes", false, false, "Release a i"},
-		{"after the look both go", true, true, "Release a i"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)
-			n.Entry.UnlistedGeneration, n.State.Looked = 2, c.looked
-			if c.policy {
-				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
-			}
-			got := ""
-			for _, s := range decide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}, handshake.Protocol{Kubelet: true}) {
-				got += describeStep(s)
-			}
-			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
 func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName("d", "h", "a"), UID: "1"},
@@ -127,7 +101,7 @@ func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
 		again = r.RequeueAfter
 		now.SetTime(now.Now().Add(again))
 	}
-	nvs, err := c.readState(t.Context(), "a")
+	nvs, err := c.live().readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,65 +12,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/handshake"
 )
-
-func declared(uids ...types.UID) func(*Node) {
-	return func(n *Node) {
-		for _, uid := range uids {
-			n.State.Declared = append(n.State.Declared, handshake.Declaration{UID: uid, Reason: "scrapped"})
-		}
-	}
-}
-
-func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
-	attached := []func(*Node){va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")}
-	for _, test := range []struct {
-		name    string
-		node    *Node
-		replace bool
-		want    Act
-	}{
-		{"what is in use and nobody wants is detached", on("a", append(attached, declared("1"))...), false, MarkDetaching},
-		{"also what is wanted", on("a", append(attached, wanted("i"), declared("1"))...), false, MarkDetaching},
-		{"also what pods use", on("a", append(attached, pods, declared("1"))...), false, MarkDetaching},
-		{"a word on another says nothing", on("a", append(attached, declared("2"))...), false, ""},
-		{"an attachment that no entry speaks of is detached", on("a", va("1", "attached"), declared("1")), false, MarkDetaching},
-		{"a foreign one beside it is not", on("a", va("1", "attached"), declared("2")), false, ""},
-		{"one that terminates is waited out", on("a", va("1", "attached", "terminating"), declared("1")), false, ""},
-		{"a detach comes to rest on it", on("a", va("1", "held"), entry(handshake.Detaching, "1"), pods, declared("1")), false, MarkDetaching},
-		{"once", on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, declared("1")), false, Delete},
-		{"its name is freed", on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, FreeName},
-		{"its entry stays until the agent reports", on("a", entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
-		{"and goes then", on("a", entry(handshake.Detaching, "1"), forced, detached, declared("1")), false, Forget},
-		{"its entry stays where the agent never reported", on("a", entry(handshake.Detaching, "1"), forced, detached, unreported, declared("1")), false, ""},
-		{"the node does not get the volume again while its agent says that it uses it", on("a", wanted("i"), inUse("1"), declared("1")), false, ""},
-		{"nor while the earlier attachment's entry stands", on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
-		{"but after that", on("a", wanted("i"), declared("1")), false, Attach},
-		{"a detach that waits for a look comes to rest on evidence", on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, MarkDetaching},
-		{"and not beside upstream, where it needs no look", on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), false, Delete},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			steps := decide(&Facts{Volume: "v", AttachRequired: true, Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace})
-			var got Act
-			if len(steps) > 0 {
-				got = steps[0].Act
-			}
-			if len(steps) > 1 || got != test.want {
-				t.Errorf("got %v, want %q", steps, test.want)
-			}
-			if got == MarkDetaching && !steps[0].Evidence {
-				t.Error("the detach rests on the agent's release")
-			}
-		})
-	}
-}
 
 // declaredState is a node's state in which attachments 1 to 5 are declared released.
 func declaredState() *volumesv1alpha1.NodeVolumeState {
@@ -91,53 +36,8 @@ func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 	}
 }
 
-func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T) {
-	c, _ := over(t, declaredState(), attachmentWithUID("3", "a"), attachmentWithUID("4", "b"))
-	recorder := events.NewFakeRecorder(10)
-	d := &Declarations{Client: c.Client, Writer: c.Writer, Events: recorder}
-	if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "a"}}); err != nil {
-		t.Fatal(err)
-	}
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); err != nil {
-		t.Fatal(err)
-	}
-	var left []types.UID
-	for _, d := range handshake.NodeOf(nvs, "").Declared {
-		left = append(left, d.UID)
-	}
-	if !slices.Equal(left, []types.UID{"1", "2", "3"}) || nvs.Annotations["other"] == "" {
-		t.Errorf("declared are %v of %v", left, nvs.Annotations)
-	}
-	if len(recorder.Events) != 2 {
-		t.Errorf("%d events for two declarations that were taken off", len(recorder.Events))
-	}
-}
-
-func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment(t *testing.T) {
-	nvs := declaredState()
-	for _, uid := range []types.UID{"1", "2", "3"} {
-		settle(nvs, uid)
-	}
-	for uid, stays := range map[types.UID]bool{"1": true, "2": true, "3": false, "4": true} {
-		if _, declared := handshake.NodeOf(nvs, "").Declares(uid); declared != stays {
-			t.Errorf("attachment %s is declared: %t", uid, declared)
-		}
-	}
-}
-
-func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
-	c, _ := over(t, declaredState(), reported("b"))
-	d := &Declarations{Client: c.Client}
-	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
-		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", node)); len(got) != want {
-			t.Errorf("node %q: woken %v, want %d", node, got, want)
-		}
-	}
-}
-
 func TestADeclarationWakesItsVolume(t *testing.T) {
-	pv := intentNamed("i").Volume.DeepCopy()
+	pv := persistentVolume()
 	c, _ := over(t, pv, attachmentWithUID("3", "a"))
 	without := func(uid string) *volumesv1alpha1.NodeVolumeState {
 		nvs := declaredState()
@@ -147,13 +47,13 @@ func TestADeclarationWakesItsVolume(t *testing.T) {
 	for uid, want := range map[string][]string{
 		"1": {"v1"}, "2": {"v2"}, "3": {"kubernetes.io/csi/d^h"}, "4": nil,
 	} {
-		if got := woken(t, c.stateChanged, without(uid), declaredState()); !slices.Equal(got, want) {
+		if got := woken(t, c.enqueuer().stateChanged, without(uid), declaredState()); !slices.Equal(got, want) {
 			t.Errorf("the declaration of %s wakes %v, want %v", uid, got, want)
 		}
 	}
 	other := declaredState()
 	other.Annotations["other"] = "2"
-	if got := woken(t, c.stateChanged, declaredState(), other); got != nil {
+	if got := woken(t, c.enqueuer().stateChanged, declaredState(), other); got != nil {
 		t.Errorf("another annotation wakes %v", got)
 	}
 }

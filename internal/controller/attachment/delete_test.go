@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -38,13 +39,13 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 	}
 	listing := nodeNamed("a")
 	listing.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
-	notHeld := func(_ *Facts, n *Node) { n.Attachments[0].Held = false }
-	inPlace := func(f *Facts, _ *Node) { f.Replace = true }
+	notHeld := func(_ *decision.Facts, n *decision.Node) { n.Attachments[0].Held = false }
+	inPlace := func(f *decision.Facts, _ *decision.Node) { f.Replace = true }
 	for _, test := range []struct {
 		name  string
 		state *volumesv1alpha1.NodeVolumeState
 		node  *corev1.Node
-		given func(*Facts, *Node)
+		given func(*decision.Facts, *decision.Node)
 		// deleted, unheld, held by name: what becomes of it.
 		deleted, unheld, nameHeld, waits bool
 	}{
@@ -57,13 +58,13 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 		{name: "not while the volume is in use", state: usedIn(released(), "1"), node: nodeNamed("a"), waits: true},
 		{name: "in place of upstream not before the agent has looked",
 			state: released(), node: nodeNamed("a"), given: inPlace, waits: true},
-		{name: "and then at once", state: released(), node: listing, given: func(f *Facts, n *Node) {
+		{name: "and then at once", state: released(), node: listing, given: func(f *decision.Facts, n *decision.Node) {
 			inPlace(f, n)
 			n.State.Looked = true
 		}, deleted: true, waits: true},
 		{name: "a forced detach rests on the node's state as it is", state: forcedAway(), node: nodeNamed("a")},
 		{name: "and holds the name first",
-			state: forcedAway(), node: nodeNamed("a"), given: func(_ *Facts, n *Node) { n.Live = true }, nameHeld: true},
+			state: forcedAway(), node: nodeNamed("a"), given: func(_ *decision.Facts, n *decision.Node) { n.Live = true }, nameHeld: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
@@ -73,14 +74,14 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			if test.given != nil {
 				test.given(f, n)
 			}
-			if err := c.delete(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			va = liveAttachment(t, c, "va-1")
 			if deleted := va.DeletionTimestamp != nil; deleted != test.deleted {
 				t.Errorf("deleted %t, want %t", deleted, test.deleted)
 			}
-			if unheld := !isHeld(va); unheld != test.unheld {
+			if unheld := !decision.IsHeld(va); unheld != test.unheld {
 				t.Errorf("hold taken off %t, want %t", unheld, test.unheld)
 			}
 			if held := slices.Contains(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); held != test.nameHeld ||
@@ -115,7 +116,7 @@ func TestADeleteCarriesWhatItWasDecidedOn(t *testing.T) {
 				},
 			})
 			a := n.Attachments[0]
-			if err := c.sendDelete(t.Context(), n, &a); err != nil {
+			if err := c.attachments().sendDelete(t.Context(), n, &a); err != nil {
 				t.Error(err)
 			}
 			if p := sent.Preconditions; p == nil || ptr.Deref(p.UID, "") != a.UID || ptr.Deref(p.ResourceVersion,
@@ -136,15 +137,15 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	c, now := over(t, va)
 	_, n := factsOf(t, c)
 	want := n.Attachments[0]
-	if err := c.sendDelete(t.Context(), n, &want); err != nil {
+	if err := c.attachments().sendDelete(t.Context(), n, &want); err != nil {
 		t.Fatal(err)
 	}
-	known := c.answers.newer("va-1", want.ResourceVersion)
+	known := c.ownWrites.newer("va-1", want.ResourceVersion)
 	if known == nil {
 		t.Fatal("the next pass deletes it once more")
 	}
-	later := &Node{}
-	later.addAttachment(known)
+	later := &decision.Node{}
+	later.AddAttachment(known)
 	a := later.Attachments[0]
 	if a.Name != want.Name || a.ResourceVersion != want.ResourceVersion || a.UID != "1" || !a.Terminating ||
 		a.Unpublished || !a.Attached ||
@@ -165,7 +166,7 @@ func TestADeleteMayRestOnWhatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
-	if err := c.delete(t.Context(), f, n, &n.Attachments[0]); err != nil || liveAttachment(t, c, "va-1") != nil {
+	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil || liveAttachment(t, c, "va-1") != nil {
 		t.Errorf("not deleted: %v", err)
 	}
 }
@@ -213,7 +214,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 			before := liveState(t, c, "a")
 			n := on("a", entry(handshake.Detaching, "1"))
 			now.SetTime(now.Now().Add(time.Hour))
-			if err := c.forget(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil {
+			if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
 				t.Fatal(err)
 			}
 			after := liveState(t, c, "a")
@@ -244,7 +245,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 func TestTheEntryOfANodeWhoseStateIsGoneIsGoneToo(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.forget(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil || n.State.Exists ||
+	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil || n.State.Exists ||
 		n.Wait != nil {
 		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
 	}
@@ -255,13 +256,13 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 	va.Finalizers = []string{"another", volumesv1alpha1.ForcedAwayFinalizer}
 	c, _ := over(t, entryIn(reported("a"), leavesIt, "1", byTaint), va)
 	f, n := factsOf(t, c)
-	if err := c.freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.detacher().freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !n.Live || len(got) != 2 {
 		t.Errorf("finalizers %v before the node was looked at", got)
 	}
-	if err := c.freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
+	if err := c.detacher().freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !slices.Equal(got, []string{"another"}) || n.Wait == nil {

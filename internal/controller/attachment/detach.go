@@ -10,43 +10,39 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// readState reads a node's state live; nil when there is none.
-func (c *Controller) readState(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
-	nvs := &volumesv1alpha1.NodeVolumeState{}
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: node}, nvs)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the state of node %s: %w", node, err)
-	}
-	return nvs, nil
+// detacher detaches volumes: it writes Detaching, deletes the attachment and removes the entry.
+type detacher struct {
+	writer        *nodestate.Writer
+	protocol      handshake.Protocol
+	clock         clock.PassiveClock
+	events        events.EventRecorder
+	announcements *announcements
+	live          liveReader
+	changes       attachmentWriter
+	outages       outageWatcher
 }
 
-// look takes the node's live state over into the facts. Those who look at one node at a time share the read.
-func (c *Controller) look(ctx context.Context, f *Facts, n *Node) error {
-	nvs, err := c.Writer.Look(ctx, n.Name)
-	if err != nil {
-		return err
+func (c *Controller) detacher() detacher {
+	return detacher{
+		writer: c.Writer, protocol: c.Protocol, clock: c.Clock, events: c.Events, announcements: &c.announcements,
+		live: c.live(), changes: c.attachments(), outages: c.outages(),
 	}
-	n.observe(nvs, f.Volume)
-	return nil
 }
 
 // markDetaching writes Detaching, with the evidence that it rests on, at a version of the node's state at which it may.
-func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error {
+func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decision.Step) error {
 	uid, name := s.Node.State.Entry.UID, ""
 	if uid == "" {
 		// The Node lists a volume that is not attached: the entry that it is unlisted under needs a UID of its own.
@@ -55,14 +51,14 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 	if s.Attachment != nil {
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
-	err := c.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
-		if stands(state, uid) && state.Entry.Forced {
+	err := d.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+		if decision.MarkedDetaching(state, uid) && state.Entry.Forced {
 			return nil, nil
 		}
-		if declared := declaration(state, uid); declared != nil && s.Evidence {
+		if declared := decision.DeclarationOf(state, uid); declared != nil && s.Evidence {
 			return declared, nil
 		}
-		if !stands(state, uid) && c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if !decision.MarkedDetaching(state, uid) && d.protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			return &volumesv1alpha1.DetachEvidence{
 				Type:    volumesv1alpha1.EvidenceAgentReleased,
 				Message: fmt.Sprintf("the agent of node %s reports the volume not in use", s.Node.Name),
@@ -71,23 +67,23 @@ func (c *Controller) markDetaching(ctx context.Context, f *Facts, s Step) error 
 		if !s.Evidence {
 			return nil, nil
 		}
-		return c.confirmEvidence(ctx, s.Node)
+		return d.outages.confirmEvidence(ctx, s.Node)
 	})
 	if err != nil && s.Evidence {
-		c.doubt(s.Node)
+		d.outages.forget(s.Node)
 	}
 	return err
 }
 
-// markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or not,
-// it cannot be counted on any more.
-func (c *Controller) markLost(ctx context.Context, f *Facts, n *Node) error {
+// markLost writes Detaching for an attachment that went, or is going, without us. Whether the node still uses it or
+// not, it cannot be counted on any more.
+func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
-	return c.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
-		if stands(state, uid) {
+	return d.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+		if decision.MarkedDetaching(state, uid) {
 			return nil, nil
 		}
-		va, err := c.readAttachment(ctx, name)
+		va, err := d.live.readAttachment(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -98,24 +94,21 @@ func (c *Controller) markLost(ctx context.Context, f *Facts, n *Node) error {
 			Type:    volumesv1alpha1.EvidenceAttachmentLost,
 			Message: fmt.Sprintf("VolumeAttachment %s was deleted, not by Hawser", name),
 		}
-		if c.Protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
+		if d.protocol.MayMarkDetaching(state, uid, false) == handshake.GuardNone {
 			evidence.Type = volumesv1alpha1.EvidenceAgentReleased
 		}
 		return evidence, nil
 	})
 }
 
-// stands says whether Detaching stands for the attachment.
-func stands(state handshake.Node, uid types.UID) bool {
-	return state.Entry.State == handshake.Detaching && state.Entry.UID == uid
-}
-
 // justify returns the evidence for a detach, given the node's state as it was just read; nil where there is none.
 type justify func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error)
 
-func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid types.UID, name string, why justify) error {
+func (d detacher) writeDetaching(
+	ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify,
+) error {
 	written := false
-	nvs, err := c.Writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := d.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
 		written = false
 		if nvs == nil {
@@ -126,7 +119,7 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 			return nil, err
 		}
 		forced := why.Type != volumesv1alpha1.EvidenceAgentReleased
-		if c.Protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
+		if d.protocol.MayMarkDetaching(state, uid, forced) != handshake.GuardNone {
 			return nil, nil
 		}
 		why.Unprotected = forced && !f.CutsAccess
@@ -135,21 +128,21 @@ func (c *Controller) writeDetaching(ctx context.Context, f *Facts, n *Node, uid 
 			why.MountTableOnly = true
 			why.Message += "; the volume has no block device, so this rests on the node's mount table alone"
 		}
-		why.Time, why.BootID = metav1.NewTime(c.Clock.Now()), nvs.Status.BootID
+		why.Time, why.BootID = metav1.NewTime(d.clock.Now()), nvs.Status.BootID
 		written = true
-		entry := detachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { put(nvs, entry) }, nil
+		entry := decision.DetachingEntry(f, handshake.AttachmentOf(nvs, f.Volume), uid, name, *why)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { decision.PutEntry(nvs, entry) }, nil
 	})
 	if err != nil {
 		return fmt.Errorf("writing Detaching: %w", err)
 	}
-	n.observe(nvs, f.Volume)
-	if !stands(n.State, uid) {
-		n.wait("", "")
+	n.Observe(nvs, f.Volume)
+	if !decision.MarkedDetaching(n.State, uid) {
+		n.SetWait("", "")
 		return nil
 	}
 	if written {
-		c.tellDetach(nvs, n.Entry)
+		d.announceDetach(nvs, n.Entry)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -50,7 +51,7 @@ func TestWhatADetachRestsOn(t *testing.T) {
 		want     volumesv1alpha1.EvidenceType
 		// message that the evidence has, or a part of it.
 		message string
-		// kept: nothing is written, because what stands says it.
+		// kept: nothing is written, because the entry says it already.
 		kept bool
 	}{
 		{name: "the agent's word", state: attached(), want: byAgent, message: "node a reports the volume not in use"},
@@ -90,11 +91,11 @@ func TestWhatADetachRestsOn(t *testing.T) {
 			c.Events = recorder
 			f, n := factsOf(t, c)
 			n.State.Entry = handshake.Entry{State: handshake.Attached, UID: "1"} // as the cache has it
-			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 				Evidence: test.evidence}); err != nil {
 				t.Fatal(err)
 			}
-			marked := stands(n.State, "1")
+			marked := decision.MarkedDetaching(n.State, "1")
 			if marked != (test.want != "") || (n.Wait != nil) == marked {
 				t.Fatalf("marked %t, waits %v", marked, n.Wait)
 			}
@@ -134,7 +135,7 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			f.CutsAccess = test.cuts
-			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 				Evidence: true}); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +159,7 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 			c, _ := over(t, test.state)
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
-			if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n}); err != nil {
+			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n}); err != nil {
 				t.Fatal(err)
 			}
 			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" &&
@@ -178,7 +179,7 @@ func TestADetachThatAnotherLeaderWroteIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	c.Events = recorder
 	f, n := factsOf(t, c)
-	if err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n,
+	if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n,
 		Attachment: &n.Attachments[0]}); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				r := &requests{fails: 1}
 				r.through(c)
 			}
-			err := c.markDetaching(t.Context(), f, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+			err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 				Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
 				t.Fatal(err)
@@ -247,7 +248,7 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 			c.Events = events.NewFakeRecorder(10)
 			n := on("a", entry(handshake.Attached, "1"))
 			n.Entry.AttachmentName = "va-1"
-			if err := c.markLost(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, n); err != nil {
+			if err := c.detacher().markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
 				t.Fatal(err)
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")

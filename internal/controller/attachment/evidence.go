@@ -14,37 +14,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
-// goneAfter is how long the agent of a Node that does not exist must have been silent before that is evidence.
-const goneAfter = 5 * time.Minute
-
-// goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because the API
-// server was away has had the time to do so.
+// goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because
+// the API server was away has had the time to do so.
 const goneWatched = liveness.DefaultDuration
 
-// forceAfter is how long the policies of the intents that leave the node ask to wait; false if one of them allows no force.
-func forceAfter(leaving []*Intent) (time.Duration, bool) {
-	var longest time.Duration
-	for _, i := range leaving {
-		policy := i.Object.Spec.DetachPolicy
-		if policy == nil {
-			return 0, false
-		}
-		longest = max(longest, policy.ForceAfter.Duration)
-	}
-	return longest, len(leaving) > 0
+// outageWatcher watches nodes that are out of reach, until that is evidence for a detach.
+type outageWatcher struct {
+	client  client.Client
+	reader  client.Reader
+	writer  *nodestate.Writer
+	tracker *liveness.Tracker
+	clock   clock.PassiveClock
+	watched *outage.Watch
 }
 
-// gatherEvidence looks in the cache for what may stand in for the agent's release, or for when that may come to be.
-func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
+func (c *Controller) outages() outageWatcher {
+	return outageWatcher{
+		client: c.Client, reader: c.Reader, writer: c.Writer, tracker: c.Tracker, clock: c.Clock, watched: &c.unready,
+	}
+}
+
+// gatherEvidence finds in the cache the evidence that replaces the agent's release, or when there may be some.
+func (w outageWatcher) gatherEvidence(ctx context.Context, n *decision.Node) error {
 	node := &corev1.Node{}
-	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
+	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading node %s: %w", n.Name, err)
 	}
@@ -52,83 +55,89 @@ func (c *Controller) gatherEvidence(ctx context.Context, n *Node) error {
 		node = nil
 	}
 	n.Missing = node == nil
-	n.Evidence, n.EvidenceDue = c.evidence(n, node)
+	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node)
 	return nil
 }
 
-// confirmEvidence looks at the node once more. What cannot be read is no evidence.
-func (c *Controller) confirmEvidence(ctx context.Context, n *Node) (*volumesv1alpha1.DetachEvidence, error) {
-	node, err := c.lookAt(ctx, n.Name, nil, lookPeriod(n.patience()))
+// confirmEvidence reads the node once more. What cannot be read is no evidence.
+func (w outageWatcher) confirmEvidence(ctx context.Context, n *decision.Node) (*volumesv1alpha1.DetachEvidence, error) {
+	node, err := w.lookAt(ctx, n.Name, nil, outage.Period(n.OutageNeeded()))
 	if err != nil {
 		return nil, err
 	}
-	n.Evidence, n.EvidenceDue = c.evidence(n, node)
+	n.Evidence, n.EvidenceDue = w.evidenceOf(n, node)
 	return n.Evidence, nil
 }
 
 // lookAt reads the Node itself, and where there is none its agent's Lease, live, and takes note of what it found. It
 // returns nil for a Node that does not exist.
-func (c *Controller) lookAt(ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration) (*corev1.Node, error) {
+func (w outageWatcher) lookAt(
+	ctx context.Context, name string, checkpoint *volumesv1alpha1.UnreadyObservation, plan time.Duration,
+) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	err := w.reader.Get(ctx, client.ObjectKey{Name: name}, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		node = nil
-		if err := c.hear(ctx, name); err != nil {
+		if err := w.hear(ctx, name); err != nil {
 			return nil, err
 		}
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	s := c.spellOf(name, node)
-	c.unready.looked(name, s, carried(checkpoint, s), plan, c.Clock.Now())
+	s := w.spellOf(name, node)
+	w.watched.Observe(name, s, outage.Carried(checkpoint, s), plan, w.clock.Now())
 	return node, nil
 }
 
 // spellOf says what the node is in, given the Node; nil where there is none.
-func (c *Controller) spellOf(name string, node *corev1.Node) spell {
+func (w outageWatcher) spellOf(name string, node *corev1.Node) outage.Spell {
 	if node == nil {
-		return spell{absent: true, heard: c.Tracker.LastWord(name)}
+		return outage.Spell{Absent: true, Heard: w.tracker.LastWord(name)}
 	}
-	if ready, since := readiness(node); !ready {
-		return spell{unready: true, transition: since}
+	if ready, since := liveness.Readiness(node); !ready {
+		return outage.Spell{Unready: true, Transition: since}
 	}
-	return spell{}
+	return outage.Spell{}
 }
 
 // hear reads the agent's Lease: an agent is not silent because a watch lags.
-func (c *Controller) hear(ctx context.Context, node string) error {
+func (w outageWatcher) hear(ctx context.Context, node string) error {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
-	err := c.Reader.Get(ctx, key, lease)
+	err := w.reader.Get(ctx, key, lease)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading the Lease of node %s: %w", node, err)
 	}
-	c.Tracker.Observe(node, lease)
+	w.tracker.Observe(node, lease)
 	return nil
 }
 
-// doubt drops what was not watched, because the API server could not be asked: who could not be heard
+// forget drops what was not watched, because the API server did not answer: an agent that could not be heard
 // meanwhile has not been silent.
-func (c *Controller) doubt(n *Node) {
-	c.unready.missed(n.Name)
-	c.Tracker.Forget(n.Name)
+func (w outageWatcher) forget(n *decision.Node) {
+	w.watched.Missed(n.Name)
+	w.tracker.Forget(n.Name)
 }
 
-// evidence that there is now, given the Node; or how long there will be none yet.
-func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.DetachEvidence, time.Duration) {
-	watched := c.unready.total(n.Name, c.spellOf(n.Name, node), c.Clock.Now())
+// evidenceOf that there is now, given the Node; or how long there will be none yet.
+func (w outageWatcher) evidenceOf(
+	n *decision.Node, node *corev1.Node,
+) (*volumesv1alpha1.DetachEvidence, time.Duration) {
+	watched := w.watched.Total(n.Name, w.spellOf(n.Name, node), w.clock.Now())
 	switch {
 	case node == nil:
-		if wait := max(goneAfter-c.Tracker.Silence(n.Name), goneWatched-watched); wait > 0 {
+		if wait := max(decision.GoneAfter-w.tracker.Silence(n.Name), goneWatched-watched); wait > 0 {
 			return nil, wait
 		}
 		return &volumesv1alpha1.DetachEvidence{
-			Type:    volumesv1alpha1.EvidenceNodeGone,
-			Message: fmt.Sprintf("node %s does not exist and its agent has not been heard for more than %s", n.Name, goneAfter),
+			Type: volumesv1alpha1.EvidenceNodeGone,
+			Message: fmt.Sprintf(
+				"node %s does not exist and its agent has not been heard for more than %s", n.Name, decision.GoneAfter,
+			),
 		}, 0
 	case liveness.OutOfService(node):
 		return &volumesv1alpha1.DetachEvidence{
@@ -136,9 +145,9 @@ func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.Deta
 			Message: fmt.Sprintf("node %s carries the taint %s", n.Name, corev1.TaintNodeOutOfService),
 		}, 0
 	}
-	after, allowed := forceAfter(n.Leaving)
+	after, allowed := decision.ForceAfter(n.Leaving)
 	switch {
-	case !allowed || isReady(node):
+	case !allowed || liveness.Ready(node):
 		return nil, 0
 	case watched < after:
 		return nil, after - watched
@@ -149,46 +158,36 @@ func (c *Controller) evidence(n *Node, node *corev1.Node) (*volumesv1alpha1.Deta
 	}, 0
 }
 
-// patience is for how long the node has to be out of reach before that is evidence; zero when that takes more than time.
-func (n *Node) patience() time.Duration {
-	if n.Missing {
-		return goneAfter
-	}
-	after, _ := forceAfter(n.Leaving)
-	return after
-}
-
-// await says when to look again at a node that is waited for, and looks at it when it is time to.
-func (c *Controller) await(ctx context.Context, n *Node) (time.Duration, error) {
-	due := c.evidenceDue(n)
+// await returns when to read a node again that is waited for, and reads it when that is due.
+func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Duration) (time.Duration, error) {
 	if due == 0 {
-		return 0, c.clear(ctx, n)
+		return 0, w.clear(ctx, n)
 	}
-	period := lookPeriod(n.patience())
-	if c.unready.due(n.Name, period, c.Clock.Now()) == 0 {
-		if err := c.watch(ctx, n.Name, period); err != nil {
-			c.doubt(n)
+	period := outage.Period(n.OutageNeeded())
+	if w.watched.Due(n.Name, period, w.clock.Now()) == 0 {
+		if err := w.watch(ctx, n.Name, period); err != nil {
+			w.forget(n)
 			return 0, err
 		}
 	}
-	if next := c.unready.due(n.Name, period, c.Clock.Now()); next > 0 {
+	if next := w.watched.Due(n.Name, period, w.clock.Now()); next > 0 {
 		return min(due, next), nil
 	}
 	return min(due, period), nil
 }
 
-// watch looks at a node and writes down for how long it has been watched. Of many volumes that come at once one looks.
-func (c *Controller) watch(ctx context.Context, name string, period time.Duration) error {
-	_, err := c.Writer.Apply(ctx, name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+// watch reads a node and persists for how long it has been watched. Of many volumes that come at once one reads it.
+func (w outageWatcher) watch(ctx context.Context, name string, period time.Duration) error {
+	_, err := w.writer.Apply(ctx, name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		if nvs == nil {
 			return nil, nil
 		}
-		if c.unready.due(name, period, c.Clock.Now()) == 0 {
-			if _, err := c.lookAt(ctx, name, nvs.Spec.Unready, period); err != nil {
+		if w.watched.Due(name, period, w.clock.Now()) == 0 {
+			if _, err := w.lookAt(ctx, name, nvs.Spec.Unready, period); err != nil {
 				return nil, err
 			}
 		}
-		checkpoint := c.unready.checkpoint(name)
+		checkpoint := w.watched.Checkpoint(name)
 		if equality.Semantic.DeepEqual(checkpoint, nvs.Spec.Unready) {
 			return nil, nil
 		}
@@ -201,16 +200,16 @@ func (c *Controller) watch(ctx context.Context, name string, period time.Duratio
 }
 
 // clear drops the checkpoint of a node that is Ready again.
-func (c *Controller) clear(ctx context.Context, n *Node) error {
+func (w outageWatcher) clear(ctx context.Context, n *decision.Node) error {
 	nvs, node := &volumesv1alpha1.NodeVolumeState{}, &corev1.Node{}
-	err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
 	if err != nil || nvs.Spec.Unready == nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !isReady(node) {
+	if err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = c.Writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	_, err = w.writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 		if nvs == nil || nvs.Spec.Unready == nil {
 			return nil, nil
 		}

@@ -19,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
 func readyNode(name string) *corev1.Node {
@@ -44,12 +46,12 @@ func renewedLease(node string, at metav1.Time) *coordinationv1.Lease {
 }
 
 func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testing.T) {
-	const silence = goneAfter + liveness.DefaultDuration
+	const silence = decision.GoneAfter + liveness.DefaultDuration
 	outOfService := corev1.TaintNodeOutOfService
 	for _, c := range []struct {
 		name         string
 		cached, live []client.Object
-		// looked: what was found now is looked at again after so long.
+		// looked: what was found now is read again after so long.
 		looked time.Duration
 		want   volumesv1alpha1.EvidenceType
 	}{
@@ -72,11 +74,11 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 		t.Run(c.name, func(t *testing.T) {
 			controller, now := over(t, c.live...)
 			behind(t, controller, c.cached...)
-			// A process that looks each ten seconds misses nothing that it counts.
+			// A process that reads each ten seconds misses nothing that it counts.
 			n := forcible("a")
 			end := now.Now().Add(c.looked)
 			for {
-				evidence, err := controller.confirmEvidence(t.Context(), n)
+				evidence, err := controller.outages().confirmEvidence(t.Context(), n)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,14 +105,14 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 }
 
 func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
-	bound := func(n *Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
+	bound := func(n *decision.Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
 	for _, c := range []struct {
 		name   string
 		live   []client.Object
-		change func(*Node)
+		change func(*decision.Node)
 		want   time.Duration
 	}{
-		{"a Node that is gone, of whose agent nothing was heard", nil, nil, goneAfter + liveness.DefaultDuration},
+		{"a Node that is gone, of whose agent nothing was heard", nil, nil, decision.GoneAfter + liveness.DefaultDuration},
 		{"a Node that is not Ready", []client.Object{unreadyNode("a", noon)}, nil, 6 * time.Minute},
 		{"one that an intent leaves without a policy", []client.Object{unreadyNode("a", noon)}, bound, 0},
 		{"a Node that is Ready", []client.Object{readyNode("a")}, nil, 0},
@@ -121,11 +123,11 @@ func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.confirmEvidence(t.Context(), n); evidence != nil || err != nil || n.EvidenceDue != c.want {
+		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil || n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v in %s, want %s, %v", c.name, evidence, n.EvidenceDue, c.want, err)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) || n.EvidenceDue != c.want {
+		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) || n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: missing %t, in %s, %v", c.name, n.Missing, n.EvidenceDue, err)
 		}
 	}
@@ -142,41 +144,9 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		{0, goneWatched}, {goneWatched - time.Second, time.Second}, {time.Second, 0},
 	} {
 		now.SetTime(now.Now().Add(step.after))
-		evidence, err := controller.confirmEvidence(t.Context(), n)
+		evidence, err := controller.outages().confirmEvidence(t.Context(), n)
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
 			t.Errorf("evidence %v in %s, want it in %s, %v", evidence, n.EvidenceDue, step.due, err)
-		}
-	}
-}
-
-func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testing.T) {
-	with := func(after ...time.Duration) (leaving []*Intent) {
-		for i, d := range after {
-			intent := intentNamed(fmt.Sprintf("i%d*", i))
-			if d > 0 {
-				intent.Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: d}}
-			}
-			leaving = append(leaving, intent)
-		}
-		return leaving
-	}
-	for _, c := range []struct {
-		name    string
-		leaving []*Intent
-		want    time.Duration
-		allowed bool
-	}{
-		{"nobody leaves", nil, 0, false},
-		{"one with a policy", with(time.Minute), time.Minute, true},
-		{"one without", with(0), 0, false},
-		{"the longest is the first", with(2*time.Minute, time.Minute), 2 * time.Minute, true},
-		{"the longest is the last", with(time.Minute, 2*time.Minute), 2 * time.Minute, true},
-		{"the first has none", with(0, time.Minute), 0, false},
-		{"the last has none", with(time.Minute, 0), 0, false},
-	} {
-		after, allowed := forceAfter(c.leaving)
-		if allowed != c.allowed || allowed && after != c.want {
-			t.Errorf("%s: after %s, allowed %t", c.name, after, allowed)
 		}
 	}
 }
@@ -212,14 +182,14 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			controller.Tracker.Observe("a", renewedLease("a", noon))
 			now.SetTime(now.Now().Add(time.Hour))
 			if c.live == nil {
-				if _, err := controller.confirmEvidence(t.Context(), n); err != nil {
+				if _, err := controller.outages().confirmEvidence(t.Context(), n); err != nil {
 					t.Fatal(err)
 				}
 				now.SetTime(now.Now().Add(goneWatched))
 			}
 			failing(controller, false, c.kind)
 			n.Evidence = nil
-			if evidence, err := controller.confirmEvidence(t.Context(), n); err == nil || evidence != nil || n.Evidence != nil {
+			if evidence, err := controller.outages().confirmEvidence(t.Context(), n); err == nil || evidence != nil || n.Evidence != nil {
 				t.Errorf("evidence %v, %v", evidence, err)
 			}
 		})
@@ -228,7 +198,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 		controller, _ := over(t, taintedNode)
 		failing(controller, true, "*v1.Node")
 		n := forcible("a")
-		if err := controller.gatherEvidence(t.Context(), n); err == nil || n.Missing || n.Evidence != nil {
+		if err := controller.outages().gatherEvidence(t.Context(), n); err == nil || n.Missing || n.Evidence != nil {
 			t.Errorf("missing %t, evidence %v, %v", n.Missing, n.Evidence, err)
 		}
 	})
@@ -243,7 +213,7 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 		cached []client.Object
 		live   *volumesv1alpha1.NodeVolumeState
 		fails  string
-		// stays: the checkpoint is still there. told: the failure is.
+		// stays: the checkpoint is still there. told: the failure is reported reported.
 		stays, told bool
 	}{
 		{"it is Ready", []client.Object{checked, readyNode("a")}, checked, "", false, false},
@@ -274,7 +244,7 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 				},
 			})
 			failing(controller, true, c.fails)
-			if err := controller.clear(t.Context(), forcible("a")); (err != nil) != c.told {
+			if err := controller.outages().clear(t.Context(), forcible("a")); (err != nil) != c.told {
 				t.Errorf("error %v", err)
 			}
 			if c.live == nil {
@@ -332,15 +302,15 @@ func TestALookThatFailsIsTriedAgainAndItsTimeIsNotWatched(t *testing.T) {
 	failing(c, false, "*v1.Node")
 	now.SetTime(now.Now().Add(time.Minute))
 	n := forcible("a")
-	if err := c.gatherEvidence(t.Context(), n); err != nil {
+	if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.await(t.Context(), n); err == nil {
+	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
 		t.Error("the failure was not noticed")
 	}
 	c.Reader = up
 	pass(t, c, "a")
-	if got := c.unready.total("a", since(noon), now.Now()); got != 0 {
+	if got := c.unready.Total("a", since(noon), now.Now()); got != 0 {
 		t.Errorf("watched for %s", got)
 	}
 }
@@ -352,7 +322,7 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if _, err := c.await(t.Context(), forcible("a")); err == nil {
+	if _, err := c.outages().await(t.Context(), forcible("a"), decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
 		t.Error("the failure was not noticed")
 	}
 }
@@ -360,7 +330,7 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 func TestANodeWithoutACheckpointIsNotReadForIt(t *testing.T) {
 	c, _ := over(t, reported("a"), readyNode("a"))
 	reads := counting(c)
-	if err := c.clear(t.Context(), forcible("a")); err != nil || *reads > 0 {
+	if err := c.outages().clear(t.Context(), forcible("a")); err != nil || *reads > 0 {
 		t.Errorf("%d live reads, %v", *reads, err)
 	}
 }
@@ -371,41 +341,30 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 	c.Tracker.Observe("a", lease)
 	for name, test := range map[string]struct {
 		node *corev1.Node
-		want spell
+		want outage.Spell
 	}{
-		"Ready":                          {readyNode("a"), spell{}},
+		"Ready":                          {readyNode("a"), outage.Spell{}},
 		"not Ready":                      {unreadyNode("a", later), since(later)},
-		"not there, and its agent heard": {nil, spell{absent: true, heard: c.Tracker.LastWord("a")}},
+		"not there, and its agent heard": {nil, outage.Spell{Absent: true, Heard: c.Tracker.LastWord("a")}},
 	} {
-		if got := c.spellOf("a", test.node); !got.is(test.want) {
+		if got := c.outages().spellOf("a", test.node); !got.Is(test.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
-	before := c.spellOf("a", nil)
+	before := c.outages().spellOf("a", nil)
 	c.Tracker.Observe("a", renewedLease("a", later))
-	if c.spellOf("a", nil).is(before) {
+	if c.outages().spellOf("a", nil).Is(before) {
 		t.Error("an agent that is heard again does not end the spell")
-	}
-}
-
-func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
-	n := forcible("a")
-	if got := n.patience(); got != 6*time.Minute {
-		t.Errorf("a Node that is there: %s", got)
-	}
-	n.Missing = true
-	if got := n.patience(); got != goneAfter {
-		t.Errorf("a Node that is gone: %s", got)
 	}
 }
 
 func TestOfManyVolumesThatComeAtOnceOneLooksAtTheNode(t *testing.T) {
 	c, _ := over(t, reported("a"), unreadyNode("a", noon))
-	if err := c.watch(t.Context(), "a", time.Minute); err != nil {
+	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	failing(c, false, "*v1.Node")
-	if err := c.watch(t.Context(), "a", time.Minute); err != nil {
+	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
 		t.Errorf("the next one looked too: %v", err)
 	}
 }
@@ -416,7 +375,7 @@ func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, cleared)
 	behind(t, c, checked, readyNode("a"))
-	if err := c.clear(t.Context(), forcible("a")); err != nil {
+	if err := c.outages().clear(t.Context(), forcible("a")); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveState(t, c, "a").ResourceVersion; got != "8" {

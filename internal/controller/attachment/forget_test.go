@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -26,12 +28,12 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			err := w.Patch(ctx, o, p, opts...)
-			woken(t, c.intentChanged, intent.Object, nil)
+			woken(t, c.enqueuer().intentChanged, intent.Object, nil)
 			return err
 		},
 	})
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.release(t.Context(), n, []*Intent{intent}); err != nil {
+	if err := c.release(t.Context(), n, []*decision.Intent{intent}); err != nil {
 		t.Fatal(err)
 	}
 	c.released.Range(func(uid, _ any) bool { t.Errorf("intent %s is remembered for good", uid); return true })
@@ -39,9 +41,9 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 
 func TestNothingIsKeptOfHowLongANodeWasGoneOnceItsStateIsGoneToo(t *testing.T) {
 	c, now := over(t)
-	c.unready.looked("a", spell{absent: true}, 0, 0, now.Now())
-	woken(t, c.stateChanged, reported("a"), nil)
-	if len(c.unready.nodes) > 0 {
+	c.unready.Observe("a", outage.Spell{Absent: true}, 0, 0, now.Now())
+	woken(t, c.enqueuer().stateChanged, reported("a"), nil)
+	if c.unready.Known("a") {
 		t.Error("the node is remembered for good")
 	}
 }

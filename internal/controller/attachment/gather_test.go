@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/volume"
@@ -69,11 +70,11 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 					return nil
 				},
 			})
-			f := &Facts{Volume: name}
-			if err := c.gatherIntents(t.Context(), f, []corev1.PersistentVolume{*pv}); err != nil {
+			f := &decision.Facts{Volume: name}
+			if err := c.gatherer().gatherIntents(t.Context(), f, []*volume.Source{volume.SourceOf(pv)}); err != nil {
 				t.Fatal(err)
 			}
-			if got := len(f.node("a").Wanted); got != test.want {
+			if got := len(f.Node("a").Wanted); got != test.want {
 				t.Errorf("%d intents want it; %d do", got, test.want)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -32,10 +33,10 @@ func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesO
 	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	// The cache still shows what the detach rested on before.
 	stale := on("a", entry(handshake.Detaching, "1"))
-	if err := c.unlist(t.Context(), &Facts{Volume: "v", Replace: true}, stale); err != nil {
+	if err := c.kubeletLists().unlist(t.Context(), &decision.Facts{Volume: "v", Replace: true}, stale); err != nil {
 		t.Fatal(err)
 	}
-	nvs, err := c.readState(t.Context(), "a")
+	nvs, err := c.live().readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,77 +45,8 @@ func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesO
 	}
 }
 
-// afterAReboot is a forced detach from node a, which has booted since and where a pod waits for the volume.
-func afterAReboot(n *Node) {
-	n.State.Entry = handshake.Entry{State: handshake.Detaching, UID: "1", Forced: true, Detached: true, Boot: "boot-1"}
-	n.State.Use, n.State.Boot = handshake.Use{UID: "1", InUse: true}, "boot-2"
-	n.Lists.InUse = true
-}
-
-func TestTheAgentOfANodeThatRebootedIsAskedOnceMoreWhenTheVolumeMayComeBack(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*Facts, *Node)
-		want   string
-	}{
-		{"a pod waits", func(*Facts, *Node) {}, "Ask a"},
-		{"nobody waits", func(_ *Facts, n *Node) { n.Wanted = nil }, ""},
-		{"the node has not booted since", func(_ *Facts, n *Node) { n.State.Boot = "boot-1" }, ""},
-		{"it was asked", func(_ *Facts, n *Node) { n.State.Entry.Asked = true }, ""},
-		{"it is not detached", func(_ *Facts, n *Node) { n.State.Entry.Detached = false }, "Forget a"},
-		{"the kubelet has let go", func(_ *Facts, n *Node) { n.State.Use, n.State.Looked = handshake.Use{}, true }, "Forget a"},
-		{"the volume is somewhere else", func(f *Facts, _ *Node) {
-			f.Exclusive = true
-			f.Nodes = append(f.Nodes, on("b", wanted("j"), va("2", "held", "attached"), entry(handshake.Attached, "2")))
-		}, ""},
-		{"it is free everywhere else", func(f *Facts, _ *Node) { f.Exclusive = true }, "Ask a"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := on("a", wanted("i"), entry(handshake.Detaching, "1"), afterAReboot)
-			n.Entry.UnlistedGeneration = 1
-			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}
-			c.change(f, n)
-			got := ""
-			for _, s := range decide(f, handshake.Protocol{Kubelet: true}) {
-				got += describeStep(s)
-			}
-			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
-func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*Facts, *Node)
-		want   string
-	}{
-		{"the lock names the node", func(f *Facts, _ *Node) { f.Lock = lockOn("a") }, "FreeName a 1"},
-		{"it is shared", func(f *Facts, _ *Node) { f.Exclusive = false }, "FreeName a 1"},
-		{"the lock names another", func(f *Facts, _ *Node) { f.Lock = lockOn("b") }, "Ask a 1"},
-		{"it is on its way", func(f *Facts, _ *Node) { f.Lock = handshake.Lock{Exists: true, Holder: "a", MovedFrom: "b"} }, "Ask a 1"},
-		{"nobody wants the volume there", func(f *Facts, n *Node) { f.Lock, n.Wanted = lockOn("b"), nil }, ""},
-		{"the kubelet has let go", func(f *Facts, n *Node) { f.Lock, n.State.Use = lockOn("b"), handshake.Use{} }, "FreeName a 1"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), afterAReboot)
-			n.State.Entry.Asked, n.State.LookedAgain, n.State.Use = true, true, handshake.Use{InUse: true, Waiting: true}
-			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Exclusive: true, Nodes: []*Node{n}}
-			c.change(f, n)
-			got := ""
-			for _, s := range decide(f, handshake.Protocol{Kubelet: true}) {
-				got += describeStep(s)
-			}
-			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
-// TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown also where the kubelet lists the volume in use, when no look is asked for.
+// TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown also where the kubelet lists the volume in use, when no look is
+// asked for.
 func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
@@ -129,10 +61,10 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	c.Protocol.Kubelet = true
 	c.Lister = volumesattached.New(c.Client, c.Reader, c.Writer, nil)
 	c.Lister.Protocol = c.Protocol
-	f, n := &Facts{Volume: "v", Replace: true}, on("a", entry(handshake.Detaching, "1"), forced)
+	f, n := &decision.Facts{Volume: "v", Replace: true}, on("a", entry(handshake.Detaching, "1"), forced)
 	unlist := func() *volumesv1alpha1.NodeAttachment {
 		t.Helper()
-		if err := c.unlist(t.Context(), f, n); err != nil {
+		if err := c.kubeletLists().unlist(t.Context(), f, n); err != nil {
 			t.Fatal(err)
 		}
 		return n.Entry
@@ -140,7 +72,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	if e := unlist(); e.UnlistedBootID != "boot-1" || e.UnlistedGeneration > 0 || n.Wait != nil {
 		t.Errorf("entry %+v, waits for %v", e, n.Wait)
 	}
-	if toUnlist(f, c.Protocol, n) {
+	if decision.ToUnlist(f, c.Protocol, n) {
 		t.Error("unlisted again and again while the kubelet lists the volume in use")
 	}
 	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
@@ -156,7 +88,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 }
 
 func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Status.BootID = "boot-2"
@@ -167,15 +99,15 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	c, _ := over(t, pv, state)
 	c.Protocol.Kubelet = true
 	n := on("a", wanted("i"))
-	f := &Facts{Volume: name, Exclusive: true, Replace: true, Nodes: []*Node{n}}
-	n.takeOver(state, name)
-	if err := c.ask(t.Context(), f, n); err != nil {
+	f := &decision.Facts{Volume: name, Exclusive: true, Replace: true, Nodes: []*decision.Node{n}}
+	n.TakeOver(state, name)
+	if err := c.kubeletLists().ask(t.Context(), f, n); err != nil {
 		t.Fatal(err)
 	}
 	if lock, err := c.Locks.Read(t.Context(), name); err != nil || lock.Holder != "a" {
 		t.Errorf("lock %+v, %v", lock, err)
 	}
-	nvs, err := c.readState(t.Context(), "a")
+	nvs, err := c.live().readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

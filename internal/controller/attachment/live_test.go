@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 	"github.com/hawser-io/hawser/internal/controller/controllertest"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
@@ -51,7 +52,7 @@ func overAPI(t *testing.T, objects ...client.Object) (*Controller, *testingclock
 	t.Helper()
 	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
-	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, answers: answers{clock: now}, Policies: inForce{}}
+	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now}, Policies: inForce{}}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	connect(controller, api.Client, named(t, api.Live))
 	return controller, now, api
@@ -75,7 +76,7 @@ func named(t *testing.T, inner client.WithWatch) client.WithWatch {
 	})
 }
 
-// inForce stands for admission policies that are in force.
+// inForce is admission policies that are in force.
 type inForce struct{}
 
 func (inForce) Missing() string { return "" }
@@ -89,7 +90,7 @@ func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	}
 }
 
-// lockObject is the ConfigMap in which the volume's lock stands.
+// lockObject is the ConfigMap that has the volume's lock.
 func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
 	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, lock.Holder, lock.MovedFrom)
@@ -103,10 +104,11 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 			live.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "now"}
 		}
 		n := on("a", wanted("i"), va("1", "held", "attached"))
-		shared := n.Wanted[0].Volume
+		shared := persistentVolume()
 		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		n.Wanted[0].Result.Source = volume.SourceOf(shared)
 		c, _ := over(t, reported("a"), live, shared)
-		if err := c.confirm(t.Context(), &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}, n, &n.Attachments[0]); err != nil {
+		if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
 		}
 		if attached := n.State.Entry.State == handshake.Attached; attached != held {
@@ -125,15 +127,15 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	n.Missing = true
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
-	if n.EvidenceDue <= goneAfter {
+	if n.EvidenceDue <= decision.GoneAfter {
 		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 }
@@ -160,14 +162,14 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	})
 	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)
 	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
-	c.unready.looked("a", since(noon), 5*time.Minute, time.Minute, now.Now())
+	c.unready.Observe("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
-	step := Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
-	if err := c.markDetaching(t.Context(), &Facts{Volume: "v", Nodes: []*Node{n}}, step); err == nil {
+	step := decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
+	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, step); err == nil {
 		t.Fatal("the outage was not noticed")
 	}
 	down = false
-	if evidence, err := c.confirmEvidence(t.Context(), n); evidence != nil || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 	if n.EvidenceDue != time.Minute {
@@ -183,11 +185,11 @@ func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
 		c, _ := over(t, state)
 		c.Events = events.NewFakeRecorder(1)
 		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
-		facts := &Facts{Volume: "v", Nodes: []*Node{n}}
-		if err := c.markDetaching(t.Context(), facts, Step{Act: MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+		facts := &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}
+		if err := c.detacher().markDetaching(t.Context(), facts, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
 			t.Fatal(err)
 		}
-		nvs, err := c.readState(t.Context(), "a")
+		nvs, err := c.live().readState(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,8 +221,8 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
-			f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-			if free, _, err := controller.freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
+			f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+			if free, _, err := controller.live().freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
 				t.Errorf("free %v, %v", free, err)
 			}
 		})
@@ -250,8 +252,8 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 			return errors.Join(after(pods, node), inner.List(ctx, o, opts...))
 		},
 	})
-	f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-	if free, _, err := c.freeOfPods(ctx, f, on("a")); !free || err != nil {
+	f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+	if free, _, err := c.live().freeOfPods(ctx, f, on("a")); !free || err != nil {
 		t.Errorf("free %v, %v", free, err)
 	}
 }
@@ -260,12 +262,12 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	old := reported("a")
 	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b", MovedFrom: "a"}), old)
-	f := &Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*Node{on("a"), on("b"), on("c", wanted("i"))}}
+	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
-	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %v, %v", taken, err)
 	}
-	if steps := decide(f, handshake.Protocol{}); len(steps) != 0 {
+	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 0 {
 		t.Errorf("tried again in the same pass: %s", describeStep(steps[0]))
 	}
 	if n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonVolumeInUse {
@@ -282,7 +284,7 @@ func (s slowClock) Since(t time.Time) time.Duration {
 }
 
 func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
-	pv := intentNamed("i").Volume
+	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
@@ -307,14 +309,14 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
 		t.Error("nothing brings the volume back")
 	}
-	if va, err := c.readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
+	if va, err := c.live().readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
 		t.Errorf("read %d times by a pass to which the API server answers too late; attachment %v, %v", reads, va, err)
 	}
 	c.Clock = now
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
 		t.Error(err)
 	}
-	if va, err := c.readAttachment(t.Context(), "va"); va != nil || err != nil {
+	if va, err := c.live().readAttachment(t.Context(), "va"); va != nil || err != nil {
 		t.Errorf("the attachment is not deleted: %v", err)
 	}
 }
@@ -334,7 +336,7 @@ func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
 		t.Run(change.name, func(t *testing.T) {
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer q.ShutDown()
-			c.stateChanged(t.Context(), change.before, change.after, q)
+			c.enqueuer().stateChanged(t.Context(), change.before, change.after, q)
 			var woken []string
 			for q.Len() > 0 {
 				r, _ := q.Get()

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -25,13 +26,13 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 	const other = "somebody-made-it"
 	for _, test := range []struct {
 		name string
-		// lock as it stands, and as the cache shows it where that differs.
+		// lock as it is, and as the cache shows it where that differs.
 		lock   exclusive.Lock
 		cached *exclusive.Lock
 		b      *volumesv1alpha1.NodeVolumeState
 		// attached are attachments to b.
 		attached []client.Object
-		facts    *Node
+		facts    *decision.Node
 		taken    bool
 		// holder and movedFrom of the lock after that.
 		holder, movedFrom string
@@ -55,7 +56,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 			attached: []client.Object{attachedTo("va-2", "2")}, holder: "b", told: true},
 		{name: "an attachment of any other name is left", lock: exclusive.Lock{Holder: "b"}, b: reported("b"),
 			attached: []client.Object{attachedTo(other, "2")}, facts: on("b", va("2"),
-				func(n *Node) { n.Attachments[0].Name = other }), holder: "b", told: true},
+				func(n *decision.Node) { n.Attachments[0].Name = other }), holder: "b", told: true},
 		{name: "its holder uses it without an entry",
 			lock: exclusive.Lock{Holder: "b"}, b: usedIn(reported("b"), "2"), holder: "a", movedFrom: "b", told: true},
 		{name: "a move to this node is under way and its last holder has let go",
@@ -85,7 +86,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 				f.Nodes = append(f.Nodes, test.facts)
 			}
 			nodes := len(f.Nodes)
-			taken, err := c.takeLock(t.Context(), f, n)
+			taken, err := c.locker().take(t.Context(), f, n)
 			if err != nil || taken != test.taken || taken == (n.Wait != nil) {
 				t.Errorf("taken %t, waits %v, %v", taken, n.Wait, err)
 			}
@@ -110,7 +111,7 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	c, _ := over(t)
 	f, n := factsOf(t, c)
 	f.Exclusive, f.SingleUser, n.Wanted[0].Object.UID = true, true, "uid-i"
-	taken, err := c.takeLock(t.Context(), f, n)
+	taken, err := c.locker().take(t.Context(), f, n)
 	if lock, _ := c.Locks.Read(t.Context(), "v"); !taken || err != nil || lock.User.UID != "uid-i" ||
 		lock.User.Name != "i" {
 		t.Errorf("taken %t: %+v, %v", taken, lock, err)
@@ -129,7 +130,7 @@ func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
 		behind(t, c, cached...)
 		f, n := factsOf(t, c)
 		f.Exclusive, f.Lock = true, lockOn("b")
-		if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
+		if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
 			t.Errorf("taken %t, %v", taken, err)
 		}
 		if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "b" || lock.MovedFrom != "" {
@@ -141,7 +142,7 @@ func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
 func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}))
 	f, n := factsOf(t, c)
-	_, swapped, err := c.swapLock(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
+	_, swapped, err := c.locker().swap(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
 	if swapped || err != nil || n.Wait == nil {
 		t.Errorf("swapped %t, waits %v, %v", swapped, n.Wait, err)
 	}
@@ -153,23 +154,23 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 		name     string
 		known    handshake.Lock
 		stands   exclusive.Lock
-		given    func(f *Facts, n *Node)
+		given    func(f *decision.Facts, n *decision.Node)
 		finished bool
 	}{
-		{"nobody waits", moving.Handshake(), moving, func(*Facts, *Node) {}, true},
-		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *Facts, n *Node) { wanted("i")(n) }, false},
+		{"nobody waits", moving.Handshake(), moving, func(*decision.Facts, *decision.Node) {}, true},
+		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *decision.Facts, n *decision.Node) { wanted("i")(n) }, false},
 		{"the lock cannot be read",
-			moving.Handshake(), moving, func(f *Facts, _ *Node) { f.LockUnreadable = unreadable }, false},
-		{"none is known to be under way", lockOn("a"), moving, func(*Facts, *Node) {}, false},
-		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"}, func(*Facts, *Node) {}, false},
-		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"}, func(*Facts, *Node) {}, false},
+			moving.Handshake(), moving, func(f *decision.Facts, _ *decision.Node) { f.LockUnreadable = unreadable }, false},
+		{"none is known to be under way", lockOn("a"), moving, func(*decision.Facts, *decision.Node) {}, false},
+		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"}, func(*decision.Facts, *decision.Node) {}, false},
+		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"}, func(*decision.Facts, *decision.Node) {}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, lockObject("v", test.stands), reported("b"))
 			n := on("a")
-			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known, Nodes: []*Node{n}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known, Nodes: []*decision.Node{n}}
 			test.given(f, n)
-			if err := c.finishMove(t.Context(), f); err != nil {
+			if err := c.locker().finishMove(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
 			want := test.stands

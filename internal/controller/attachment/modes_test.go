@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
@@ -51,20 +52,21 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			pv := n.Wanted[0].Volume
+			pv := persistentVolume()
 			pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{test.modes}
+			n.Wanted[0].Result.Source = volume.SourceOf(pv)
 			objects := []client.Object{reported("a"), pv, attachedTo("va-1", "1")}
 			if test.elsewhere {
 				objects = append(objects, attachedTo(volume.AttachmentName("d", "h", "b"), "2"))
 			}
 			c, _ := over(t, objects...)
-			f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: test.exclusive, Nodes: []*Node{n, on("b")}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: test.exclusive, Nodes: []*decision.Node{n, on("b")}}
 			if test.lock != "" {
 				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{}, exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
 					t.Fatalf("swapped %t, %v", swapped, err)
 				}
 			}
-			if err := c.confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
+			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.attached {
@@ -74,24 +76,5 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 				t.Error("it is tried again and again")
 			}
 		})
-	}
-}
-
-func TestAVolumeThatHasALockIsExclusiveWhateverItsAccessModesSay(t *testing.T) {
-	pv := intentNamed("i").Volume
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	for _, locked := range []bool{true, false} {
-		f := &Facts{Volume: "v", Lock: handshake.Lock{Exists: locked, Holder: "a"}}
-		describe(f, []corev1.PersistentVolume{*pv})
-		if f.Exclusive != locked || !f.Shared {
-			t.Errorf("locked %t: exclusive %t, shared %t", locked, f.Exclusive, f.Shared)
-		}
-		// Once nobody has to do with it, the lock goes.
-		if collectable(f) != locked {
-			t.Errorf("locked %t: collectable %t", locked, collectable(f))
-		}
-		if f.Nodes = []*Node{on("a", wanted("i"))}; collectable(f) {
-			t.Error("collected while it is wanted")
-		}
 	}
 }

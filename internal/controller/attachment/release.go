@@ -9,33 +9,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
-	"github.com/hawser-io/hawser/internal/status"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 
-// acknowledged says whether the agent has answered on the intent that it no longer publishes it. No agent acts
-// for an intent that the kubelet publishes, and nobody waits for it, unless its policy is needed. One that an agent may have published
-// is waited for also if it wants no more than Attached by now.
-func acknowledged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	if !status.AwaitsRelease(intent) {
-		return true
-	}
-	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionPublished)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == volumesv1alpha1.ReasonReleased
-}
-
 // release takes the finalizer off intents whose node has let go. The claim's finalizer follows when the intent is gone.
-func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) error {
+func (c *Controller) release(ctx context.Context, n *decision.Node, intents []*decision.Intent) error {
 	var failures []error
 	for _, i := range intents {
 		intent := i.Object.DeepCopy()
@@ -48,14 +34,9 @@ func (c *Controller) release(ctx context.Context, n *Node, intents []*Intent) er
 			c.released.Delete(i.Object.UID)
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			failures = append(failures, fmt.Errorf("releasing intent %s: %w", i.name(), err))
+			failures = append(failures, fmt.Errorf("releasing intent %s: %w", i.Name(), err))
 		}
 	}
-	n.drop(intents)
+	n.Drop(intents)
 	return errors.Join(failures...)
-}
-
-// drop takes intents out of those that are leaving.
-func (n *Node) drop(intents []*Intent) {
-	n.Leaving = slices.DeleteFunc(slices.Clone(n.Leaving), func(i *Intent) bool { return slices.Contains(intents, i) })
 }

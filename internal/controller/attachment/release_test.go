@@ -9,56 +9,22 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 )
-
-func TestWhenAnIntentNeedsNoMoreWordOfTheAgent(t *testing.T) {
-	published := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
-		return []metav1.Condition{{Type: volumesv1alpha1.ConditionPublished, Status: status, Reason: reason}}
-	}
-	policy := &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: time.Hour}}
-	for _, test := range []struct {
-		name       string
-		publisher  volumesv1alpha1.Publisher
-		policy     *volumesv1alpha1.DetachPolicy
-		conditions []metav1.Condition
-		want       bool
-	}{
-		{name: "the agent has said nothing"},
-		{name: "the agent publishes it", conditions: published(metav1.ConditionTrue, "Published")},
-		{name: "the agent fails to", conditions: published(metav1.ConditionFalse, "Failed")},
-		{name: "the agent says released, but also that it is published",
-			conditions: published(metav1.ConditionTrue, volumesv1alpha1.ReasonReleased)},
-		{name: "the agent has released it",
-			conditions: published(metav1.ConditionFalse, volumesv1alpha1.ReasonReleased), want: true},
-		{name: "the kubelet publishes it", publisher: volumesv1alpha1.PublisherKubelet, want: true},
-		{name: "the kubelet publishes it, and its policy may be needed",
-			publisher: volumesv1alpha1.PublisherKubelet, policy: policy},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			i := intentNamed("i").Object
-			i.Spec.Publisher, i.Spec.DetachPolicy, i.Status.Conditions = test.publisher, test.policy, test.conditions
-			if got := acknowledged(i); got != test.want {
-				t.Errorf("acknowledged %t", got)
-			}
-		})
-	}
-}
 
 func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) {
 	resource := schema.GroupResource{Group: "volumes.hawser.io", Resource: "volumeattachmentintents"}
 	for _, test := range []struct {
 		name   string
 		answer error
-		// failed is told; remembered: the cache may still show the intent as it was.
+		// failed is reported; remembered: the cache may still show the intent as it was.
 		failed, remembered bool
 	}{
 		{name: "it is released", remembered: true},
@@ -80,11 +46,11 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 					},
 				})
 			}
-			n := &Node{Leaving: []*Intent{i, stays}}
-			if err := c.release(t.Context(), n, []*Intent{i}); (err != nil) != test.failed {
+			n := &decision.Node{Leaving: []*decision.Intent{i, stays}}
+			if err := c.release(t.Context(), n, []*decision.Intent{i}); (err != nil) != test.failed {
 				t.Errorf("failed: %v", err)
 			}
-			if !slices.Equal(n.Leaving, []*Intent{stays}) {
+			if !slices.Equal(n.Leaving, []*decision.Intent{stays}) {
 				t.Errorf("leaving are %v", namesOf(n.Leaving))
 			}
 			if version, remembered := c.released.Load(i.Object.UID); remembered != test.remembered || remembered &&
@@ -104,7 +70,7 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 
 func TestThoseThatAreReleasedTogetherAreAllDropped(t *testing.T) {
 	n := on("a", leaving("h", "i", "j", "k"))
-	n.drop([]*Intent{n.Leaving[0], n.Leaving[2]})
+	n.Drop([]*decision.Intent{n.Leaving[0], n.Leaving[2]})
 	if got := namesOf(n.Leaving); !slices.Equal(got, []string{"default/i", "default/k"}) {
 		t.Errorf("leaving are %v", got)
 	}

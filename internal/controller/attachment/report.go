@@ -8,81 +8,203 @@ package attachment
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// report writes each intent's findings and returns when to look again by the clock.
-func (c *Controller) report(ctx context.Context, f *Facts) (time.Duration, error) {
-	defer c.limits.settle(f)
-	c.farewells.observe(f, c.Clock.Now())
-	var wait time.Duration
-	failures := []error{c.gatherHolders(ctx, f)}
+// attachTimes remembers since when attachments are under way. It only decides when that is worth a write; a
+// restart begins anew.
+type attachTimes struct {
+	mu    sync.Mutex
+	since map[types.UID]time.Time
+	// progress is when each driver last got something attached.
+	progress map[string]time.Time
+}
+
+// attached takes note of a driver's progress.
+func (b *attachTimes) attached(driver string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.progress == nil {
+		b.progress = map[string]time.Time{}
+	}
+	b.progress[driver] = now
+}
+
+// left is how long to go on saying nothing of what is to be expected soon: until slow has passed, unless the volume
+// had been attached and is not any more. While the driver gets other volumes attached this one is in its queue, and
+// the silence may take up to verySlow.
+func (b *attachTimes) left(
+	intent *volumesv1alpha1.VolumeAttachmentIntent, driver string, soon bool, now time.Time,
+) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !soon || meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+		delete(b.since, intent.UID)
+		return 0
+	}
+	since, known := b.since[intent.UID]
+	if !known {
+		if b.since == nil {
+			b.since = map[types.UID]time.Time{}
+		}
+		b.since[intent.UID], since = now, now
+	}
+	quiet := slow - now.Sub(since)
+	if progress, ok := b.progress[driver]; ok {
+		quiet = max(quiet, min(slow-now.Sub(progress), verySlow-now.Sub(since)))
+	}
+	return max(quiet, 0)
+}
+
+// forget drops an intent that is gone.
+func (b *attachTimes) forget(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.since, uid)
+}
+
+// detachTimes remembers since when volumes are being detached from nodes, only to measure it.
+type detachTimes struct {
+	mu    sync.Mutex
+	since map[string]map[string]time.Time // by volume and node
+}
+
+// observe records the volume's state at the end of a pass.
+func (w *detachTimes) observe(f *decision.Facts, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since := map[string]time.Time{}
 	for _, n := range f.Nodes {
-		wait = sooner(wait, c.noteSilence(f, n))
-		due, err := c.await(ctx, n)
-		wait, failures = sooner(wait, due), append(failures, err, c.noteDetachError(ctx, f, n))
+		began, known := w.since[f.Volume][n.Name]
+		switch leaving := n.State.Entry.State == handshake.Detaching && !n.State.Entry.Detached; {
+		case leaving && known:
+			since[n.Name] = began
+		case leaving:
+			since[n.Name] = detachingSince(n, now)
+		case known:
+			metrics.ObservePhase(f.Driver, metrics.Detach, now.Sub(began))
+		}
+	}
+	switch {
+	case len(since) == 0:
+		delete(w.since, f.Volume)
+	case w.since == nil:
+		w.since = map[string]map[string]time.Time{f.Volume: since}
+	default:
+		w.since[f.Volume] = since
+	}
+}
+
+// detachingSince is when Detaching was written. The entry says so in whole seconds; of what was written just now more
+// is known.
+func detachingSince(n *decision.Node, now time.Time) time.Time {
+	if n.Entry == nil || n.Entry.Evidence == nil || now.Sub(n.Entry.Evidence.Time.Time) < slow {
+		return now
+	}
+	return n.Entry.Evidence.Time.Time
+}
+
+// intentReporter writes what was found of a volume into the status of its intents, and into events.
+type intentReporter struct {
+	client      client.Client
+	intents     *report.Reporter
+	writer      *nodestate.Writer
+	protocol    handshake.Protocol
+	events      events.EventRecorder
+	clock       clock.PassiveClock
+	attachTimes *attachTimes
+	detachTimes *detachTimes
+}
+
+func (c *Controller) reporter() intentReporter {
+	return intentReporter{
+		client: c.Client, intents: c.Reporter, writer: c.Writer, protocol: c.Protocol, events: c.Events, clock: c.Clock,
+		attachTimes: &c.attachTimes, detachTimes: &c.detachTimes,
+	}
+}
+
+// report writes each intent's findings and returns after how long to reconcile again.
+func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Duration, error) {
+	r.detachTimes.observe(f, r.clock.Now())
+	var wait time.Duration
+	var failures []error
+	for _, n := range f.Nodes {
+		r.reportRenamed(ctx, f, n)
+		wait = sooner(wait, r.noteSilence(f, n))
+		failures = append(failures, r.noteDetachError(ctx, f, n))
 		for _, i := range n.Wanted {
-			again, err := c.reportWanted(ctx, f, n, i)
+			again, err := r.reportWanted(ctx, f, n, i)
 			wait, failures = sooner(wait, again), append(failures, err)
 		}
 		for _, i := range n.Refused {
-			found := refusal(f, i)
+			found := decision.RefusalOf(f, i)
 			if found == nil {
 				continue
 			}
-			failures = append(failures, c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+			failures = append(failures, r.intents.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 				report.Resolved(intent, i.Result)
-				c.apply(intent, i.Result.OK, found)
+				r.apply(intent, i.Result.OK, found)
 			}))
-			wait = sooner(wait, c.Reporter.Remind(i.Object, found.Reason, found.Message))
+			wait = sooner(wait, r.intents.Remind(i.Object, found.Reason, found.Message))
 		}
 	}
 	return wait, errors.Join(failures...)
 }
 
-// reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a moment.
-func (c *Controller) reportWanted(ctx context.Context, f *Facts, n *Node, i *Intent) (time.Duration, error) {
-	found := finding(f, n, i)
+// reportWanted leaves an attachment that has only just begun, or an agent that has only just started, unsaid for a
+// moment.
+func (r intentReporter) reportWanted(
+	ctx context.Context, f *decision.Facts, n *decision.Node, i *decision.Intent,
+) (time.Duration, error) {
+	found := decision.FindingOf(f, n, i)
 	if found == nil {
 		return 0, nil
 	}
 	soon := found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonWaitingForAgent
-	if left := c.begun.left(i.Object, f.Driver, soon, c.Clock.Now()); left > 0 {
+	if left := r.attachTimes.left(i.Object, f.Driver, soon, r.clock.Now()); left > 0 {
 		return left, nil
 	}
 	result := i.Result
 	if result.OK && n.State.Entry.State != handshake.Attached && f.PolicyMissing != "" {
 		result = resolve.PolicyMissing(f.PolicyMissing)
 	}
-	err := c.Reporter.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-		if i.Result.OK && c.mayPin(f, i) {
+	err := r.intents.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+		if i.Result.OK && r.mayPin(f, i) {
 			report.Pin(intent, i.Result.Pins)
 		}
 		report.Resolved(intent, result)
-		c.apply(intent, result.OK, found)
+		r.apply(intent, result.OK, found)
 	})
-	return c.Reporter.Remind(i.Object, found.Reason, found.Message), err
+	return r.intents.Remind(i.Object, found.Reason, found.Message), err
 }
 
 // apply puts a finding into the intent's status. While the intent does not resolve, lastError is about that.
-func (c *Controller) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, resolved bool, found *Finding) {
+func (r intentReporter) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, resolved bool, found *decision.Finding) {
 	was := meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
 	status.Set(intent, volumesv1alpha1.ConditionAttached, found.Status, found.Reason, found.Message)
 	switch {
 	case found.Status == metav1.ConditionTrue:
 		report.ClearError(intent, report.OperationAttach, report.OperationDetach)
 		if !was {
-			now := metav1.NewMicroTime(c.Clock.Now())
+			now := metav1.NewMicroTime(r.clock.Now())
 			report.Timeline(intent).Attached = &now
 		}
 	case !resolved || found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonDetaching:
@@ -94,9 +216,9 @@ func (c *Controller) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, resol
 	status.SetReadyByController(intent)
 }
 
-// setAttacherError counts one failure of the driver's attacher for each time at which it reported one. It tries again by itself, at about
-// the time that is named; ours is to wait for its answer.
-func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *Finding) {
+// setAttacherError counts one failure of the driver's attacher for each time at which it reported one. It tries again
+// by itself, at about the time that is named; ours is to wait for its answer.
+func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *decision.Finding) {
 	operation := report.OperationAttach
 	if found.Reason == volumesv1alpha1.ReasonDetachFailed {
 		operation = report.OperationDetach
@@ -121,28 +243,15 @@ func codeOf(e *storagev1.VolumeError) string {
 	return report.CodeName(*e.ErrorCode)
 }
 
-// evidenceDue is when evidence may come to stand in for a node that does not let go; zero when it is not waited for.
-func (c *Controller) evidenceDue(n *Node) time.Duration {
-	if n.State.Entry.State == handshake.Detaching {
-		if n.Evidence == nil && awaitsLook(c.Replace, c.Protocol, n) {
-			return n.EvidenceDue
-		}
-		return 0
-	}
-	if len(n.Wanted) > 0 || n.Evidence != nil {
-		return 0
-	}
-	foreign := c.Replace && n.Missing && len(n.Attachments) > 0
-	if n.State.Entry.State == handshake.Absent && n.held() == nil && !foreign {
-		return 0
-	}
-	return n.EvidenceDue
-}
-
-// sooner of two waits, of which zero is none.
+// sooner of two waits; zero is none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}
 	return a
+}
+
+// mayPin reports whether the intent may be pinned to the volume, which lets the node's agent publish it.
+func (r intentReporter) mayPin(f *decision.Facts, i *decision.Intent) bool {
+	return !f.SingleUser || i.Pinned() || r.protocol.MayPin(f.Lock, i.Object.UID) == handshake.GuardNone
 }

@@ -14,91 +14,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
-	lock := handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
-	for name, test := range map[string]struct {
-		change       func(*Facts, *Node)
-		user         string
-		locked, uses bool
-	}{
-		"its user's":                    {func(*Facts, *Node) {}, "uid-x", true, true},
-		"another's":                     {func(f *Facts, _ *Node) { f.Lock.User = "uid-y" }, "uid-x", false, false},
-		"nobody's yet":                  {func(f *Facts, _ *Node) { f.Lock.User = "" }, "uid-x", false, false},
-		"another node's":                {func(f *Facts, _ *Node) { f.Lock.Holder = "b" }, "uid-x", false, true},
-		"being moved":                   {func(f *Facts, _ *Node) { f.Lock.MovedFrom = "b" }, "uid-x", false, true},
-		"not there":                     {func(f *Facts, _ *Node) { f.Lock.Exists = false }, "uid-x", false, true},
-		"that of a volume for several":  {func(f *Facts, _ *Node) { f.SingleUser, f.Lock.User = false, "" }, "", true, false},
-		"that of a node without a wish": {func(f *Facts, n *Node) { n.Wanted = nil; f.Lock.User = "" }, "", true, false},
-	} {
-		f, n := single("x")
-		f.Lock = lock
-		i := n.Wanted[0]
-		test.change(f, n)
-		if got := f.user(n); string(got.UID) != test.user || test.user != "" && (got.Namespace != "default" || got.Name != "x") {
-			t.Errorf("%s: the user is to be %+v", name, got)
-		}
-		if f.locked(n) != test.locked || f.uses(i) != test.uses {
-			t.Errorf("%s: locked %t, uses %t", name, f.locked(n), f.uses(i))
-		}
-	}
-	f, n := single("x")
-	n.Wanted[0].Object.UID = ""
-	if f.uses(n.Wanted[0]) {
-		t.Error("an intent without a UID uses a volume of nobody")
-	}
-}
-
 func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*Facts, *Intent)
+		change func(*decision.Facts, *decision.Intent)
 		may    bool
 	}{
-		"whom the lock names":               {func(f *Facts, _ *Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-x"} }, true},
-		"nobody else":                       {func(f *Facts, _ *Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-y"} }, false},
-		"who is already":                    {func(_ *Facts, i *Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
-		"anybody, where several may use it": {func(f *Facts, _ *Intent) { f.SingleUser = false }, true},
+		"whom the lock names":               {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-x"} }, true},
+		"nobody else":                       {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-y"} }, false},
+		"who is already":                    {func(_ *decision.Facts, i *decision.Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
+		"anybody, where several may use it": {func(f *decision.Facts, _ *decision.Intent) { f.SingleUser = false }, true},
 	} {
 		c, _ := over(t)
 		f, n := single("x")
 		test.change(f, n.Wanted[0])
-		if c.mayPin(f, n.Wanted[0]) != test.may {
+		if c.reporter().mayPin(f, n.Wanted[0]) != test.may {
 			t.Errorf("%s: may %t", name, !test.may)
 		}
 	}
-}
-
-func TestAnIntentIsToldThatItIsNotTheSingleUserYet(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*Facts, *Node)
-		told   string
-	}{
-		"attached for another": {func(*Facts, *Node) {}, volumesv1alpha1.ReasonReadWriteOncePod},
-		"not attached":         {func(_ *Facts, n *Node) { n.State.Entry = handshake.Entry{} }, ""},
-		"it is the one":        {func(f *Facts, _ *Node) { f.Lock.User = "uid-x" }, ""},
-		"it is pinned":         {func(_ *Facts, n *Node) { n.Wanted[0].Object.Status.UniqueVolumeName = "v" }, ""},
-		"several may use it":   {func(f *Facts, _ *Node) { f.SingleUser = false }, ""},
-	} {
-		f, n := single("x")
-		entry(handshake.Attached, "1")(n)
-		f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-y"}
-		i := n.Wanted[0]
-		test.change(f, n)
-		found := findUser(f, n, i)
-		if got := reasonOf(found); got != test.told {
-			t.Errorf("%s: told %q", name, got)
-		}
-	}
-}
-
-func reasonOf(f *Finding) string {
-	if f == nil {
-		return ""
-	}
-	return f.Reason
 }
 
 func TestTheLocksUserIsReadLive(t *testing.T) {
@@ -120,11 +57,11 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 		c, _ := over(t, test.live...)
 		behind(t, c)
 		refuseNoName(c)
-		if got, err := c.readUser(t.Context(), test.user); err != nil || got != test.want {
+		if got, err := c.live().readUser(t.Context(), test.user); err != nil || got != test.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
-		if got, err := c.readUser(t.Context(), test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
+		if got, err := c.live().readUser(t.Context(), test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
 			t.Errorf("%s, which cannot be read: %+v, %v", name, got, err)
 		}
 	}
@@ -138,11 +75,11 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 		lockedFor(t, c, user)
 		failing(c, false, kind)
 		lock := exclusive.Lock{Holder: "a", User: user}
-		if taken, err := c.takeUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
+		if taken, err := c.locker().takeUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
 			t.Errorf("%s: taken %t, %v", kind, taken, err)
 		}
 		if kind == "*v1alpha1.VolumeAttachmentIntent" {
-			if passes, err := c.mayPassOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
+			if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
 				t.Errorf("passes %t, %v", passes, err)
 			}
 		}
@@ -154,18 +91,18 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 		f, n := single("x")
 		c, _ := over(t, reported("a"))
 		reads := counting(c)
-		if passes, err := c.mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
+		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
 			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
 		}
 	}
 	f, n := single("x")
 	c, _ := over(t, reported("a"))
 	reads := counting(c)
-	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.user(n)}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken || err != nil || *reads > 0 {
 		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
 	}
 	f.SingleUser = false
-	if taken, err := c.takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
 		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
 	}
 }
@@ -175,7 +112,7 @@ func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
 	stale := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if taken, err := c.takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
+	if taken, err := c.locker().takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
 		t.Errorf("taken %t, %v", taken, err)
 	}
 }
@@ -185,7 +122,7 @@ func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if passes, err := c.mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
+	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
 	}
 }

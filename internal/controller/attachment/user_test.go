@@ -21,24 +21,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // single is a volume for a single user on node a, as a leader sees it whose cache shows these intents.
-func single(names ...string) (*Facts, *Node) {
+func single(names ...string) (*decision.Facts, *decision.Node) {
 	n := on("a", wanted(names...))
 	for _, i := range n.Wanted {
 		i.Object.UID, i.Result.Pins.UniqueVolumeName = types.UID("uid-"+i.Object.Name), "v"
 	}
-	return &Facts{
-		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*Node{n},
+	return &decision.Facts{
+		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*decision.Node{n},
 	}, n
 }
 
 // stored are the intents of the facts as the API server has them.
-func stored(facts ...*Facts) (objects []client.Object) {
+func stored(facts ...*decision.Facts) (objects []client.Object) {
 	for _, f := range facts {
 		for _, i := range f.Nodes[0].Wanted {
 			objects = append(objects, i.Object.DeepCopy())
@@ -53,7 +54,7 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 	first, now := over(t, append(stored(f1, f2), reported("a"))...)
 	second := &Controller{
 		Client: first.Client, Reader: first.Reader, Writer: first.Writer, Tracker: first.Tracker, Clock: now,
-		Locks: exclusive.New(first.Client, first.Reader, now, nil), answers: answers{clock: now},
+		Locks: exclusive.New(first.Client, first.Reader, now, nil), ownWrites: ownWrites{clock: now},
 	}
 	for _, c := range []*Controller{first, second} {
 		c.Reporter = &report.Reporter{Client: c.Client, Clock: now, Events: events.NewFakeRecorder(10)}
@@ -65,15 +66,15 @@ func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testin
 	}
 	for _, leader := range []struct {
 		c *Controller
-		f *Facts
-		n *Node
+		f *decision.Facts
+		n *decision.Node
 	}{{first, f1, n1}, {second, f2, n2}} {
-		if err := leader.c.create(t.Context(), leader.f, leader.n); err != nil {
+		if err := leader.c.attacher().create(t.Context(), leader.f, leader.n); err != nil {
 			t.Fatal(err)
 		}
-		// What has only just begun is told later.
+		// What has only just begun is reported later.
 		for range 2 {
-			if _, err := leader.c.report(t.Context(), leader.f); err != nil {
+			if _, err := leader.c.reporter().report(t.Context(), leader.f); err != nil {
 				t.Fatal(err)
 			}
 			now.SetTime(now.Now().Add(time.Minute))
@@ -109,7 +110,7 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 		name string
 		user exclusive.User
 		// change of what the API server has, and of what is known of the second intent.
-		change  func(n *Node, first *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState)
+		change  func(n *decision.Node, first *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState)
 		there   bool
 		taken   bool
 		message string
@@ -117,30 +118,30 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 		{name: "it is there, and the cache does not show it", user: old, there: true, message: "a single user"},
 		{name: "it is gone", user: old, taken: true},
 		{name: "another intent has its name", user: exclusive.User{Namespace: "default", Name: "x", UID: "uid-before"}, there: true, taken: true},
-		{name: "it was cut off, and its publication stays", user: old, message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "it was cut off, and its publication stays", user: old, message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 		}},
-		{name: "a kubelet passes the volume from pod to pod", user: old, taken: true, change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "a kubelet passes the volume from pod to pod", user: old, taken: true, change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
 		}},
-		{name: "the kubelet uses what an intent is to use", user: old, message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "the kubelet uses what an intent is to use", user: old, message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
 		}},
 		{name: "an older manager wrote no user, and the volume is free", taken: true},
-		{name: "the kubelet's intent comes after one that an agent still publishes for", user: old, message: "a single user", change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "the kubelet's intent comes after one that an agent still publishes for", user: old, message: "a single user", change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 		}},
-		{name: "it is pinned, and the lock names one that still has the volume", user: old, message: "a single user", change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "it is pinned, and the lock names one that still has the volume", user: old, message: "a single user", change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 		}},
-		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true, change: func(n *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true, change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 		}},
-		{name: "an older manager wrote no user, and another one uses the volume", message: "a single user", change: func(_ *Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+		{name: "an older manager wrote no user, and another one uses the volume", message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
 			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 		}},
 	} {
@@ -158,9 +159,9 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 			c, _ := over(t, objects...)
 			lockedFor(t, c, test.user)
 			f.Lock = handshake.Lock{Exists: true, Holder: "a", User: test.user.UID}
-			taken, err := c.takeLock(t.Context(), f, n)
-			if err != nil || taken != test.taken || c.mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].pinned()) {
-				t.Errorf("taken %t, may pin %t, %v", taken, c.mayPin(f, n.Wanted[0]), err)
+			taken, err := c.locker().take(t.Context(), f, n)
+			if err != nil || taken != test.taken || c.reporter().mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].Pinned()) {
+				t.Errorf("taken %t, may pin %t, %v", taken, c.reporter().mayPin(f, n.Wanted[0]), err)
 			}
 			if !test.taken && (n.Wait == nil || !strings.Contains(n.Wait.Message, test.message)) {
 				t.Errorf("waits for %+v", n.Wait)
@@ -181,72 +182,32 @@ func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
 	c.Locks.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if taken, err := c.takeLock(t.Context(), f, n); taken || !errors.Is(err, errDown) {
+	if taken, err := c.locker().take(t.Context(), f, n); taken || !errors.Is(err, errDown) {
 		t.Errorf("taken %t, %v", taken, err)
-	}
-}
-
-func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *testing.T) {
-	f, n := single("y")
-	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
-	if f.locked(n) {
-		t.Error("the lock of another user serves a single user")
-	}
-	if f.SingleUser = false; !f.locked(n) {
-		t.Error("a volume that has had a single user is not locked for several")
-	}
-}
-
-func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T) {
-	f, n := single("y")
-	entry(handshake.Attached, "1")(n)
-	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod || !strings.Contains(found.Message, "not yet the one") {
-		t.Errorf("found %+v", found)
-	}
-	n.wait(volumesv1alpha1.ReasonClaimDeleting, "refused")
-	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonClaimDeleting {
-		t.Errorf("found %+v", found)
 	}
 }
 
 func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	_, n := single("y")
 	n.Name = "b"
-	f := &Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, Nodes: []*Node{on("a"), n}}
+	f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, Nodes: []*decision.Node{on("a"), n}}
 	user, _ := single("x")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
-	if taken, err := c.takeLock(t.Context(), f, n); taken || err != nil {
+	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %t, %v", taken, err)
 	}
 	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
 		t.Fatal(err)
 	}
 	n.Wait = nil
-	if taken, err := c.takeLock(t.Context(), f, n); !taken || err != nil {
+	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
 		t.Fatalf("taken %t, %v", taken, err)
 	}
 	lock, err := c.Locks.Read(t.Context(), "v")
 	if err != nil || lock.Holder != "b" || lock.MovedFrom != "" || lock.User.UID != "uid-y" {
 		t.Errorf("the lock: %+v, %v", lock, err)
-	}
-}
-
-func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
-	f, n := single("a-younger-name", "z")
-	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
-	entry(handshake.Attached, "1")(n)
-	va("1", "held", "attached")(n)
-	if steps := decide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
-		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
-	}
-	f, n = single("z")
-	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
-	entry(handshake.Attached, "1")(n)
-	va("1", "held", "attached")(n)
-	if steps := decide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
-		t.Errorf("decided %+v", steps)
 	}
 }
 
@@ -259,9 +220,9 @@ func TestTheLockDoesNotPassToAnAgentsIntentWhileTheNodeListsTheVolumeForPods(t *
 			node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
 		}
 		c, _ := over(t, append(stored(f), reported("a"), node)...)
-		claim := exclusive.Claim{Holder: "a", User: exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}}
+		lock := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}}
 		// The cache does not show the list yet.
-		taken, err := c.takeUser(t.Context(), f, n, claim)
+		taken, err := c.locker().takeUser(t.Context(), f, n, lock)
 		refused := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonReadWriteOncePod
 		if err != nil || refused != listed || taken && listed || n.Lists.Attached != listed {
 			t.Errorf("listed %t: taken %t, %v, waits %+v", listed, taken, err, n.Wait)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/batch"
 )
 
@@ -42,7 +43,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 		name  string
 		live  []client.Object
 		bound []client.ObjectKey
-		node  []func(*Node)
+		node  []func(*decision.Node)
 		free  bool
 	}{
 		{"nobody uses it", []client.Object{nodeNamed("a")}, claims, nil, true},
@@ -55,14 +56,14 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 		{"the kubelet lists it, and no claim is bound to it", []client.Object{listing}, nil, nil, false},
 		{"no claim is bound to it", []client.Object{nodeNamed("a"), podOn("default", "data")}, nil, nil, true},
 		{"its Node is gone", []client.Object{podOn("default", "data")}, claims, nil, true},
-		{"the cache has a pod", []client.Object{nodeNamed("a")}, claims, []func(*Node){pods}, false},
-		{"evidence stands in for its pods", []client.Object{listing, podOn("default", "data")}, claims, []func(*Node){forced}, true},
-		{"also for those of the cache", []client.Object{listing}, claims, []func(*Node){pods, forced}, true},
+		{"the cache has a pod", []client.Object{nodeNamed("a")}, claims, []func(*decision.Node){pods}, false},
+		{"evidence stands in for its pods", []client.Object{listing, podOn("default", "data")}, claims, []func(*decision.Node){forced}, true},
+		{"also for those of the cache", []client.Object{listing}, claims, []func(*decision.Node){pods, forced}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, test.live...)
 			behind(t, c)
-			free, since, err := c.freeOfPods(t.Context(), &Facts{Volume: "v", Bound: test.bound}, on("a", test.node...))
+			free, since, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound}, on("a", test.node...))
 			if err != nil || free != test.free || !since.Equal(now.Now()) {
 				t.Errorf("free %t since %s, %v", free, since, err)
 			}
@@ -80,11 +81,11 @@ func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
 		namespaces []string
 		since      time.Duration
 	}{{[]string{"default"}, -2 * time.Second}, {[]string{"default", "other"}, -3 * time.Second}, {[]string{"other", "third"}, -3 * time.Second}} {
-		f := &Facts{Volume: "v"}
+		f := &decision.Facts{Volume: "v"}
 		for _, n := range test.namespaces {
 			f.Bound = append(f.Bound, client.ObjectKey{Namespace: n, Name: "data"})
 		}
-		if free, since, err := c.freeOfPods(t.Context(), f, on("a")); err != nil || !free || !since.Equal(now.Now().Add(test.since)) {
+		if free, since, err := c.live().freeOfPods(t.Context(), f, on("a")); err != nil || !free || !since.Equal(now.Now().Add(test.since)) {
 			t.Errorf("%v: free %t since %s, %v", test.namespaces, free, since.Sub(now.Now()), err)
 		}
 	}
@@ -107,12 +108,12 @@ func TestAnAnswerThatDoesNotComeSaysNothingOfWhoUsesAVolume(t *testing.T) {
 				return w.List(ctx, list, opts...)
 			},
 		})
-		f := &Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
-		if free, _, err := c.freeOfPods(t.Context(), f, on("a")); free || !errors.Is(err, errDown) {
+		f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
+		if free, _, err := c.live().freeOfPods(t.Context(), f, on("a")); free || !errors.Is(err, errDown) {
 			t.Errorf("%s: free %t, %v", fails, free, err)
 		}
 		// Without a namespace no pod is asked for.
-		if free, _, err := c.freeOfPods(t.Context(), &Facts{Volume: "v"}, on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
+		if free, _, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v"}, on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
 			t.Errorf("%s, of no claim: free %t, %v", fails, free, err)
 		}
 	}

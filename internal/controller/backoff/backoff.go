@@ -16,7 +16,7 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// longest is short, because what fails here is the API server: when it is back, nobody should have to wait
+// longest is short, because what fails here is the API server: when it is back, nothing should have to wait
 // for minutes. Failures of a driver have a backoff of their own, in the intent's lastError.
 const longest = 8 * time.Second
 

@@ -15,7 +15,7 @@ import (
 
 // Batches of requests by key. The zero value is ready to use.
 type Batches[R any] struct {
-	// Slots of which each commit holds one. Whoever comes while it waits for that is committed with it.
+	// Slots: each commit holds one. A request that comes while it waits for that is committed with it.
 	Slots *inflight.Slots
 
 	mu      sync.Mutex
@@ -23,8 +23,8 @@ type Batches[R any] struct {
 	busy    map[string]bool
 }
 
-// Add makes r part of the next commit of its key and returns at once. commit is called on another goroutine, never twice at
-// a time for one key; all callers pass the same.
+// Add makes r part of the next commit of its key and returns at once. commit is called on another goroutine, never
+// twice at a time for one key; all callers pass the same.
 func (b *Batches[R]) Add(key string, r R, commit func(key string, group []R)) {
 	b.mu.Lock()
 	if b.waiting == nil {
@@ -39,7 +39,7 @@ func (b *Batches[R]) Add(key string, r R, commit func(key string, group []R)) {
 	}
 }
 
-// drain commits group after group until nobody waits.
+// drain commits group after group until nothing waits.
 func (b *Batches[R]) drain(key string, commit func(string, []R)) {
 	for b.more(key) {
 		leave := b.Slots.Take()
@@ -48,7 +48,7 @@ func (b *Batches[R]) drain(key string, commit func(string, []R)) {
 	}
 }
 
-// more says whether somebody waits for a commit of the key, which is at rest otherwise.
+// more reports whether a request waits for a commit of the key, which is at rest otherwise.
 func (b *Batches[R]) more(key string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

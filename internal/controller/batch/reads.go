@@ -15,8 +15,8 @@ import (
 // readTimeout bounds a read that is shared, of whose readers no one's context may end it.
 const readTimeout = 30 * time.Second
 
-// Reads that several want at a time are one. It begins after all who share it have asked, so it is as live for each of them as
-// one of its own.
+// Reads that several callers want at a time are one. It begins after all that share it have asked, so it is as live
+// for each of them as one of its own.
 type Reads[T any] struct {
 	read    func(ctx context.Context, key string) (T, error)
 	batches Batches[*reader[T]]
@@ -33,7 +33,8 @@ func NewReads[T any](s *inflight.Slots, read func(ctx context.Context, key strin
 	return &Reads[T]{read: read, batches: Batches[*reader[T]]{Slots: s}}
 }
 
-// Get reads what the key stands for. The value is shared and must not be changed; while the caller waits, its slot is lent.
+// Get reads what the key names. The value is shared and must not be changed; while the caller waits, its slot is
+// lent.
 func (r *Reads[T]) Get(ctx context.Context, key string) (T, error) {
 	own := &reader[T]{done: make(chan struct{})}
 	r.batches.Add(key, own, r.commit)

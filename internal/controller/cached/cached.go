@@ -22,7 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// Options of the manager's cache. Objects are shared, not copied, when they are read: whoever
+// Options of the manager's cache. Objects are shared, not copied, when they are read: a caller that
 // changes one copies it first.
 func Options() cache.Options {
 	return cache.Options{
@@ -35,7 +35,8 @@ func Options() cache.Options {
 			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
 			&corev1.PersistentVolumeClaim{}: {Transform: trimClaim},
 			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
-			// A cache of one namespace by its selector: one by Namespaces looks the kind up in the API's list of resources at each read.
+			// A cache of one namespace by its selector: one by Namespaces finds the kind in the API's list of resources at
+			// each read.
 			&corev1.ConfigMap{}: {
 				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveLocksLabel: "true"}),
 				Field: fields.OneTermEqualSelector("metadata.namespace", volumesv1alpha1.InstallNamespace),
@@ -49,7 +50,8 @@ func Options() cache.Options {
 	}
 }
 
-// trimPod keeps where a pod runs, whether it has ended or any container still runs, and which volumes it has that may have to be attached.
+// trimPod keeps where a pod runs, whether it has ended or any container still runs, and which volumes it has that may
+// have to be attached.
 func trimPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -71,13 +73,14 @@ func trimPod(o any) (any, error) {
 		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
 	}
 	if index.Running(&pod.Status) {
-		// One stands for all that run.
+		// One is kept for all that run.
 		trimmed.Status.ContainerStatuses = []corev1.ContainerStatus{{}}
 	}
 	return trimmed, nil
 }
 
-// trimNode keeps labels, taints, readiness, who attaches for the node, and what the kubelet says of volumes and of its boot.
+// trimNode keeps labels, taints, readiness, the annotation on who attaches, and what the kubelet says of volumes and of
+// its boot.
 func trimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -95,14 +98,16 @@ func trimNode(o any) (any, error) {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			// The heartbeat is left out: what does not change does not wake anybody.
-			trimmed.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+			trimmed.Status.Conditions = []corev1.NodeCondition{
+				{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime},
+			}
 		}
 	}
 	return trimmed, nil
 }
 
-// trimPersistentVolume keeps the spec, with the CSI source that a source of old translates to. Labels and annotations are kept
-// only where that fails because of them: whoever looks at the volume again has to come to the same end.
+// trimPersistentVolume keeps the spec, with the CSI source that a source of old translates to. Labels and annotations
+// are kept only where that fails because of them: the next reader of the volume has to come to the same result.
 func trimPersistentVolume(o any) (any, error) {
 	pv, ok := o.(*corev1.PersistentVolume)
 	if !ok {
@@ -121,7 +126,9 @@ func trimClaim(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status}
+	trimmed := &corev1.PersistentVolumeClaim{
+		ObjectMeta: identity(claim.ObjectMeta), Spec: claim.Spec, Status: claim.Status,
+	}
 	trimmed.Finalizers = claim.Finalizers
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}

@@ -3,9 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package claim looks after PersistentVolumeClaims that intents use: it protects them from being
-// removed under what an agent mounts, because Kubernetes' own protection counts pods only, and it tells their status what
-// the node's agent made of an expansion.
+// Package claim protects PersistentVolumeClaims that intents use from being removed under what
+// an agent mounts, because Kubernetes' own protection counts pods only, and it writes into their status what the node's
+// agent made of an expansion.
 package claim
 
 import (
@@ -51,7 +51,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent), builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+		WithOptions(
+			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
+		).
 		Complete(waiting.Reconciler(c))
 }
 
@@ -71,9 +73,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, c.expanded(ctx, claim, intents.Items)
 }
 
-// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted and no intent
-// uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach and each attach.
-func (c *Controller) protect(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+// protect sets the claim's finalizer when an intent comes to use it, and takes it off when the claim is being deleted
+// and no intent uses it any more. In between it stays, as Kubernetes' own does: it would cost a write for each detach
+// and each attach.
+func (c *Controller) protect(
+	ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	claim := cached.DeepCopy()
 	changed := false
 	switch deleting, use := !claim.DeletionTimestamp.IsZero(), used(claim, intents); {
@@ -101,7 +106,7 @@ const (
 	inUse
 )
 
-// used says whether intents that hold their claim use this very one. An intent counts until it is gone.
+// used reports whether intents that hold their claim use this very one. An intent counts until it is gone.
 func used(claim *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) use {
 	result := unused
 	for i := range intents {

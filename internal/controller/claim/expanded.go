@@ -26,7 +26,9 @@ import (
 
 // expanded writes into the claim's status what the kubelet would after it expanded a volume, once every node that
 // has the volume in use through this claim's intents sees its full capacity.
-func (c *Controller) expanded(ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+func (c *Controller) expanded(
+	ctx context.Context, cached *corev1.PersistentVolumeClaim, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	if len(intents) == 0 || !waitsForNode(cached) {
 		return nil
 	}
@@ -73,9 +75,11 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// seenByNodes reports whether at least one node has the volume in use and all that do see the capacity, and what a driver
-// says if a node can never expand the volume.
-func (c *Controller) seenByNodes(ctx context.Context, name string, capacity resource.Quantity) (seen bool, infeasible string, err error) {
+// seenByNodes reports whether at least one node has the volume in use and all that do see the capacity, and what a
+// driver says if a node can never expand the volume.
+func (c *Controller) seenByNodes(
+	ctx context.Context, name string, capacity resource.Quantity,
+) (seen bool, infeasible string, err error) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.Client.List(ctx, states, client.MatchingFields{index.Volume: name}); err != nil {
 		return false, "", fmt.Errorf("listing the nodes of volume %s: %w", name, err)
@@ -94,7 +98,8 @@ func (c *Controller) seenByNodes(ctx context.Context, name string, capacity reso
 	return seen && all, infeasible, nil
 }
 
-// infeasibleExpansion is what the driver says of an expansion that no retry can mend, by the codes that the kubelet takes for that.
+// infeasibleExpansion is what the driver says of an expansion that no retry can mend, by the codes that the kubelet
+// takes for that.
 func infeasibleExpansion(v *volumesv1alpha1.NodeVolume) string {
 	if e := v.Error; e != nil && e.Operation == "expand" && slices.Contains(driver.InfeasibleCodes, e.Code) {
 		return e.Message

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// upstreams is Kubernetes' own finalizer, which its API server puts on every claim. Nobody takes it off here.
+// upstreams is Kubernetes' own finalizer, which its API server puts on every claim. Nothing takes it off here.
 const upstreams = "kubernetes.io/pvc-protection"
 
 // bound makes a claim as it is once it is bound.
@@ -106,7 +106,7 @@ func TestProtect(t *testing.T) {
 		}
 		protect(t, claim, nil)
 		carries(t, claim, upstreams)
-		// Somebody who comes too late does not hold it any more.
+		// An intent that comes too late does not hold it any more.
 		protect(t, claim, user(claim, false))
 		carries(t, claim, upstreams)
 	})

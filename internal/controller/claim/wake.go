@@ -50,7 +50,8 @@ func claimOf(intent *volumesv1alpha1.VolumeAttachmentIntent) []reconcile.Request
 	}}}
 }
 
-// settled: there is nothing to do for the claim, whether the intent uses it or not. One that the kubelet publishes does not count.
+// settled: there is nothing to do for the claim, whether the intent uses it or not. One that the kubelet publishes
+// does not count.
 func settled(claim *corev1.PersistentVolumeClaim, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	switch {
 	case waitsForNode(claim):
@@ -71,10 +72,12 @@ var Protected = predicate.Funcs{
 
 // protected: the claim was not before, and is now.
 func protected(before, after client.Object) bool {
-	return !controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(after, volumesv1alpha1.ClaimFinalizer)
+	return !controllerutil.ContainsFinalizer(before, volumesv1alpha1.ClaimFinalizer) && controllerutil.ContainsFinalizer(
+		after, volumesv1alpha1.ClaimFinalizer,
+	)
 }
 
-// Changed lets every change of a claim through but that it was protected here, which is nothing to look at again for.
+// Changed lets every change of a claim through but that it was protected here, which needs no reconcile.
 var Changed = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !onlyProtected(e.ObjectOld.(*corev1.PersistentVolumeClaim), e.ObjectNew.(*corev1.PersistentVolumeClaim))

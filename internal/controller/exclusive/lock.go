@@ -5,8 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package exclusive keeps the locks of exclusive volumes: for each, the one node on which it may be usable.
 //
-// A lock is written by compare-and-swap, so that of two processes one is first. Many locks stand in one ConfigMap: those of volumes
-// that come at once are written together.
+// A lock is written by compare-and-swap, so that of two processes one is first. One ConfigMap holds many locks:
+// those of volumes that come at once are written together.
 package exclusive
 
 import (
@@ -22,8 +22,9 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// parts is over how many ConfigMaps the locks are spread. The fewer, the more volumes share a write; the more, the less is
-// written with each. It is part of the format: a process with another number would look for a lock where there is none.
+// parts is over how many ConfigMaps the locks are spread. The fewer, the more volumes share a write; the more, the
+// less is written with each. It is part of the format: a process with another number would search for a lock where
+// there is none.
 const parts = 128
 
 // dataKey is where a ConfigMap has its locks.
@@ -41,12 +42,12 @@ func key(name string) client.ObjectKey {
 
 // Lock of one volume as it was written. The zero value is none.
 type Lock struct {
-	// Holder is the node that has it; empty for nobody.
+	// Holder is the node that has it; empty for no node.
 	Holder string `json:"node,omitempty"`
 	// MovedFrom is the node that had it before, as long as that is not fenced.
 	MovedFrom string `json:"movedFrom,omitempty"`
-	// User is the one intent that may use a volume for a single user; zero for other volumes, and in lines of older managers, which
-	// drop it when they write.
+	// User is the one intent that may use a volume for a single user; zero for other volumes, and in lines of older
+	// managers, which drop it when they write.
 	User User `json:"user,omitzero"`
 	// Since is when Holder got it, in RFC 3339.
 	Since string `json:"since,omitempty"`
@@ -54,7 +55,7 @@ type Lock struct {
 	Write int64 `json:"write"`
 }
 
-// User is an intent, by its name for those who read the line.
+// User is an intent, with its name for readers of the line.
 type User struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -66,7 +67,7 @@ func (c Lock) Handshake() handshake.Lock {
 	return handshake.Lock{Exists: c != Lock{}, Holder: c.Holder, MovedFrom: c.MovedFrom, User: c.User.UID}
 }
 
-// table is what stands in one ConfigMap.
+// table is the content of one ConfigMap.
 type table struct {
 	// Writes counts them.
 	Writes int64 `json:"writes"`
@@ -91,7 +92,8 @@ func parse(object *corev1.ConfigMap) (table, error) {
 	return t, nil
 }
 
-// UnreadableError says that somebody has made a ConfigMap unreadable. No volume whose lock is in it is attached or moved until that is repaired.
+// UnreadableError means that the content of a ConfigMap cannot be read. No volume whose lock is in it is attached or
+// moved until that is repaired.
 type UnreadableError struct {
 	// ConfigMap is its namespace and name.
 	ConfigMap string
@@ -104,7 +106,7 @@ func (e *UnreadableError) Error() string {
 
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// swap puts next, written now, in place of old if that stands. It says whether it did, and what stands then.
+// swap puts next, written now, in place of old if old is there. It reports whether it did, and what is there then.
 func (t *table) swap(volumeName string, old, next Lock, now string) (Lock, bool) {
 	stands := t.Locks[volumeName]
 	if stands != old {

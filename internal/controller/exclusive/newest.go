@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// newest remembers the newest version of each ConfigMap that was looked at, with what it says, and which writes were ours. The zero
-// value is ready to use.
+// newest remembers the newest version of each ConfigMap that was read, with what it says, and which writes were
+// ours. The zero value is ready to use.
 type newest struct {
 	mu   sync.Mutex
 	last map[string]version
-	// own writes of which the watch has not told yet, by the UID of the ConfigMap.
+	// own writes that the watch has not shown yet, by the UID of the ConfigMap.
 	own map[types.UID]map[int64]bool
 }
 
@@ -76,8 +76,8 @@ func (n *newest) keep(object *corev1.ConfigMap, t table) {
 	n.last[object.Name] = version{object, t}
 }
 
-// Changed names the volumes whose locks somebody else has changed, given both versions that the watch tells of; one of the two may be nil. Whoever
-// changes a lock here goes on by himself.
+// Changed names the volumes whose locks another process has changed, given both versions that the watch shows; one
+// of the two may be nil. A caller that changes a lock here continues by itself.
 func (s *Store) Changed(before, after *corev1.ConfigMap) ([]string, error) {
 	old, err := parse(before)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) Changed(before, after *corev1.ConfigMap) ([]string, error) {
 	return changed, nil
 }
 
-// told returns which writes were ours, and forgets those up to the one of which the watch tells.
+// told returns which writes were ours, and forgets those up to the one that the watch shows.
 func (n *newest) told(uid types.UID, writes int64) map[int64]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -44,7 +44,7 @@ type Store struct {
 // New makes a store. Each of its writes holds one of the slots.
 func New(c client.Client, reader client.Reader, now clock.PassiveClock, slots *inflight.Slots) *Store {
 	s := &Store{Client: c, Reader: reader, Clock: now, batches: batch.Batches[*request]{Slots: slots}}
-	// Whoever reads a lock live may do so within a write of something else, whose slot it has.
+	// A caller may read a lock live within a write of something else, whose slot it has.
 	s.reads = batch.NewReads(nil, func(ctx context.Context, name string) (table, error) {
 		_, t, err := s.load(ctx, name)
 		return t, err
@@ -69,14 +69,15 @@ func (s *Store) Known(ctx context.Context, volumeName string) (Lock, error) {
 	return t.Locks[volumeName], err
 }
 
-// Read reads the lock live, together with others who do.
+// Read reads the lock live, together with other callers.
 func (s *Store) Read(ctx context.Context, volumeName string) (Lock, error) {
 	t, err := s.reads.Get(ctx, Key(volumeName).Name)
 	return t.Locks[volumeName], err
 }
 
-// Swap puts next in place of old; the zero Lock stands for none in both. It says whether it did, and returns what stands: where old
-// did not stand any more, that was read live. The caller need not fill in when and with which write; while it waits, its slot is lent.
+// Swap puts next in place of old; the zero Lock means none in both. It reports whether it did, and returns what
+// is there: if old was not there any more, that was read live. The caller need not fill in when and with which
+// write; while it waits, its slot is lent.
 func (s *Store) Swap(ctx context.Context, volumeName string, old, next Lock) (Lock, bool, error) {
 	r := &request{volume: volumeName, old: old, next: next, done: make(chan struct{})}
 	s.batches.Add(Key(volumeName).Name, r, s.commit)
@@ -86,7 +87,8 @@ func (s *Store) Swap(ctx context.Context, volumeName string, old, next Lock) (Lo
 	return r.stands, r.swapped, r.err
 }
 
-// commit writes one group: upon the newest version that is known here and, where the API server knows a newer one, upon what is read live.
+// commit writes one group: upon the newest version that is known here and, where the API server knows a newer one,
+// upon what is read live.
 func (s *Store) commit(name string, group []*request) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
@@ -110,18 +112,19 @@ func (s *Store) write(ctx context.Context, name string, group []*request) error 
 		} else if live {
 			return nil
 		}
-		// Where nothing was written, nothing proves either that what was known still stands.
+		// Where nothing was written, nothing proves either that what was known is still there.
 		object, t, err = s.load(ctx, name)
 	}
 	return err
 }
 
-// outdated: what the write rested on is not what stands. Where there was no object it is the namespace that is not found.
+// outdated: the object is not what the write was based on. Where there was no object it is the namespace that is not
+// found.
 func outdated(object *corev1.ConfigMap, err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || object != nil && apierrors.IsNotFound(err)
 }
 
-// apply makes the changes of the group, and says whether there were any.
+// apply makes the changes of the group, and reports whether there were any.
 func (s *Store) apply(t *table, group []*request) bool {
 	t.Writes++
 	changed := false

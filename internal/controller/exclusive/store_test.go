@@ -122,7 +122,7 @@ func swap(t *testing.T, s *Store, volume string, old, next Lock) (Lock, bool) {
 	return stands, swapped
 }
 
-// together are so many volumes whose locks stand in one ConfigMap.
+// together are so many volumes with their locks in one ConfigMap.
 func together(n int) []string {
 	names := []string{"v0"}
 	for i := 1; len(names) < n; i++ {
@@ -326,7 +326,7 @@ func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
 	if woken := changed(); !slices.Equal(woken, names[:1]) {
 		t.Errorf("woken by the end of a lock: %v", woken)
 	}
-	// A manager that starts looks at every lock once.
+	// A manager that starts checks every lock once.
 	again, _ := process(a)
 	if woken, err := again.Changed(nil, before); err != nil || !slices.Equal(woken, names[1:]) {
 		t.Errorf("woken at the start: %v, %v", woken, err)
@@ -380,7 +380,7 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 }
 
 func TestWhereALockStandsDoesNotChange(t *testing.T) {
-	// A process that looked elsewhere would not find the locks of the others.
+	// A process that searched elsewhere would not find the locks of the others.
 	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-locks-14" {
 		t.Errorf("the lock stands in %s", key)
 	}

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Found are the objects of the list's kind that an index has under the key, as requests to look at them. Whoever wakes others
-// cannot be told that it failed, so that is logged.
+// Found are the objects of the list's kind that an index has under the key, as requests to reconcile them. A handler
+// that wakes others cannot return an error, so it is logged.
 func Found(ctx context.Context, c client.Reader, list client.ObjectList, field, key string) []reconcile.Request {
 	var requests []reconcile.Request
 	err := c.List(ctx, list, client.MatchingFields{field: key})

@@ -23,12 +23,14 @@ import (
 )
 
 const (
-	// Claim finds intents, and pods that use volumes, by "namespace/claimName"; a volume in a pod itself is one of its claims.
+	// Claim finds intents, and pods that use volumes, by "namespace/claimName"; a volume in a pod itself is one of its
+	// claims.
 	Claim = "hawser.claim"
-	// Volume finds intents, PersistentVolumes, NodeVolumeStates and Nodes, which list what is attached, by unique volume name; also pods
-	// that have the volume in themselves, and VolumeAttachments that do or that Hawser has named it on.
+	// Volume finds intents, PersistentVolumes, NodeVolumeStates and Nodes, which list what is attached, by unique volume
+	// name; also pods that have the volume in themselves, and VolumeAttachments that do or that Hawser has named it on.
 	Volume = "hawser.volume"
-	// Node finds intents, pods that use volumes, VolumeAttachments and the ConfigMaps with claims of exclusive volumes by node name.
+	// Node finds intents, pods that use volumes, VolumeAttachments and the ConfigMaps with claims of exclusive volumes
+	// by node name.
 	Node = "hawser.node"
 	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
@@ -151,8 +153,8 @@ func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
 
-// lockNodes are the nodes that hold the locks of exclusive volumes and those that they are being moved from. What cannot be read is told
-// by whoever reads it next.
+// lockNodes are the nodes that hold the locks of exclusive volumes and those that they are being moved from. What
+// cannot be read is reported by its next reader.
 func lockNodes(o client.Object) []string {
 	locks, _ := exclusive.Locks(o.(*corev1.ConfigMap))
 	nodes := map[string]bool{}

@@ -19,8 +19,8 @@ import (
 // PodKey is the key of a pod in index Pod.
 func PodKey(namespace, pod string) string { return namespace + "/" + pod }
 
-// Terminated says whether pod uses nothing any more: it has ended, or it is being deleted and none of its containers runs.
-// A container of which nothing is known runs.
+// Terminated reports whether pod uses nothing any more: it has ended, or it is being deleted and none of its containers
+// runs. A container without a known state runs.
 func Terminated(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return true
@@ -28,7 +28,7 @@ func Terminated(pod *corev1.Pod) bool {
 	return !pod.DeletionTimestamp.IsZero() && !Running(&pod.Status)
 }
 
-// Running says whether any container runs, of whatever kind it is.
+// Running reports whether any container runs, of whatever kind it is.
 func Running(status *corev1.PodStatus) bool {
 	for _, containers := range [][]corev1.ContainerStatus{
 		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
@@ -42,7 +42,7 @@ func Running(status *corev1.PodStatus) bool {
 	return false
 }
 
-// UsesVolumes says whether pod is bound to a node and has not terminated.
+// UsesVolumes reports whether pod is bound to a node and has not terminated.
 func UsesVolumes(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" && !Terminated(pod) }
 
 // PodNodeClaims are the keys of pod in index NodeClaim; none for one that uses no volumes, or does not any more.
@@ -61,7 +61,7 @@ func PodClaims(pod *corev1.Pod) []string {
 	return claims
 }
 
-// PodClaim names the claim behind one volume of pod; empty when there is none. One that stands in the pod itself counts
+// PodClaim names the claim behind one volume of pod; empty when there is none. One in the pod itself counts
 // as a claim of its own, under a name that no claim can have.
 func PodClaim(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
@@ -94,7 +94,7 @@ func podClaims(o client.Object) []string {
 	return claimKeys(pod, func(claim string) string { return ClaimKey(pod.Namespace, claim) })
 }
 
-// podVolumes are the unique names of the volumes that stand in the pod itself.
+// podVolumes are the unique names of the volumes in the pod itself.
 func podVolumes(o client.Object) []string {
 	var names []string
 	for _, pv := range volume.InlineOf(o.(*corev1.Pod)) {
@@ -111,8 +111,8 @@ func podNode(o client.Object) []string {
 	return []string{pod.Spec.NodeName}
 }
 
-// PodOf returns the name and the UID of the pod that a pod intent, one that the pod controller made, belongs to; false for
-// any other intent.
+// PodOf returns the name and the UID of the pod that a pod intent, one that the pod controller made, belongs to;
+// false for any other intent.
 func PodOf(intent *volumesv1alpha1.VolumeAttachmentIntent) (name string, uid types.UID, ok bool) {
 	owner := metav1.GetControllerOf(intent)
 	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != corev1.SchemeGroupVersion.String() ||

@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package inflight bounds how much is under way at once, but not how much may wait: who waits for a write that is shared with others
-// gives its slot back meanwhile. A worker that kept it would keep out those who could share the write.
+// Package inflight bounds how much is under way at once, but not how much may wait: work that waits for a write that is
+// shared with others gives its slot back meanwhile. A worker that kept it would keep out those that could share the
+// write.
 package inflight
 
 import (
@@ -17,8 +18,9 @@ import (
 // patience is how long what is shared lets work go first.
 const patience = 10 * time.Second
 
-// Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared comes after both and leaves half
-// of the slots free, unless it has waited for long: the later it goes, the more share it, and who is at work may be about to. Nil are without bound.
+// Slots for work and for what is shared by it. Work that goes on comes before work that begins, and what is shared
+// comes after both and leaves half of the slots free, unless it has waited for long: the later it goes, the more
+// share it, and what is at work may be about to. Nil are without bound.
 type Slots struct {
 	patience time.Duration
 
@@ -31,7 +33,7 @@ type Slots struct {
 	waiting [ranks][]*waiter
 }
 
-// rank of who asks: lower ones go first.
+// rank of the request: lower ones go first.
 type rank int
 
 const (
@@ -50,7 +52,7 @@ type waiter struct {
 // New makes n slots.
 func New(n int) *Slots { return &Slots{patience: patience, kept: n / 2, free: n} }
 
-// holding is the key under which a context carries the slots of which its work holds one.
+// holding is the key of the slots in a context; its work holds one of them.
 type holding struct{}
 
 // Do runs work while it holds a slot, unless ctx ends before there is one.
@@ -124,7 +126,7 @@ func (s *Slots) withdraw(r rank, w *waiter) {
 	s.grant()
 }
 
-// review who has waited for long.
+// review what has waited for long.
 func (s *Slots) review() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

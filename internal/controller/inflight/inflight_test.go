@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// inSlot runs work in a slot of s and says whether it ran.
+// inSlot runs work in a slot of s and reports whether it ran.
 func inSlot(ctx context.Context, s *Slots, work func(context.Context)) bool {
 	return s.Do(ctx, func(ctx context.Context) error { work(ctx); return nil }) == nil
 }

@@ -13,16 +13,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ahead is how many objects a controller takes from its queue before there is a slot for them: enough that no slot has to wait.
+// ahead is how many objects a controller takes from its queue before there is a slot for them: enough that no slot
+// has to wait.
 const ahead = 16
 
-// Queue of a controller whose work needs slots. An object stays in it until a slot is near. So whatever happens to it meanwhile is looked
-// at together; and those of one group can come one after another, so that they share what they write.
+// Queue of a controller whose work needs slots. An object stays in it until a slot is near. So whatever happens to it
+// meanwhile is reconciled together; and those of one group can come one after another, so that they share what they
+// write.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	slots *Slots
 	turns *turns
-	// begin is what who takes an object has to have until there is a slot for it.
+	// begin holds the worker that takes an object until there is a slot for it.
 	begin chan struct{}
 }
 
@@ -32,15 +34,21 @@ func (s *Slots) Queue() *Queue {
 }
 
 // New is the controller's NewQueue.
-func (q *Queue) New(controller string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	objects := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: controller, Queue: q.turns})
-	later := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: controller, Queue: objects})
+func (q *Queue) New(
+	controller string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	objects := workqueue.NewTypedWithConfig(
+		workqueue.TypedQueueConfig[reconcile.Request]{Name: controller, Queue: q.turns},
+	)
+	later := workqueue.NewTypedDelayingQueueWithConfig(
+		workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: controller, Queue: objects},
+	)
 	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: controller, DelayingQueue: later})
 	return q
 }
 
-// Join says of an object that is about to be added which group it is best looked at with.
+// Join says of an object that is about to be added which group it is best reconciled with.
 func (q *Queue) Join(group string, req reconcile.Request) { q.turns.join(group, req) }
 
 // Get waits until a slot is near, and for an object.

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// turns is the order of a queue: by groups, in the order in which the first object of each came. When it is a group's turn, all of it comes
-// that waits by then; what comes later waits for the group's next turn.
+// turns is the order of a queue: by groups, in the order in which the first object of each came. When it is a group's
+// turn, all of it comes that waits by then; what comes later waits for the group's next turn.
 type turns struct {
 	mu sync.Mutex
 	// group of the objects that are about to be put in.
 	group map[reconcile.Request]string
-	// waiting are the groups in which somebody waits, order is whose turn comes when.
+	// waiting are the groups in which an object waits, order is whose turn comes when.
 	waiting map[string][]reconcile.Request
 	order   []string
 	// now is what is left of the group whose turn it is.
@@ -74,5 +74,5 @@ func (t *turns) Len() int {
 	return t.count
 }
 
-// Touch is told of an object that is added once more while it waits, which keeps its place.
+// Touch records that an object is added once more while it waits, which keeps its place.
 func (t *turns) Touch(reconcile.Request) {}

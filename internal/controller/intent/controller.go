@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package intent looks at one intent at a time: can it be resolved, and can its agent be heard. What an
+// Package intent reconciles one intent at a time: can it be resolved, and can its agent be heard. What an
 // intent that resolves leads to is the attachment controller's work; on the way to Attached this
 // controller writes nothing.
 //
@@ -48,13 +48,19 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("intent").
 		For(&volumesv1alpha1.VolumeAttachmentIntent{}).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claim.Changed)).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofProtected), builder.WithPredicates(claim.Protected)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
+			claim.Changed,
+		)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofProtected), builder.WithPredicates(
+			claim.Protected,
+		)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(c.ofPod), builder.WithPredicates(podChanged)).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(c.ofClass)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
-		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(reachabilityChanged)).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(
+			reachabilityChanged,
+		)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }

@@ -21,9 +21,12 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 
-// ensureFinalizer sets the release finalizer on an intent that came to need it after it was made, or that the admission policy has not
-// seen. It is the agent's leave to mount, so the claim is protected first. It says whether it wrote.
-func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) (bool, error) {
+// ensureFinalizer sets the release finalizer on an intent that came to need it after it was made, or that the
+// admission policy has not seen. It permits the agent to mount, so the claim is protected first. It reports whether
+// it wrote.
+func (c *Controller) ensureFinalizer(
+	ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim,
+) (bool, error) {
 	intent := cached.DeepCopy()
 	if !status.NeedsFinalizer(cached) || !controllerutil.AddFinalizer(intent, volumesv1alpha1.ReleaseFinalizer) {
 		return false, nil
@@ -34,9 +37,12 @@ func (c *Controller) ensureFinalizer(ctx context.Context, cached *volumesv1alpha
 	return true, c.patch(ctx, cached, intent)
 }
 
-// claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for the same. The claim
-// is read live, for the claims' controller may not have known yet that the intent holds it: of a claim that is deleted after that it does know.
-func (c *Controller) claimSafe(ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, cached *corev1.PersistentVolumeClaim) (bool, error) {
+// claimSafe: the intent's claim does not go before the intent, or the intent is not pinned to it yet, which waits for
+// the same. The claim is read live, for the claims' controller may not have known yet that the intent holds it: of a
+// claim that is deleted after that it does know.
+func (c *Controller) claimSafe(
+	ctx context.Context, intent *volumesv1alpha1.VolumeAttachmentIntent, cached *corev1.PersistentVolumeClaim,
+) (bool, error) {
 	if !status.HoldsClaim(intent) || intent.Status.ClaimUID == "" {
 		return true, nil
 	}

@@ -195,7 +195,8 @@ func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 	}
 }
 
-// over makes a controller over an intent and, where there is one, its claim as the cache has it; only live reads find the claim as it is.
+// over makes a controller over an intent and, where there is one, its claim as the cache has it; only live reads find
+// the claim as it is.
 func over(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, cached, live *corev1.PersistentVolumeClaim) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()

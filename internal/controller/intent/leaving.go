@@ -15,8 +15,8 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// reportLeaving says on an intent that is being deleted what it waits for where its agent cannot: a namespace may wait with it. No agent
-// speaks of an intent that the kubelet publishes; it stays where its policy may be needed.
+// reportLeaving says on an intent that is being deleted what it waits for where its agent cannot: a namespace may
+// wait with it. No agent speaks of an intent that the kubelet publishes; it stays where its policy may be needed.
 func (c *Controller) reportLeaving(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent) error {
 	unreachable, err := c.unreachable(ctx, cached)
 	if err != nil || cached.Status.UniqueVolumeName == "" {

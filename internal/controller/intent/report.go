@@ -19,9 +19,11 @@ import (
 )
 
 // report writes what does not resolve, what resolves again, and that the agent is not heard of. An
-// intent that resolves at the first look is left to the attachment controller, which writes
+// intent that resolves at the first try is left to the attachment controller, which writes
 // Resolved together with Attached. So is one that only waits for the admission policies.
-func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, r resolve.Result) error {
+func (c *Controller) report(
+	ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, r resolve.Result,
+) error {
 	unreachable, err := c.unreachable(ctx, cached)
 	if err != nil {
 		return err

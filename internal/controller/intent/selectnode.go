@@ -20,7 +20,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=patch
 
 // selectNode names the intent's node to a claim that waits for its first consumer, as the scheduler would
-// for a pod. Where a node stands already, another consumer was first.
+// for a pod. Where a node is named already, another consumer was first.
 func (c *Controller) selectNode(ctx context.Context, f resolve.Facts, r resolve.Result) error {
 	if !r.SelectNode || f.Claim.Annotations[cached.SelectedNodeAnnotation] != "" {
 		return nil

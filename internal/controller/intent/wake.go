@@ -52,13 +52,15 @@ func (c *Controller) ofVolume(ctx context.Context, o client.Object) []reconcile.
 	return c.intents(ctx, index.Claim, index.ClaimKey(ref.Namespace, ref.Name))
 }
 
-// ofPod wakes the intents for volumes that stand in the pod itself.
+// ofPod wakes the intents for volumes in the pod itself.
 func (c *Controller) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*corev1.Pod)
 	var requests []reconcile.Request
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; volume.MigratedInline(v) {
-			requests = append(requests, c.intents(ctx, index.Claim, index.ClaimKey(pod.Namespace, volume.InlineClaim(pod.Name, v.Name)))...)
+			requests = append(
+				requests, c.intents(ctx, index.Claim, index.ClaimKey(pod.Namespace, volume.InlineClaim(pod.Name, v.Name)))...,
+			)
 		}
 	}
 	return requests
@@ -98,7 +100,7 @@ var podChanged = predicate.Funcs{
 	},
 }
 
-// nodeChanged lets through what resolving looks at.
+// nodeChanged lets through what resolving reads.
 var nodeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
@@ -112,7 +114,9 @@ var reachabilityChanged = predicate.Funcs{
 		return unreachableMessage(e.Object.(*volumesv1alpha1.NodeVolumeState)) != ""
 	},
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return unreachableMessage(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)) != unreachableMessage(e.ObjectNew.(*volumesv1alpha1.NodeVolumeState))
+		return unreachableMessage(e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)) != unreachableMessage(
+			e.ObjectNew.(*volumesv1alpha1.NodeVolumeState),
+		)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }

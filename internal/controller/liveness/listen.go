@@ -29,9 +29,10 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// The API server may have been restored from a backup: then all that it holds is of the past, Leases included. So what an agent has
-// reported counts only once its Lease was seen being renewed, by a watch that has not ended since. All API servers are stopped for a
-// restore, so no watch outlives one; and an agent renews its Lease only after it has reported anew.
+// The API server may have been restored from a backup: then all that it holds is of the past, Leases included. So
+// what an agent has reported counts only once its Lease was seen being renewed, by a watch that has not ended since.
+// All API servers are stopped for a restore, so no watch outlives one; and an agent renews its Lease only after it
+// has reported anew.
 
 // ErrHistory ends the manager: its caches hold objects of a history that the API server has forgotten.
 var ErrHistory = errors.New("the API server was restored from a backup: it has forgotten what this process has seen")
@@ -76,9 +77,9 @@ func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Reports
 }
 
-// Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than what was heard of, and how
-// long to wait for them at most. Where an agent has told of a restore nobody is waited for in vain: then only those are left out that excused
-// names.
+// Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than
+// what was heard of, and how long to wait for them at most. Where an agent has reported a restore no agent is waited
+// for in vain: then only those are left out that excused names.
 func (t *Tracker) Unheard(states []volumesv1alpha1.NodeVolumeState, excused func(string) bool) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +108,7 @@ func (t *Tracker) Unheard(states []volumesv1alpha1.NodeVolumeState, excused func
 	return unheard, wait
 }
 
-// Restored reports whether an agent has told of a restore that no manager has confirmed since.
+// Restored reports whether an agent has reported a restore that no manager has confirmed since.
 func (t *Tracker) Restored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,7 +138,7 @@ type Listener struct {
 	versions map[string]string
 }
 
-// NeedLeaderElection is false: who becomes the leader has listened before.
+// NeedLeaderElection is false: a process that becomes the leader has listened before.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
 // Start listens until ctx ends, or until the API server is seen to have been restored.
@@ -193,7 +194,8 @@ func (l *Listener) listen(ctx context.Context, first bool) error {
 	return nil
 }
 
-// wentBack reports whether the list is older than what was seen before. Objects keep their versions in a restore that bumps the revision.
+// wentBack reports whether the list is older than what was seen before. Objects keep their versions in a restore that
+// bumps the revision.
 func (l *Listener) wentBack(list *coordinationv1.LeaseList) bool {
 	back := older(list.ResourceVersion, l.newest)
 	versions := make(map[string]string, len(list.Items))

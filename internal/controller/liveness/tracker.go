@@ -20,7 +20,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// DefaultDuration is how long an agent counts as reachable after a renewal, and how long one that was never heard may take.
+// DefaultDuration is how long an agent counts as reachable after a renewal, and how long one that was never heard may
+// take.
 const DefaultDuration = 40 * time.Second
 
 // Tracker remembers, on this process' own clock, when each node's agent was last heard. The times in the Leases
@@ -40,12 +41,12 @@ type heard struct {
 	duration time.Duration
 }
 
-// NewTracker returns a Tracker that has heard nobody yet.
+// NewTracker returns a Tracker that has heard no agent yet.
 func NewTracker(c clock.PassiveClock) *Tracker {
 	return &Tracker{clock: c, nodes: map[string]*heard{}}
 }
 
-// Observe takes note of a Lease and says whether the agent had been unreachable until now.
+// Observe records a Lease and reports whether the agent had been unreachable until now.
 func (t *Tracker) Observe(node string, lease *coordinationv1.Lease) bool {
 	renewal := renewalOf(lease)
 	duration := DefaultDuration
@@ -115,7 +116,7 @@ func OutOfService(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// begin to listen: what stands in the Leases may be of the past.
+// begin to listen: what the Leases hold may be of the past.
 func (t *Tracker) begin(leases []coordinationv1.Lease) {
 	t.mu.Lock()
 	t.ears = ears{since: t.clock.Now(), standing: map[string]string{}, voices: map[string]voice{}}

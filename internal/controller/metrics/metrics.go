@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package metrics is what the manager tells Prometheus, under upstream's names where upstream tells the same. What can be counted
-// from the cache is counted when somebody scrapes; what happens once is counted when it happens.
+// Package metrics is what the manager reports to Prometheus, under upstream's names where upstream reports the same.
+// What can be counted from the cache is counted at each scrape; what happens once is counted when it happens.
 package metrics
 
 import (
@@ -38,7 +38,8 @@ var (
 	}, []string{"reason"})
 )
 
-// forcedReasons are upstream's words for evidence that it knows. It cannot tell a Node that is gone from one that is not Ready.
+// forcedReasons are upstream's names for evidence that it knows. It cannot distinguish a Node that is gone from one
+// that is not Ready.
 var forcedReasons = map[volumesv1alpha1.EvidenceType]string{
 	volumesv1alpha1.EvidenceForcedAfterTimeout: "timeout",
 	volumesv1alpha1.EvidenceNodeGone:           "timeout",
@@ -53,7 +54,8 @@ func Detached(driver string, evidence volumesv1alpha1.EvidenceType) {
 	}
 }
 
-// Register adds the manager's metrics to reg and lets them follow what mgr's cache sees. Only the leader tells anything.
+// Register adds the manager's metrics to reg and lets them follow what mgr's cache sees. Only the leader reports
+// anything.
 func Register(ctx context.Context, mgr manager.Manager, reg prometheus.Registerer) error {
 	if err := metrics.Register(reg); err != nil {
 		return err

@@ -25,9 +25,9 @@ import (
 	"github.com/hawser-io/hawser/internal/metrics"
 )
 
-// operations times how long drivers take to attach and to detach, by watching the VolumeAttachments that Hawser counts on or has
-// counted on. Attempts are what the driver's attacher tells of: each error ends one and begins the next. What was under way
-// when this process started is not counted, because nobody knows since when.
+// operations times how long drivers take to attach and to detach, by watching the VolumeAttachments that Hawser
+// counts on or has counted on. Attempts are what the driver's attacher reports: each error ends one and begins the
+// next. What was under way when this process started is not counted, because its start is not known.
 type operations struct {
 	reader  client.Reader
 	leading <-chan struct{}
@@ -38,7 +38,7 @@ type operations struct {
 }
 
 type operation struct {
-	// name is empty for an attachment that Hawser let go of and that nobody has deleted yet.
+	// name is empty for an attachment that Hawser released and that is not deleted yet.
 	name  metrics.Operation
 	since time.Time
 }
@@ -149,7 +149,7 @@ func isNew(was, is *storagev1.VolumeError) bool {
 	return is != nil && (was == nil || !was.Time.Equal(&is.Time))
 }
 
-// migrated says whether the volume is written down as an in-tree one.
+// migrated reports whether the volume is written down as an in-tree one.
 func (o *operations) migrated(va *storagev1.VolumeAttachment) bool {
 	if va.Spec.Source.PersistentVolumeName == nil {
 		return va.Spec.Source.InlineVolumeSpec != nil

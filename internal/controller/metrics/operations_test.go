@@ -34,7 +34,7 @@ func (v volumes) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 
 func (volumes) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// second is a clock that is a second later each time it is looked at.
+// second is a clock that is a second later each time it is read.
 type second struct{ now time.Time }
 
 func (s *second) Now() time.Time {

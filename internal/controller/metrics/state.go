@@ -30,13 +30,14 @@ var (
 		[]string{"node", "volume_plugin"}, nil)
 )
 
-// notAvailable stands for a plugin that is not known any more, as upstream has it.
+// notAvailable names a plugin that is not known any more, as upstream has it.
 const notAvailable = "N/A"
 
 // stateCollector counts what the cache holds each time it is asked.
 type stateCollector struct {
 	reader client.Reader
-	// leading is closed once this process leads; who does not lead says nothing, so that nothing is told twice.
+	// leading is closed once this process leads; a process that does not lead reports nothing, so that nothing is
+	// reported twice.
 	leading <-chan struct{}
 }
 
@@ -80,7 +81,8 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// countIntents: a volume is wanted once on a node, however many want it. Those that are wanted for pods are in use by the pods.
+// countIntents: a volume is wanted once on a node, however many want it. Those that are wanted for pods are in use by
+// the pods.
 func (c *stateCollector) countIntents(ctx context.Context, total, inUse counts) error {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := c.reader.List(ctx, intents); err != nil {
@@ -160,8 +162,8 @@ func (c *stateCollector) claimed(ctx context.Context, namespace, name string) []
 
 // pluginOf a volume that is known as these PersistentVolumes.
 func pluginOf(volumes ...corev1.PersistentVolume) string {
-	if len(volumes) == 0 || volumes[0].Spec.CSI == nil {
+	if len(volumes) == 0 || volume.DriverOf(&volumes[0]) == "" {
 		return notAvailable
 	}
-	return metrics.PluginName(volumes[0].Spec.CSI.Driver)
+	return metrics.PluginName(volume.DriverOf(&volumes[0]))
 }

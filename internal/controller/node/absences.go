@@ -6,87 +6,44 @@ SPDX-License-Identifier: Apache-2.0
 package node
 
 import (
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/outage"
 )
 
-// absences counts for how long Nodes were watched being gone. What counts is time on this process' monotonic clock between two
-// looks at the API server that both succeeded and found no Node and the same last word of its agent. Of the time between
-// two looks no more counts than was planned: who comes late, or was suspended, has not watched.
-type absences struct {
-	mu    sync.Mutex
-	nodes map[string]*absence
-}
+// absences measures for how long Nodes were watched being gone: without a Node, and without a renewal of their
+// agent's Lease.
+type absences struct{ watch outage.Watch }
 
-type absence struct {
-	word  string
-	total time.Duration
-	// last is when the Node was looked for; zero when what comes next is not counted from there.
-	last time.Time
-}
-
-// look takes note of a look that found the Node gone and this last word of its agent, and returns for how long that has been
-// so. checkpoint is what an earlier process left; it counts with the first look of this one only.
-func (a *absences) look(node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time) volumesv1alpha1.GoneObservation {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known := a.nodes[node]
-	switch {
-	case known == nil:
-		known = &absence{word: word}
-		if checkpoint != nil && checkpoint.LastWord == word {
-			known.total = checkpoint.Observed.Duration
-		}
-		if a.nodes == nil {
-			a.nodes = map[string]*absence{}
-		}
-		a.nodes[node] = known
-	case known.word != word:
-		*known = absence{word: word}
-	case !known.last.IsZero():
-		known.total += min(max(now.Sub(known.last), 0), plan)
+// look records a read that found no Node and this last renewal, and returns for how long that was so. checkpoint is
+// what an earlier process left; it counts with the first read of this one only.
+func (a *absences) look(
+	node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time,
+) volumesv1alpha1.GoneObservation {
+	var carried time.Duration
+	if checkpoint != nil && checkpoint.LastWord == word && !a.watch.Known(node) {
+		carried = checkpoint.Observed.Duration
 	}
-	known.last = now
-	return volumesv1alpha1.GoneObservation{LastWord: word, Observed: metav1.Duration{Duration: known.total.Truncate(time.Second)}}
+	total := a.watch.Observe(node, outage.Spell{Absent: true, Heard: word}, carried, plan, now)
+	return volumesv1alpha1.GoneObservation{
+		LastWord: word, Observed: metav1.Duration{Duration: total.Truncate(time.Second)},
+	}
 }
 
-// due is when to look next; zero when it is now.
+// due is how long after now the next read is due; zero if it is due now.
 func (a *absences) due(node string, period time.Duration, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known := a.nodes[node]
-	if known == nil || known.last.IsZero() {
-		return 0
-	}
-	return max(period-now.Sub(known.last), 0)
+	return a.watch.Due(node, period, now)
 }
 
-// missed: a look failed. The time since the last one does not count, nor does that until the next one.
-func (a *absences) missed(node string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if known := a.nodes[node]; known != nil {
-		known.last = time.Time{}
-	}
-}
+// missed records a read that failed.
+func (a *absences) missed(node string) { a.watch.Missed(node) }
 
-// registered: there is, or was for a moment, a Node of that name. Nothing that was watched before counts, whoever wrote it down.
-func (a *absences) registered(node string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.nodes == nil {
-		a.nodes = map[string]*absence{}
-	}
-	a.nodes[node] = &absence{}
-}
+// registered records that there is, or was for a moment, a Node of that name. Nothing that any process watched before
+// counts.
+func (a *absences) registered(node string) { a.watch.Reset(node) }
 
-// forget a Node that is there, and of which nothing is written down.
-func (a *absences) forget(node string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.nodes, node)
-}
+// forget drops a Node that exists and has no checkpoint.
+func (a *absences) forget(node string) { a.watch.Forget(node) }

@@ -50,8 +50,8 @@ type Controller struct {
 	Clock  clock.PassiveClock
 	// Replace: every attachment is Hawser's to detach, held or not.
 	Replace bool
-	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is declared
-	// released. Zero is never.
+	// ForgetAfter is the administrator's policy: what was forced away from a Node that has been gone for so long is
+	// declared released. Zero is never.
 	ForgetAfter time.Duration
 
 	absences    absences
@@ -66,14 +66,16 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		For(&corev1.Node{}, builder.WithPredicates(comingAndGoing)).
 		Watches(&corev1.Node{}, handler.Funcs{CreateFunc: c.registered, UpdateFunc: c.tainted, DeleteFunc: c.unregistered}).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(stateChanged)).
-		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(comingAndGoing)).
+		Watches(&storagev1.VolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(c.ofAttachment), builder.WithPredicates(
+			comingAndGoing,
+		)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, handler.Funcs{UpdateFunc: c.used}).
 		WatchesRawSource(c.Tracker.Listen(c.heard)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: Workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
 
-// stateChanged lets through what this controller looks at: the agent's reachability, deletion, and how much is left.
+// stateChanged lets through what this controller reads: the agent's reachability, deletion, and how much is left.
 var stateChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
@@ -84,12 +86,14 @@ var stateChanged = predicate.Funcs{
 }
 
 // registered hears of each Node that comes, also of one that is gone again when its turn comes.
-func (c *Controller) registered(_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) registered(
+	_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	c.absences.registered(e.Object.GetName())
 }
 
-// ofAttachment wakes the node of an attachment where there is no such Node, for only then does it matter what is left on it, or where its
-// agent is overdue. That a Node goes, and that an agent is overdue, wakes it by itself.
+// ofAttachment wakes the node of an attachment where there is no such Node, for only then does it matter what is left
+// on it, or where its agent is overdue. That a Node goes, and that an agent is overdue, wakes it by itself.
 func (c *Controller) ofAttachment(ctx context.Context, o client.Object) []reconcile.Request {
 	name := o.(*storagev1.VolumeAttachment).Spec.NodeName
 	if there, err := c.nodeExists(ctx, name); err == nil && there && c.Tracker.Silence(name) < 0 {
@@ -126,12 +130,16 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// steps of a pass, each of which returns when to look again.
+// steps of a pass; each returns when to reconcile again.
 func (c *Controller) steps(node bool) []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if node {
-		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.returned, c.giveWay, c.confirm, c.watchOver}
+		return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
+			c.returned, c.giveWay, c.confirm, c.watchOver,
+		}
 	}
-	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){c.remove, c.tellDeletion, c.forgetGone, c.watchOver}
+	return []func(context.Context, *volumesv1alpha1.NodeVolumeState) (time.Duration, error){
+		c.remove, c.tellDeletion, c.forgetGone, c.watchOver,
+	}
 }
 
 // sooner of two waits.
@@ -155,7 +163,7 @@ type remains int
 
 const (
 	nothing remains = iota
-	// unnamed: uses by the kubelet of attachments that were not ours. Nobody can declare them released.
+	// unnamed: uses by the kubelet of attachments that were not ours. They cannot be declared released.
 	unnamed
 	something
 )
@@ -185,6 +193,6 @@ var errNotIdle = errors.New("the node has volumes again")
 // never is no timer at all.
 const never time.Duration = 0
 
-// goneAfter is how long the agent of a Node that does not exist must have been silent before what it said of attachments
-// that were not ours counts no more.
+// goneAfter is how long the agent of a Node that does not exist must have been silent before what it said of
+// attachments that were not ours counts no more.
 const goneAfter = 5 * time.Minute

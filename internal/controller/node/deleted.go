@@ -17,14 +17,14 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// EventDeletionWaits is the reason of an event on a NodeVolumeState that somebody has deleted and that stays.
+// EventDeletionWaits is the reason of an event on a NodeVolumeState that was deleted and that stays.
 const EventDeletionWaits = "DeletionWaits"
 
-// deletionReminder is how often that is told as long as it lasts: an event expires after an hour.
+// deletionReminder is how often that is reported as long as it lasts: an event expires after an hour.
 const deletionReminder = 30 * time.Minute
 
-// giveWay lets the state of a Node that stays go where somebody has deleted it, once nothing is attached or in use. Another one is
-// created then, under which everything counts as in use until the agent has reported.
+// giveWay lets the state of a Node that stays go if it was deleted, once nothing is attached or in use.
+// Another one is created then, under which everything counts as in use until the agent has reported.
 func (c *Controller) giveWay(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if nvs.DeletionTimestamp.IsZero() || left(nvs) != nothing {
 		return c.tellDeletion(ctx, nvs)
@@ -32,13 +32,13 @@ func (c *Controller) giveWay(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	return never, c.release(ctx, nvs.Name, nothing)
 }
 
-// tellDeletion says what a state that somebody has deleted waits for. It returns when to say so again.
+// tellDeletion reports what a state that was deleted waits for. It returns when to report again.
 func (c *Controller) tellDeletion(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if nvs.DeletionTimestamp.IsZero() || left(nvs) == nothing {
 		return never, nil
 	}
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventDeletionWaits, "Delete", "%s", report.Shortened(
-		"somebody has deleted this NodeVolumeState; it works as before and goes once nothing is attached to node "+nvs.Name+" or in use there. "+
+		"this NodeVolumeState was deleted; it works as before and is removed once nothing is attached to node "+nvs.Name+" or in use there. "+
 			"To end that, delete the node's intents (kubectl get vai -A --field-selector spec.nodeName="+nvs.Name+") and drain it. Still there: "+strings.Join(volumesOf(nvs), ", ")))
 	return deletionReminder, nil
 }

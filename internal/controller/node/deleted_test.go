@@ -21,7 +21,7 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 		name string
 		// as the cache shows the state, and as it is where that differs.
 		is, live with
-		// stays: the state is still there. tells names the volumes of which an event tells.
+		// stays: the state is still there. tells names the volumes that an event names.
 		stays bool
 		tells []string
 	}{

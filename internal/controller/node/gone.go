@@ -34,9 +34,9 @@ const EventGoneNodeForgotten = "GoneNodeForgotten"
 // errNotGone: the Node is there.
 var errNotGone = errors.New("the Node is there")
 
-// forgetGone declares released, in the name of the administrator who set the policy, what was forced away from a Node that has
-// been gone for as long as the policy asks. It detaches nothing: what was detached already need not wait for the agent's
-// report any more. It returns when to look again.
+// forgetGone declares released, in the name of the administrator that set the policy, what was forced away from a Node
+// that has been gone for as long as the policy asks. It detaches nothing: what was detached already need not wait for
+// the agent's report any more. It returns when to reconcile again.
 func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if c.ForgetAfter == 0 {
 		return never, nil
@@ -87,16 +87,20 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	return c.lookPeriod(), nil
 }
 
-// reason that stands beside each declaration.
+// reason of each declaration.
 func (c *Controller) reason() string {
-	return fmt.Sprintf("%s%s: there was no such Node, and nothing was heard of its agent", volumesv1alpha1.ForgetGoneReason, c.ForgetAfter)
+	return fmt.Sprintf(
+		"%s%s: there was no such Node, and nothing was heard of its agent", volumesv1alpha1.ForgetGoneReason, c.ForgetAfter,
+	)
 }
 
-// lookPeriod is how often a Node that is gone is looked for.
+// lookPeriod is how often to check for a Node that is gone.
 func (c *Controller) lookPeriod() time.Duration { return max(c.ForgetAfter/24, 10*time.Second) }
 
-// lookForGone looks for the Node and its agent, live, and says for how long they have been gone.
-func (c *Controller) lookForGone(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (*volumesv1alpha1.GoneObservation, error) {
+// lookForGone reads the Node and its agent's Lease live, and returns for how long they have been gone.
+func (c *Controller) lookForGone(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+) (*volumesv1alpha1.GoneObservation, error) {
 	err := c.Reader.Get(ctx, client.ObjectKey{Name: nvs.Name}, &corev1.Node{})
 	switch {
 	case err == nil:
@@ -113,7 +117,7 @@ func (c *Controller) lookForGone(ctx context.Context, nvs *volumesv1alpha1.NodeV
 	return &observed, nil
 }
 
-// lastWord identifies a renewal. The time in it is somebody's clock's; nothing is computed from it.
+// lastWord identifies a renewal. The time in it is from another machine's clock; nothing is computed from it.
 func lastWord(lease *coordinationv1.Lease) string {
 	if lease.Spec.RenewTime == nil {
 		return string(lease.UID)
@@ -138,8 +142,8 @@ func (c *Controller) returned(ctx context.Context, nvs *volumesv1alpha1.NodeVolu
 	return never, nil
 }
 
-// forcedAway are the attachments that were forced away from the node, are detached, and wait for its agent, except for those that an
-// agent reports in use under another node's name: a machine that was renamed is not gone.
+// forcedAway are the attachments that were forced away from the node, are detached, and wait for its agent, except
+// for those that an agent reports in use under another node's name: a machine that was renamed is not gone.
 func (c *Controller) forcedAway(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) ([]types.UID, error) {
 	attachments, err := c.attachments(ctx, nvs.Name)
 	if err != nil {
@@ -158,13 +162,15 @@ func (c *Controller) forcedAway(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	return uids, nil
 }
 
-// remnant is one attachment that waits for the agent of a node; the volume is empty where only its VolumeAttachment is left.
+// remnant is one attachment that waits for the agent of a node; the volume is empty where only its VolumeAttachment
+// is left.
 type remnant struct {
 	uid    types.UID
 	volume string
 }
 
-// waiting are the attachments that entries, lines and kept names still speak of, although nothing is attached by them any more.
+// waiting are the attachments that entries, lines and kept names still speak of, although nothing is attached by them
+// any more.
 func waiting(nvs *volumesv1alpha1.NodeVolumeState, attachments []storagev1.VolumeAttachment) []remnant {
 	published := map[types.UID]bool{}
 	for i := range attachments {
@@ -197,7 +203,7 @@ func waiting(nvs *volumesv1alpha1.NodeVolumeState, attachments []storagev1.Volum
 	return found
 }
 
-// usedElsewhere says whether the agent of another node reports the attachment in use.
+// usedElsewhere reports whether the agent of another node reports the attachment in use.
 func (c *Controller) usedElsewhere(ctx context.Context, node string, r remnant) (bool, error) {
 	if r.volume == "" {
 		return false, nil

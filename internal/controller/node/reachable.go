@@ -20,7 +20,7 @@ import (
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
 
 // watchOver says in the agent's stead that it is not heard any more, because a dead agent cannot. The agent takes
-// it back itself. The answer is when to look again: at the moment at which the Lease would expire.
+// it back itself. The answer is when to reconcile again: at the moment at which the Lease would expire.
 func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	silence := c.Tracker.Silence(cached.Name)
 	if silence < 0 {
@@ -33,7 +33,7 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
 		Reason: volumesv1alpha1.ReasonAgentUnreachable, ObservedGeneration: nvs.Generation,
-		Message: fmt.Sprintf("the agent of node %s is not heard of: its Lease %s/%s%s is not renewed",
+		Message: fmt.Sprintf("the agent of node %s is unreachable: its Lease %s/%s%s is not renewed",
 			nvs.Name, volumesv1alpha1.InstallNamespace, volumesv1alpha1.AgentLeasePrefix, nvs.Name),
 	})
 	err := c.Client.Status().Update(ctx, nvs)

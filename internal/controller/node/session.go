@@ -36,7 +36,8 @@ const (
 	EventVolumeInUse = "VolumeInUse"
 )
 
-// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and what was told last of why. The zero value is ready to use.
+// unconfirmed are the nodes whose agents' sessions wait to be confirmed, and what was reported last of why. The zero
+// value is ready to use.
 type unconfirmed struct {
 	mu    sync.Mutex
 	nodes map[string]string
@@ -60,7 +61,7 @@ func (u *unconfirmed) drop(node string) {
 	delete(u.nodes, node)
 }
 
-// tell returns true unless this is what was told last.
+// tell returns true unless this is what was reported last.
 func (u *unconfirmed) tell(node, why string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -87,7 +88,9 @@ func (c *Controller) heard(_ context.Context, node string, q workqueue.TypedRate
 }
 
 // used wakes those that wait when what is used somewhere may have changed, or what was heard of has come.
-func (c *Controller) used(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) used(
+	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) || !equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
@@ -95,19 +98,23 @@ func (c *Controller) used(_ context.Context, e event.UpdateEvent, q workqueue.Ty
 }
 
 // tainted wakes those that wait when an administrator says of a machine that it is gone, or takes that back.
-func (c *Controller) tainted(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) tainted(
+	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	if liveness.OutOfService(e.ObjectOld.(*corev1.Node)) != liveness.OutOfService(e.ObjectNew.(*corev1.Node)) {
 		c.unconfirmed.wake(q)
 	}
 }
 
 // unregistered wakes those that may have waited to hear the agent of the Node that was deleted.
-func (c *Controller) unregistered(_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (c *Controller) unregistered(
+	_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
+) {
 	c.unconfirmed.wake(q)
 }
 
-// confirm the session of the node's agent, once every agent was heard. Until then the API may be of the past, and what it says is
-// attached to this node may be in use on another one.
+// confirm the session of the node's agent, once every agent was heard. Until then the API may be of the past, and
+// what it says is attached to this node may be in use on another one.
 func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if !handshake.NodeOf(nvs, "").Unconfirmed {
 		c.unconfirmed.drop(nvs.Name)
@@ -143,7 +150,7 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	return never, nil
 }
 
-// tellConflict tells, once, which volume is waited for.
+// tellConflict reports once which volume is waited for.
 func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict string) {
 	if c.unconfirmed.tell(nvs.Name, conflict) {
 		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventVolumeInUse, "Confirm",
@@ -151,7 +158,7 @@ func (c *Controller) tellConflict(nvs *volumesv1alpha1.NodeVolumeState, conflict
 	}
 }
 
-// tellUnheard tells, once, who is waited for after a restore. Otherwise it is over in seconds.
+// tellUnheard reports once which agents are waited for after a restore. Otherwise it is over in seconds.
 func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, unheard []string) {
 	if !c.Tracker.Restored() || !c.unconfirmed.tell(nvs.Name, EventWaitingForAgents) {
 		return
@@ -182,7 +189,9 @@ func (c *Controller) neverBack(ctx context.Context, name string) bool {
 }
 
 // mayConfirm asks the protocol about nvs, which may be nil. Where a volume is in use elsewhere it says which.
-func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (handshake.Guard, string, error) {
+func (c *Controller) mayConfirm(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+) (handshake.Guard, string, error) {
 	if nvs == nil {
 		return handshake.GuardReported, "", nil
 	}
@@ -197,8 +206,8 @@ func (c *Controller) mayConfirm(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	return handshake.Protocol{}.MayConfirm(handshake.NodeOf(nvs, ""), len(unheard) == 0, conflict != ""), conflict, nil
 }
 
-// conflict tells of an exclusive volume that is Attached on the node and in use on another one; empty for none. That it is in use on this
-// one too excuses nothing: the API may say so of the past.
+// conflict names an exclusive volume that is Attached on the node and in use on another one; empty for none. That
+// it is in use on this one too excuses nothing: the API may say so of the past.
 func (c *Controller) conflict(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (string, error) {
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]

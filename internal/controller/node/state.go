@@ -50,7 +50,7 @@ func (c *Controller) create(ctx context.Context, name string, node bool) error {
 	return fmt.Errorf("creating the state of node %s: %w", name, err)
 }
 
-// held says whether an attachment that Hawser counts on, or has to detach, is left on the node.
+// held reports whether an attachment that Hawser counts on, or has to detach, is left on the node.
 func (c *Controller) held(ctx context.Context, node string) (bool, error) {
 	attachments, err := c.attachments(ctx, node)
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *Controller) attachments(ctx context.Context, node string) ([]storagev1.
 	return list.Items, nil
 }
 
-// remove lets the state of a Node that is gone go too, once nothing is attached or in use there. It returns when to look
-// again for whether the agent is still silent.
+// remove lets the state of a Node that is gone go too, once nothing is attached or in use there. It returns when to
+// reconcile again for whether the agent is still silent.
 func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	held, err := c.held(ctx, nvs.Name)
 	if err != nil || held || left(nvs) == something {
@@ -87,7 +87,9 @@ func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 		most = unnamed
 	}
 	if nvs.DeletionTimestamp.IsZero() {
-		err := c.Client.Delete(ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)})
+		err := c.Client.Delete(
+			ctx, nvs, client.Preconditions{UID: ptr.To(nvs.UID), ResourceVersion: ptr.To(nvs.ResourceVersion)},
+		)
 		// Also after a conflict: what another one wrote may be nothing that wakes us.
 		if client.IgnoreNotFound(err) != nil {
 			return never, fmt.Errorf("deleting the state of node %s: %w", nvs.Name, err)

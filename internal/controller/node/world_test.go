@@ -140,7 +140,7 @@ func (w *world) state(t *testing.T, node string) *volumesv1alpha1.NodeVolumeStat
 	return nvs
 }
 
-// note is the event that was told; empty for none.
+// note is the event that was recorded; empty for none.
 func (w *world) note(t *testing.T) string {
 	t.Helper()
 	if len(w.notes.Events) > 1 {
@@ -206,7 +206,7 @@ func declared(uid types.UID) func(*volumesv1alpha1.NodeVolumeState) {
 	}
 }
 
-// deleted by somebody.
+// deleted: it has a deletion timestamp.
 func deleted(nvs *volumesv1alpha1.NodeVolumeState) {
 	now := metav1.Now()
 	nvs.DeletionTimestamp = &now

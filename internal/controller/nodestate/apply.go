@@ -19,7 +19,8 @@ const SizeLimit = 1 << 20
 // ErrTooLarge: the change would let the NodeVolumeState grow beyond SizeLimit.
 var ErrTooLarge = errors.New("the node's NodeVolumeState is full")
 
-// apply makes the changes of the group and returns the changed object, the requests that still wait for its write, and the number of changes.
+// apply makes the changes of the group and returns the changed object, the requests that still wait for its write,
+// and the number of changes.
 func apply(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
 	if nvs == nil {
 		return nil, refuseMissing(group), 0
@@ -49,8 +50,11 @@ func refuseMissing(group []*request) []*request {
 	return passed
 }
 
-// applySingly leaves out the attachments that make the object grow beyond the limit. What lets go of one is never left out.
-func applySingly(nvs *volumesv1alpha1.NodeVolumeState, group []*request) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
+// applySingly leaves out the attachments that make the object grow beyond the limit. What lets go of one is never
+// left out.
+func applySingly(
+	nvs *volumesv1alpha1.NodeVolumeState, group []*request,
+) (*volumesv1alpha1.NodeVolumeState, []*request, int) {
 	changed := 0
 	var passed []*request
 	for _, r := range group {

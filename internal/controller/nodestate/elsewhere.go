@@ -16,8 +16,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// UserElsewhere names a node other than this one on which the volume is in use and was not forced away from; empty if there is none.
-// See handshake.Protocol.MayBringIn.
+// UserElsewhere names a node other than this one on which the volume is in use and was not forced away from; empty if
+// there is none. See handshake.Protocol.MayBringIn.
 func UserElsewhere(ctx context.Context, c client.Reader, node, volumeName string) (string, error) {
 	states := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := c.List(ctx, states, client.MatchingFields{index.Volume: volumeName}); err != nil {

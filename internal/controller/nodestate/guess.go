@@ -17,8 +17,9 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// guess writes what is to be changed upon the newest version that is known here, and returns those whom that does not serve. A
-// version of which the API server takes an update is one that a live read at any time since would have shown.
+// guess writes what is to be changed upon the newest version that is known here, and returns those whom that does not
+// serve. A version that the API server takes an update of is one that a live read at any time since would have
+// shown.
 func (w *Writer) guess(ctx context.Context, node string, group []*request) []*request {
 	if !slices.ContainsFunc(group, func(r *request) bool { return r.mutate != nil }) {
 		return group
@@ -49,8 +50,8 @@ func (w *Writer) guess(ctx context.Context, node string, group []*request) []*re
 	return looking
 }
 
-// Known is the newest version of the node's state that is known here, as the cache has it or as it was last written; nil when there
-// is none. The caller must not change it.
+// Known is the newest version of the node's state that is known here, as the cache has it or as it was last written;
+// nil when there is none. The caller must not change it.
 func (w *Writer) Known(ctx context.Context, node string) *volumesv1alpha1.NodeVolumeState {
 	cached := &volumesv1alpha1.NodeVolumeState{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: node}, cached); err != nil {

@@ -27,10 +27,10 @@ import (
 // Change changes the object; nil where there is nothing to change.
 type Change func(*volumesv1alpha1.NodeVolumeState)
 
-// Mutation decides whether and what to change. It must not keep or change the object; nvs is nil when there is none. Whatever
-// else it reads is read after nvs, live. It runs on the newest version that is known here, upon which the change is then written: had
-// there been another one meanwhile, the API server would refuse it. Where that happens, or nothing is to be changed, it runs again on
-// a version that was read live.
+// Mutation decides whether and what to change. It must not keep or change the object; nvs is nil when there is none.
+// Whatever else it reads is read after nvs, live. It runs on the newest version that is known here, upon which the
+// change is then written: had there been another one meanwhile, the API server would refuse it. Where that happens,
+// or nothing is to be changed, it runs again on a version that was read live.
 type Mutation func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error)
 
 // ErrNotFound: a change was wanted of a NodeVolumeState that does not exist.
@@ -60,20 +60,23 @@ type Writer struct {
 
 // New makes a writer. Each of its commits holds one of the slots.
 func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
-	return &Writer{Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads)}
+	return &Writer{
+		Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads),
+	}
 }
 
 type request struct {
 	ctx context.Context
-	// mutate is nil for those who only look.
+	// mutate is nil for callers that only read.
 	mutate Mutation
 	change Change
 	done   chan struct{}
 	nvs    *volumesv1alpha1.NodeVolumeState
 	err    error
 
-	// running holds one token while what the caller gave runs, which may look at what the caller has and read from the API server. It does
-	// not run any more once the caller has left. No mutex: under virtual time nothing goes on while somebody waits for one.
+	// running holds one token while what the caller gave runs, which may read what the caller has and read from the
+	// API server. It does not run any more once the caller has left. No mutex: under virtual time nothing goes on while
+	// a caller waits for one.
 	running chan struct{}
 	left    bool
 }
@@ -109,13 +112,14 @@ func (r *request) leave() {
 	r.left = true
 }
 
-// Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where nothing was to be
-// changed. The caller must not change it; while it waits, its slot is lent.
+// Apply runs the mutation on the node's state and returns the state as it was written, or as it was read where
+// nothing was to be changed. The caller must not change it; while it waits, its slot is lent.
 func (w *Writer) Apply(ctx context.Context, node string, mutate Mutation) (*volumesv1alpha1.NodeVolumeState, error) {
 	return w.do(ctx, node, newRequest(ctx, mutate))
 }
 
-// Look reads the node's state live, together with others who look or write; nil when there is none. The caller must not change it.
+// Look reads the node's state live, together with other callers that read or write; nil when there is none. The
+// caller must not change it.
 func (w *Writer) Look(ctx context.Context, node string) (*volumesv1alpha1.NodeVolumeState, error) {
 	return w.do(ctx, node, newRequest(ctx, nil))
 }
@@ -129,7 +133,7 @@ func (w *Writer) do(ctx context.Context, node string, r *request) (*volumesv1alp
 	return w.Vouched(r.nvs), r.err
 }
 
-// Vouched is nvs, which may be nil, without the agent's word that it has reported, where nobody vouches for it.
+// Vouched is nvs, which may be nil, without the agent's statement that it has reported, where nothing vouches for it.
 func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
 	if nvs == nil || w.Vouches == nil || w.Vouches(nvs) {
 		return nvs
@@ -145,8 +149,8 @@ func (w *Writer) commitInTime(node string, group []*request) {
 	w.commit(ctx, node, group)
 }
 
-// commit writes one group: those who want something changed upon the newest version that is known here, the others, and all after
-// a conflict, upon one that was read live, again and again.
+// commit writes one group: those that want a change upon the newest version that is known here, the others,
+// and all after a conflict, upon one that was read live, again and again.
 func (w *Writer) commit(ctx context.Context, node string, group []*request) {
 	for group = w.guess(ctx, node, group); len(group) > 0; {
 		nvs, err := w.read(ctx, node)

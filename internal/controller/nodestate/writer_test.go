@@ -69,7 +69,7 @@ func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
 	// The first commit holds one slot; all others have to get by with the other one.
 	slots := inflight.New(2)
 	w, c := writerWith(t, slots, func(client.Client) error {
-		// One write at a time: nobody else counts meanwhile.
+		// One write at a time: nothing else counts meanwhile.
 		if writes++; writes == 1 {
 			close(inFlight)
 			<-first
@@ -210,7 +210,8 @@ func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
 	}
 }
 
-// behind is a writer whose cache stays as cached, or shows what the API server has if that is nil; reads counts the live ones.
+// behind is a writer whose cache stays as cached, or shows what the API server has if that is nil; reads counts the
+// live ones.
 func behind(t *testing.T, cached *volumesv1alpha1.NodeVolumeState) (w *Writer, c client.Client, reads *int) {
 	t.Helper()
 	w, c = writer(t, nil)
@@ -327,7 +328,8 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it looks at what the caller has, who goes on with that. The race detector is the judge.
+// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it reads what the caller has, and the caller goes on with that. The race
+// detector is the judge.
 func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
 	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {
 		t.Run(when, func(t *testing.T) {

@@ -30,7 +30,7 @@ const (
 )
 
 // create makes the intents, and returns what keeps one from being made.
-func (c *Controller) create(ctx context.Context, volumes []*volume) ([]problem, error) {
+func (c *Controller) create(ctx context.Context, volumes []*podVolume) ([]problem, error) {
 	var problems []problem
 	var failures []error
 	for _, v := range volumes {
@@ -96,7 +96,7 @@ func (c *Controller) delete(ctx context.Context, intents []*volumesv1alpha1.Volu
 	return errors.Join(failures...)
 }
 
-// isLeaving says whether the intent is being deleted, as the cache has it or as the API server answered.
+// isLeaving reports whether the intent is being deleted, as the cache has it or as the API server answered.
 func (c *Controller) isLeaving(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	_, deleted := c.leaving.Load(intent.UID)
 	return deleted || !intent.DeletionTimestamp.IsZero()

@@ -8,7 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 // the pod has terminated or is gone, and all of them while it is switched off.
 //
 // Its key is the pod's name. A pass gathers from the cache what belongs to that pod alone, decides in a
-// pure function (decide.go), creates and deletes, and tells the pod what keeps one of its volumes out.
+// pure function (decide.go), creates and deletes, and reports on the pod what keeps one of its volumes out.
 package pod
 
 import (
@@ -61,7 +61,9 @@ type Controller struct {
 // check says what is wrong with the controller's settings.
 func (c *Controller) check() error {
 	if d := c.ForceDetachAfter; d != 0 && (d < shortestForceAfter || d > longestForceAfter) {
-		return fmt.Errorf("detaching by force after %s: must be 0 for never, or from %s to %s", d, shortestForceAfter, longestForceAfter)
+		return fmt.Errorf(
+			"detaching by force after %s: must be 0 for never, or from %s to %s", d, shortestForceAfter, longestForceAfter,
+		)
 	}
 	return nil
 }
@@ -86,8 +88,8 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// confirmGone keeps intents whose pod merely is not in the cache: what is deleted for a pod that is not there is deleted because
-// its end was seen, or on a live read.
+// confirmGone keeps intents whose pod merely is not in the cache: what is deleted for a pod that is not there is
+// deleted because its end was seen, or on a live read.
 func (c *Controller) confirmGone(ctx context.Context, key types.NamespacedName, p *plan) error {
 	if len(p.orphans) == 0 {
 		c.over.Delete(key)

@@ -102,7 +102,7 @@ func (w *world) request() reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}}
 }
 
-// pass runs one pass and returns what was told in it.
+// pass runs one pass and returns what was reported in it.
 func pass(t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Request) (told []string, again time.Duration) {
 	t.Helper()
 	result, err := c.Reconcile(t.Context(), req)
@@ -157,7 +157,7 @@ func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
 	if did["delete"] != 0 {
 		t.Error("the intent of a pod that is there live was deleted")
 	}
-	// Whoever cannot ask does not know.
+	// Without an answer nothing is known.
 	c.Reader = interceptor.NewClient(live, interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("the API server is away")
@@ -176,7 +176,7 @@ func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
 func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
-	// Somebody's finalizer keeps the intent, so that it is there in the second pass as a stale cache would have it.
+	// A foreign finalizer keeps the intent, so that it is there in the second pass as a stale cache would have it.
 	cache, did := holding(t, intent)
 	stale := interceptor.NewClient(cache, interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
@@ -225,7 +225,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
 	if told, _ := pass(t, c, recorder, w.request()); len(told) != 0 {
 		t.Errorf("told %q", told)
 	}
-	// When the cache has it too, it is over; the same problem later is told.
+	// When the cache has it too, it is over; the same problem later is reported.
 	for _, o := range []client.Object{w.claim, w.pv} {
 		o.SetResourceVersion("")
 		if err := cache.Create(t.Context(), o); err != nil {

@@ -24,13 +24,13 @@ type facts struct {
 	pod *corev1.Pod
 	// node that the pod is bound to; nil when it is bound to none, or there is no such Node.
 	node    *corev1.Node
-	volumes []volume
+	volumes []podVolume
 	// intents that were made for this pod and for earlier ones of its name.
 	intents []*volumesv1alpha1.VolumeAttachmentIntent
 }
 
-// volume is one claim that the pod names, however many of its volumes do, or one volume in the pod itself.
-type volume struct {
+// podVolume is one claim that the pod names, however many of its volumes do, or one volume in the pod itself.
+type podVolume struct {
 	pod *corev1.Pod
 	// name of the first of the pod's volumes that names the claim.
 	name string
@@ -45,7 +45,7 @@ type volume struct {
 
 // plan is what there is to do.
 type plan struct {
-	create []*volume
+	create []*podVolume
 	remove []*volumesv1alpha1.VolumeAttachmentIntent
 	// orphans are to be removed if their pod is gone for certain.
 	orphans  []orphan
@@ -65,12 +65,12 @@ const reasonClaimNotOwned = "ClaimNotOwnedByPod"
 type problem struct {
 	volume          string
 	reason, message string
-	// again looks at it live; nil where it was found out live.
-	again *volume
+	// again reads it live; nil where it was found live.
+	again *podVolume
 }
 
-// decide says what to do for the pod of one name. A Node that is not there is not one that lets go: what stands for it stays
-// as long as the pod does.
+// decide says what to do for the pod of one name. A Node that is not there is not one that releases volumes: what
+// exists for it stays as long as the pod does.
 func decide(f facts) plan {
 	var p plan
 	mine := map[string]*volumesv1alpha1.VolumeAttachmentIntent{}
@@ -97,9 +97,9 @@ func decide(f facts) plan {
 	return p
 }
 
-// want keeps what stands for the volume, which it takes out of mine, or plans it. What stands is kept although its claim does not
-// resolve any more: it is held to the volume that it resolved to, and says itself what is wrong.
-func (p *plan) want(v *volume, mine map[string]*volumesv1alpha1.VolumeAttachmentIntent, create bool) {
+// want keeps the volume's intent, which it takes out of mine, or plans it. An intent is kept although its
+// claim does not resolve any more: it is held to the volume that it resolved to, and says itself what is wrong.
+func (p *plan) want(v *podVolume, mine map[string]*volumesv1alpha1.VolumeAttachmentIntent, create bool) {
 	if !v.attachRequired {
 		return
 	}
@@ -119,7 +119,7 @@ func (p *plan) want(v *volume, mine map[string]*volumesv1alpha1.VolumeAttachment
 }
 
 // resolve is how the volume's intent would resolve. The claim of a generic ephemeral volume has to be the pod's own.
-func (v *volume) resolve() resolve.Result {
+func (v *podVolume) resolve() resolve.Result {
 	if v.ephemeral && v.facts.Claim != nil {
 		if err := ephemeral.VolumeIsForPod(v.pod, v.facts.Claim); err != nil {
 			return resolve.Result{Reason: reasonClaimNotOwned, Message: err.Error()}
@@ -132,5 +132,5 @@ func sameWish(a, b *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Volume, b.Spec.Volume)
 }
 
-// managed says whether the node's kubelet leaves attaching to a controller.
+// managed reports whether the node's kubelet leaves attaching to a controller.
 func managed(node *corev1.Node) bool { return node.Annotations[cached.ManagedNodeAnnotation] == "true" }

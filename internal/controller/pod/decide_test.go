@@ -28,7 +28,7 @@ type world struct {
 	claim  *corev1.PersistentVolumeClaim
 	pv     *corev1.PersistentVolume
 	facts  facts
-	volume volume
+	volume podVolume
 }
 
 func newWorld() *world {
@@ -54,7 +54,7 @@ func newWorld() *world {
 		},
 	}
 	w.facts.enabled = true
-	w.volume = volume{name: "data", attachRequired: true}
+	w.volume = podVolume{name: "data", attachRequired: true}
 	return w
 }
 
@@ -81,7 +81,7 @@ func (w *world) decide() plan {
 	if w.pod != nil {
 		w.volume.pod, w.volume.intent = w.pod, w.wish()
 		w.volume.facts = resolve.Facts{Intent: w.volume.intent, Node: w.node, Claim: w.claim, Volume: w.pv}
-		f.volumes = []volume{w.volume}
+		f.volumes = []podVolume{w.volume}
 	}
 	return decide(f)
 }

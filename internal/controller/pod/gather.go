@@ -58,9 +58,10 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (fact
 	return f, err
 }
 
-// gatherVolumes finds the claims that the pod names, each once, and the volumes in itself that may have to be attached. A claim is read-only for the pod if all its volumes name it so.
-func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]volume, error) {
-	var volumes []volume
+// gatherVolumes finds the claims that the pod names, each once, and the volumes in itself that may have to be
+// attached. A claim is read-only for the pod if all its volumes name it so.
+func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]podVolume, error) {
+	var volumes []podVolume
 	known := map[string]int{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -74,14 +75,18 @@ func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]volu
 			spec.ReadOnly = spec.ReadOnly && readOnly
 			continue
 		}
-		source := volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}}
+		source := volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim},
+		}
 		if pv.MigratedInline(v) {
-			source = volumesv1alpha1.VolumeSource{PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name}}
+			source = volumesv1alpha1.VolumeSource{
+				PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name},
+			}
 		}
 		intent := newIntent(pod, v.Name, source, c.ForceDetachAfter)
 		intent.Spec.ReadOnly = readOnly
 		known[claim] = len(volumes)
-		volumes = append(volumes, volume{pod: pod, name: v.Name, ephemeral: v.Ephemeral != nil, intent: intent})
+		volumes = append(volumes, podVolume{pod: pod, name: v.Name, ephemeral: v.Ephemeral != nil, intent: intent})
 	}
 	for i := range volumes {
 		if err := volumes[i].gather(ctx, c.Client); err != nil {
@@ -91,23 +96,24 @@ func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]volu
 	return volumes, nil
 }
 
-// gather reads what the volume's intent names, and what its driver asks for. A driver that is not described attaches, as
-// upstream has it.
-func (v *volume) gather(ctx context.Context, reader client.Reader) error {
+// gather reads what the volume's intent names, and what its driver asks for. A driver that is not described attaches,
+// as upstream has it.
+func (v *podVolume) gather(ctx context.Context, reader client.Reader) error {
 	var err error
 	if v.facts, err = resolve.Gather(ctx, reader, v.intent); err != nil {
 		return fmt.Errorf("gathering what volume %s of pod %s/%s names: %w", v.name, v.pod.Namespace, v.pod.Name, err)
 	}
 	v.attachRequired = true
-	if v.facts.Volume == nil || v.facts.Volume.Spec.CSI == nil {
+	source := v.facts.Source()
+	if source == nil {
 		return nil
 	}
 	driver := &storagev1.CSIDriver{}
-	err = reader.Get(ctx, client.ObjectKey{Name: v.facts.Volume.Spec.CSI.Driver}, driver)
+	err = reader.Get(ctx, client.ObjectKey{Name: source.Driver}, driver)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading driver %s: %w", v.facts.Volume.Spec.CSI.Driver, err)
+		return fmt.Errorf("reading driver %s: %w", source.Driver, err)
 	}
-	v.attachRequired = err != nil || attaches(driver)
+	v.attachRequired = source.Attach && (err != nil || attaches(driver))
 	return nil
 }
 

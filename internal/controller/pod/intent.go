@@ -19,7 +19,9 @@ import (
 )
 
 // newIntent is the intent for one volume of pod from this source.
-func newIntent(pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration) *volumesv1alpha1.VolumeAttachmentIntent {
+func newIntent(
+	pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
+) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: intentName(pod, volume),
@@ -47,7 +49,8 @@ const (
 	hashLength = 16
 )
 
-// intentName is made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
+// intentName is made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone
+// would do.
 func intentName(pod *corev1.Pod, volume string) string {
 	h := sha256.Sum256([]byte(string(pod.UID) + "/" + volume))
 	name := pod.Name + "-" + volume

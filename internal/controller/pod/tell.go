@@ -21,20 +21,22 @@ import (
 // repeat is how long a problem that lasts stays untold: an event is kept for an hour.
 const repeat = 30 * time.Minute
 
-// told remembers what pods were told, so that no pass tells it again.
+// told remembers what was reported on pods, so that no pass reports it again.
 type told struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName]map[said]time.Time
 }
 
-// said is one thing that one pod was told.
+// said is one thing that was reported on one pod.
 type said struct {
 	pod             types.UID
 	volume, message string
 }
 
-// due returns which of the problems are to be told now and when the next one is; it forgets those that are over.
-func (t *told) due(key types.NamespacedName, pod types.UID, problems []problem, now time.Time) ([]problem, time.Duration) {
+// due returns which of the problems are to be reported now and when the next one is; it forgets those that are over.
+func (t *told) due(
+	key types.NamespacedName, pod types.UID, problems []problem, now time.Time,
+) ([]problem, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := t.pods[key]
@@ -60,16 +62,18 @@ func (t *told) due(key types.NamespacedName, pod types.UID, problems []problem, 
 	return due, next
 }
 
-// forget what the pod of this name was told.
+// forget what was reported on the pod of this name.
 func (t *told) forget(key types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pods, key)
 }
 
-// tell records an event on the pod for each problem that it has not been told, or not for long, and returns when to tell it
-// again. A problem that only the cache has, because one kind's events came before the other's, is none.
-func (c *Controller) tell(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, problems []problem) (time.Duration, error) {
+// tell records an event on the pod for each problem that was not reported, or not for long, and returns when to
+// report it again. A problem that only the cache has, because one kind's events came before the other's, is none.
+func (c *Controller) tell(
+	ctx context.Context, key types.NamespacedName, pod *corev1.Pod, problems []problem,
+) (time.Duration, error) {
 	var uid types.UID
 	if pod != nil {
 		uid = pod.UID
@@ -90,7 +94,8 @@ func (c *Controller) tell(ctx context.Context, key types.NamespacedName, pod *co
 	return next, nil
 }
 
-// confirm looks at a problem live, and takes over what it finds. What is well live will be in the cache in a moment, which is an event.
+// confirm reads a problem live, and takes over what it finds. What is well live will be in the cache in a moment,
+// which is an event.
 func (c *Controller) confirm(ctx context.Context, p *problem) (bool, error) {
 	if p.again == nil {
 		return true, nil

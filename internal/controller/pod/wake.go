@@ -27,9 +27,11 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it looks at intents alone.
+// Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it reads
+// intents alone.
 func (c *Controller) Register(mgr manager.Manager) error {
 	if err := c.check(); err != nil {
 		return err
@@ -39,13 +41,21 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler())
 	if c.Enabled {
 		b = b.Watches(&corev1.Pod{}, c.podHandler()).
-			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(claimChanged)).
-			Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged)).
+			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
+				claimChanged,
+			)).
+			Watches(
+				&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged),
+			).
 			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.ofNode), builder.WithPredicates(nodeChanged)).
-			Watches(&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged))
+			Watches(
+				&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged),
+			)
 	}
 	waiting := c.Slots.Queue()
-	return b.WithOptions(controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()}).
+	return b.WithOptions(
+		controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
+	).
 		Complete(waiting.Reconciler(c))
 }
 
@@ -55,7 +65,8 @@ func add(o client.Object, q queue) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 }
 
-// intentHandler wakes the pod of an intent that is gone, unless the pod is too, and of one that came although the pod is not there.
+// intentHandler wakes the pod of an intent that is gone, unless the pod is too, and of one that came although the pod
+// is not there.
 func (c *Controller) intentHandler() handler.EventHandler {
 	wake := func(ctx context.Context, o client.Object, gone bool, q queue) {
 		name, uid, ok := index.PodOf(o.(*volumesv1alpha1.VolumeAttachmentIntent))
@@ -124,7 +135,7 @@ func (c *Controller) ofNode(ctx context.Context, node client.Object) []reconcile
 	return c.pods(ctx, index.Node, node.GetName())
 }
 
-// ofDriver looks at every volume of the driver. Drivers hardly ever change.
+// ofDriver wakes every volume of the driver. Drivers hardly ever change.
 func (c *Controller) ofDriver(ctx context.Context, driver client.Object) []reconcile.Request {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := c.Client.List(ctx, volumes); err != nil {
@@ -133,7 +144,7 @@ func (c *Controller) ofDriver(ctx context.Context, driver client.Object) []recon
 	}
 	var requests []reconcile.Request
 	for i := range volumes.Items {
-		if pv := &volumes.Items[i]; pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.GetName() {
+		if pv := &volumes.Items[i]; volume.DriverOf(pv) == driver.GetName() {
 			requests = append(requests, c.ofVolume(ctx, pv)...)
 		}
 	}
@@ -144,7 +155,7 @@ func (c *Controller) pods(ctx context.Context, field, key string) []reconcile.Re
 	return index.Found(ctx, c.Client, &corev1.PodList{}, field, key)
 }
 
-// claimChanged lets through what resolving looks at.
+// claimChanged lets through what resolving reads.
 var claimChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.PersistentVolumeClaim), e.ObjectNew.(*corev1.PersistentVolumeClaim)
@@ -154,7 +165,8 @@ var claimChanged = predicate.Funcs{
 	},
 }
 
-// volumeChanged lets through that a volume came, belongs to another claim, or may be used elsewhere or as something else.
+// volumeChanged lets through that a volume came, belongs to another claim, or may be used elsewhere or as something
+// else.
 var volumeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.PersistentVolume), e.ObjectNew.(*corev1.PersistentVolume)
@@ -163,7 +175,7 @@ var volumeChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// nodeChanged lets through what says whether pods of the node get intents, and what resolving looks at.
+// nodeChanged lets through what reports whether pods of the node get intents, and what resolving reads.
 var nodeChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
@@ -173,7 +185,7 @@ var nodeChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// driverChanged lets through that a driver came or went which is not as one that nobody described.
+// driverChanged lets through that a driver came or went that differs from an undescribed one.
 var driverChanged = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !attaches(e.Object.(*storagev1.CSIDriver)) },
 	UpdateFunc: func(e event.UpdateEvent) bool {

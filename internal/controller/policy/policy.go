@@ -3,12 +3,12 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package policy tells whether Hawser's admission policies are in force.
+// Package policy reports whether Hawser's admission policies are in force.
 //
-// That they exist is not enough: a binding may only warn, and an API server may not have read them yet. So the manager tries each
-// with a dry run of what the policy has to refuse. An API server takes up a change a moment after it was written, and a try before
-// that shows the state before it. So a change that the watch reports closes the gate at once, and only a try that begins
-// settle later opens the gate again.
+// That they exist is not enough: a binding may only warn, and an API server may not have read them yet. So the
+// manager tries each with a dry run of what the policy has to refuse. An API server takes up a change a moment after
+// it was written, and a try before that shows the state before it. So a change that the watch reports closes the gate
+// at once, and only a try that begins settle later opens the gate again.
 package policy
 
 import (
@@ -46,13 +46,14 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=get;list;watch
 
 const (
-	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have changed.
+	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have
+	// changed.
 	settle = 3 * time.Second
 	// period is how often the policies are tried again where nothing has changed, with jitter.
 	period = 10 * time.Minute
 )
 
-// Gate tells whether the policies are in force.
+// Gate reports whether the policies are in force.
 type Gate struct {
 	clock   clock.PassiveClock
 	reader  client.Reader
@@ -100,7 +101,8 @@ func (g *Gate) Ready(*http.Request) error {
 	return nil
 }
 
-// Register adds the gate to the manager. It works in a manager that does not lead too, because each manager reports its readiness.
+// Register adds the gate to the manager. It works in a manager that does not lead too, because each manager reports
+// its readiness.
 func (g *Gate) Register(mgr manager.Manager) error {
 	g.reader, g.dryRun = mgr.GetClient(), client.NewDryRunClient(mgr.GetClient())
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -118,13 +120,14 @@ func (g *Gate) Register(mgr manager.Manager) error {
 		Complete(g)
 }
 
-// atStart wakes the gate also where there is no policy of which a watch could tell.
+// atStart wakes the gate also where there is no policy that a watch could show.
 func atStart(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	q.Add(reconcile.Request{})
 	return nil
 }
 
-// Reconcile closes the gate when a policy is gone or has changed, and opens it once each of them was seen to work after that.
+// Reconcile closes the gate when a policy is gone or has changed, and opens it once each of them was seen to work
+// after that.
 func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	version, missing, err := g.observe(ctx)
 	if err != nil {
@@ -185,7 +188,7 @@ func (g *Gate) try(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// report tells everyone who waits what has come out.
+// report passes the result on to everything that waits.
 func (g *Gate) report(ctx context.Context, missing map[string]string) {
 	before := g.Missing()
 	g.mu.Lock()

@@ -29,7 +29,8 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// cluster is an API server with the policies installed. It does what admission says, whatever objects there are: a real one is late too.
+// cluster is an API server with the policies installed. It does what admission says, whatever objects there are: a
+// real one is late too.
 type cluster struct {
 	t     *testing.T
 	gate  *Gate

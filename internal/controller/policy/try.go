@@ -56,7 +56,7 @@ const (
 
 	// probe is the name of what a dry run would create.
 	probe = "hawser-policy-probe"
-	// agentProbe is the name for which the policies on agents take a dry run for an agent's whose token names no node.
+	// agentProbe is a node's name. The policies treat its dry run as that of an agent whose token names no node.
 	agentProbe = "hawser-agent-probe"
 )
 
@@ -64,11 +64,15 @@ const (
 var policies = []policy{
 	{hold, validating, tryHold},
 	{finalizer, mutating, tryFinalizer},
-	{locks, validating, refused(locks, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")})},
+	{locks, validating, refused(
+		locks, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")},
+	)},
 	{declared, validating, refused(declared, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
 		Name: probe, Annotations: map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"},
 	}})},
-	{agentState, validating, refused(agentState, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}})},
+	{agentState, validating, refused(
+		agentState, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}},
+	)},
 	{agentIntents, validating, refused(agentIntents, intent(agentProbe))},
 	{leases, validating, refused(leases, &coordinationv1.Lease{ObjectMeta: installed(agentProbe)})},
 }
@@ -83,12 +87,15 @@ func refused(policy string, object client.Object) func(context.Context, client.C
 	}
 }
 
-// expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as Invalid.
+// expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as
+// Invalid.
 func expectRefused(policy string, err error) error {
 	switch {
 	case err == nil:
 		return errNotInForce
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", policy)):
+	case apierrors.IsForbidden(err) && strings.Contains(
+		err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", policy),
+	):
 		return nil
 	}
 	return fmt.Errorf("the dry run failed: %w", err)
@@ -149,7 +156,9 @@ func intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
 		ObjectMeta: installed(name),
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: probe,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: probe}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: probe},
+			},
 		},
 	}
 }

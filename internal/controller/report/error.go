@@ -30,7 +30,9 @@ func SetError(intent *volumesv1alpha1.VolumeAttachmentIntent, operation, code, m
 	if last != nil && last.Operation == operation && last.Code == code {
 		attempts = last.Attempts + 1
 	}
-	intent.Status.LastError = &volumesv1alpha1.OperationError{Operation: operation, Code: code, Message: message, Attempts: attempts}
+	intent.Status.LastError = &volumesv1alpha1.OperationError{
+		Operation: operation, Code: code, Message: message, Attempts: attempts,
+	}
 }
 
 // ClearError drops lastError if it is about one of these operations; the agent's are not ours to drop.

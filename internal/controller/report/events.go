@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	// firstReminder and longestReminder bound how long after an event the same is told again. An event is forgotten after
-	// an hour, and its recorder counts repetitions as one event while no more than six minutes pass between them.
+	// firstReminder and longestReminder bound how long after an event the same is reported again. An event is forgotten
+	// after an hour, and its recorder counts repetitions as one event while no more than six minutes pass between them.
 	firstReminder   = 30 * time.Second
 	longestReminder = 5 * time.Minute
 
@@ -35,17 +35,17 @@ const (
 	longestNote = 1024
 )
 
-// told is what was last told of an intent that waits.
+// told is what was last reported of an intent that waits.
 type told struct {
-	// version of the intent at which it was first told. The recorder counts the repetitions of an event as long as the version is
-	// the same; a new message needs another one, because the recorder does not look at messages.
+	// version of the intent at which it was first reported. The recorder counts the repetitions of an event as long as the
+	// version is the same; a new message needs another one, because the recorder does not compare messages.
 	version string
 	at      time.Time
 	// again after this time.
 	again time.Duration
 }
 
-// tell records events for what changed.
+// tell records events for changes.
 func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
 	if c := turned(before, after, volumesv1alpha1.ConditionResolved); c != nil && (c.Status == metav1.ConditionFalse || c.Reason != volumesv1alpha1.ReasonResolved) {
 		r.event(after, after.ResourceVersion, corev1.EventTypeWarning, c.Reason, "Resolve", c.Message)
@@ -69,14 +69,16 @@ func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
 	}
 }
 
-// newsworthy says whether it is worth an event that the intent's volume is attached. Who looks at a pod has nothing else to tell by; an
-// intent says so itself, and needs no event unless an earlier one said that something was wrong.
+// newsworthy reports whether it is worth an event that the intent's volume is attached. A reader of a pod has nothing
+// else to go by; an intent shows it itself, and needs no event unless an earlier one said that something was wrong.
 func newsworthy(before *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	if _, _, ofPod := index.PodOf(before); ofPod {
 		return true
 	}
 	was := meta.FindStatusCondition(before.Status.Conditions, volumesv1alpha1.ConditionAttached)
-	return was != nil && !underWay(was.Reason) || meta.IsStatusConditionFalse(before.Status.Conditions, volumesv1alpha1.ConditionResolved)
+	return was != nil && !underWay(was.Reason) || meta.IsStatusConditionFalse(
+		before.Status.Conditions, volumesv1alpha1.ConditionResolved,
+	)
 }
 
 // underWay: nothing is wrong, it is not there yet.
@@ -88,8 +90,8 @@ func underWay(reason string) bool {
 	return false
 }
 
-// Remind tells again what an intent waits for, at growing intervals, and returns when that is due next; zero when nothing is to
-// be told, or when the intent does not say so yet.
+// Remind reports again what an intent waits for, at growing intervals, and returns when that is due next; zero when
+// nothing is to be reported, or when the intent does not say so yet.
 func (r *Reporter) Remind(cached *volumesv1alpha1.VolumeAttachmentIntent, reason, message string) time.Duration {
 	c := meta.FindStatusCondition(cached.Status.Conditions, volumesv1alpha1.ConditionAttached)
 	if c == nil || c.Status == metav1.ConditionTrue || underWay(c.Reason) || c.Reason != reason || c.Message != message {
@@ -100,7 +102,7 @@ func (r *Reporter) Remind(cached *volumesv1alpha1.VolumeAttachmentIntent, reason
 		return left
 	}
 	if !known {
-		// An earlier process has told it.
+		// An earlier process has reported it.
 		r.told.Store(client.ObjectKeyFromObject(cached), t)
 		return t.again
 	}
@@ -126,9 +128,11 @@ func (r *Reporter) failed(intent *volumesv1alpha1.VolumeAttachmentIntent, versio
 	r.event(intent, version, corev1.EventTypeWarning, EventFailedAttach, "Attach", c.Reason+": "+c.Message)
 }
 
-// event records one on the pod, where the intent was made for one, otherwise on the intent. It never waits: the recorder sends
-// events by itself and drops what it cannot send.
-func (r *Reporter) event(intent *volumesv1alpha1.VolumeAttachmentIntent, version, eventType, reason, action, note string) {
+// event records one on the pod, where the intent was made for one, otherwise on the intent. It never waits: the
+// recorder sends events by itself and drops what it cannot send.
+func (r *Reporter) event(
+	intent *volumesv1alpha1.VolumeAttachmentIntent, version, eventType, reason, action, note string,
+) {
 	self := &corev1.ObjectReference{
 		APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
 		Namespace: intent.Namespace, Name: intent.Name, UID: intent.UID, ResourceVersion: version,
@@ -158,7 +162,7 @@ func turned(before, after *volumesv1alpha1.VolumeAttachmentIntent, conditionType
 	return is
 }
 
-// failedAgain says whether the driver's attacher has failed once more in the same way.
+// failedAgain reports whether the driver's attacher has failed once more in the same way.
 func failedAgain(before, after *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	was, is := before.Status.LastError, after.Status.LastError
 	return is != nil && (is.Operation == OperationAttach || is.Operation == OperationDetach) &&

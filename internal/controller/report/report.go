@@ -64,7 +64,7 @@ func Timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.T
 }
 
 // Update applies change to a copy of the cached intent and writes its status if anything differs. A conflict
-// is no error: it means that a newer intent is on its way to the cache and will be looked at.
+// is no error: it means that a newer intent is on its way to the cache and will be reconciled.
 func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, change func(*volumesv1alpha1.VolumeAttachmentIntent)) error {
 	key := client.ObjectKeyFromObject(cached)
 	if version, ok := r.written.Load(key); ok && version == cached.ResourceVersion {
@@ -99,9 +99,9 @@ func (r *Reporter) measure(ctx context.Context, before, after *volumesv1alpha1.V
 	if is == nil || is.Requested == nil || is.Attached == nil || was != nil && was.Attached != nil {
 		return
 	}
-	volumes, err := resolve.Volumes(ctx, r.Client, after.Status.UniqueVolumeName)
-	if err == nil && len(volumes) > 0 && volumes[0].Spec.CSI != nil {
-		metrics.ObservePhase(volumes[0].Spec.CSI.Driver, metrics.Attach, is.Attached.Sub(is.Requested.Time))
+	sources, err := resolve.Sources(ctx, r.Client, after.Status.UniqueVolumeName)
+	if err == nil && len(sources) > 0 {
+		metrics.ObservePhase(sources[0].Driver, metrics.Attach, is.Attached.Sub(is.Requested.Time))
 	}
 }
 

@@ -57,7 +57,9 @@ func (f *Facts) gatherPod(ctx context.Context, reader client.Reader, source *vol
 }
 
 // gatherClaim finds the claim and what it is bound to.
-func (f *Facts) gatherClaim(ctx context.Context, reader client.Reader, source *volumesv1alpha1.PersistentVolumeClaimSource) error {
+func (f *Facts) gatherClaim(
+	ctx context.Context, reader client.Reader, source *volumesv1alpha1.PersistentVolumeClaimSource,
+) error {
 	claim := client.ObjectKey{Namespace: f.Intent.Namespace, Name: source.ClaimName}
 	var err error
 	if f.Claim, err = find(ctx, reader, claim, &corev1.PersistentVolumeClaim{}); err != nil {
@@ -85,7 +87,9 @@ func (f *Facts) gatherClaim(ctx context.Context, reader client.Reader, source *v
 
 // VolumeName is the unique name of the volume that intent is pinned to or, not being pinned yet, that
 // its claim is bound to; empty when there is none.
-func VolumeName(ctx context.Context, reader client.Reader, intent *volumesv1alpha1.VolumeAttachmentIntent) (string, error) {
+func VolumeName(
+	ctx context.Context, reader client.Reader, intent *volumesv1alpha1.VolumeAttachmentIntent,
+) (string, error) {
 	if name := intent.Status.UniqueVolumeName; name != "" {
 		return name, nil
 	}
@@ -96,8 +100,8 @@ func VolumeName(ctx context.Context, reader client.Reader, intent *volumesv1alph
 	return volume.UniqueNameOf(f.Volume), nil
 }
 
-// Volumes finds the PersistentVolumes with this unique name and, as if they were such, the volumes with this name that stand in
-// pods themselves.
+// Volumes finds the PersistentVolumes with this unique name and, as if they were such, the volumes with this name
+// in pods themselves.
 func Volumes(ctx context.Context, reader client.Reader, name string) ([]corev1.PersistentVolume, error) {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := reader.List(ctx, volumes, client.MatchingFields{index.Volume: name}); err != nil {
@@ -116,6 +120,22 @@ func Volumes(ctx context.Context, reader client.Reader, name string) ([]corev1.P
 		}
 	}
 	return found, nil
+}
+
+// Sources finds the sources of the volumes with this unique name: those of PersistentVolumes, and those that pods
+// declare themselves.
+func Sources(ctx context.Context, reader client.Reader, name string) ([]*volume.Source, error) {
+	volumes, err := Volumes(ctx, reader, name)
+	if err != nil {
+		return nil, err
+	}
+	sources := make([]*volume.Source, 0, len(volumes))
+	for i := range volumes {
+		if s := volume.SourceOf(&volumes[i]); s != nil {
+			sources = append(sources, s)
+		}
+	}
+	return sources, nil
 }
 
 // find returns nil when the object does not exist.

@@ -26,14 +26,23 @@ import (
 type Facts struct {
 	Intent *volumesv1alpha1.VolumeAttachmentIntent
 	Node   *corev1.Node
-	// Pod in which a podVolume stands.
+	// Pod that has the podVolume.
 	Pod   *corev1.Pod
 	Claim *corev1.PersistentVolumeClaim
 	Class *storagev1.StorageClass
 	// Volume that the claim is bound to, or what the podVolume translates to.
 	Volume *corev1.PersistentVolume
-	// VolumeErr says why the volume's source, of a plugin that was once built into Kubernetes, translates to no CSI volume.
+	// VolumeErr says why the volume's source, of a plugin that was once built into Kubernetes, translates to no CSI
+	// volume.
 	VolumeErr error
+}
+
+// Source of the volume; nil if it does not exist, or has none that Hawser can use.
+func (f Facts) Source() *volume.Source {
+	if f.Volume == nil {
+		return nil
+	}
+	return volume.SourceOf(f.Volume)
 }
 
 // Pins are what an intent is held to from the moment it first resolved.
@@ -52,19 +61,23 @@ type Result struct {
 	Reason string
 	// Message names what is missing or wrong; empty when all is well.
 	Message string
-	// Stalled: no retry can mend it, somebody has to change something.
+	// Stalled: no retry can solve it, a user has to change something.
 	Stalled bool
 	// SelectNode: the claim waits for its first consumer, which is this intent.
 	SelectNode bool
 	Pins       Pins
+	// Source of the volume; nil unless OK.
+	Source *volume.Source
 }
 
-// check looks at one thing; nil means that nothing is wrong with it.
+// check examines one thing; nil means that nothing is wrong with it.
 type check func(Facts) *Result
 
 // Intent resolves one intent. The first thing that is wrong is the answer.
 func Intent(f Facts) Result {
-	checks := []check{checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity}
+	checks := []check{
+		checkNode, checkClaimIdentity, checkClaimPhase, checkVolume, checkSource, checkMode, checkAccess, checkAffinity,
+	}
 	if f.Intent.Spec.Volume.PodVolume != nil {
 		checks = []check{checkNode, checkPod, checkPodVolume, checkSource}
 	}
@@ -73,7 +86,7 @@ func Intent(f Facts) Result {
 			return *r
 		}
 	}
-	r := Result{OK: true, Reason: volumesv1alpha1.ReasonResolved, Pins: pins(f)}
+	r := Result{OK: true, Reason: volumesv1alpha1.ReasonResolved, Pins: pins(f), Source: f.Source()}
 	if f.Claim == nil {
 		r.Message = fmt.Sprintf("%s is volume %s", sourceName(f), r.Pins.UniqueVolumeName)
 		return r
@@ -147,7 +160,7 @@ func checkClaimIdentity(f Facts) *Result {
 		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist", claimName(f))
 	case pinned(f) && f.Intent.Status.ClaimUID != f.Claim.UID:
 		return stalled(volumesv1alpha1.ReasonClaimReplaced,
-			"claim %s was deleted and made anew (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
+			"claim %s was deleted and created again (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
 	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
@@ -161,8 +174,8 @@ func checkClaimIdentity(f Facts) *Result {
 // raisedTooLate: the intent has come to ask for more than Attached, and has not got its finalizer yet.
 func raisedTooLate(f Facts) bool { return status.HoldsClaim(f.Intent) && !status.Finalized(f.Intent) }
 
-// protectedForPods: the claim's deletion waits for the pods that use it, and the intent is one's. The kubelet goes by the same
-// rule.
+// protectedForPods: the claim's deletion waits for the pods that use it, and the intent is one's. The kubelet goes by
+// the same rule.
 func protectedForPods(f Facts) bool {
 	return ofPod(f) && slices.Contains(f.Claim.Finalizers, pvcProtection)
 }
@@ -170,7 +183,7 @@ func protectedForPods(f Facts) bool {
 // pvcProtection is Kubernetes' own finalizer on claims, which counts pods.
 const pvcProtection = "kubernetes.io/pvc-protection"
 
-// ofPod: the intent is a pod's, for which the scheduler has seen to its claims.
+// ofPod: the intent is a pod's, whose claims the scheduler has handled.
 func ofPod(f Facts) bool {
 	_, _, ok := index.PodOf(f.Intent)
 	return ok
@@ -179,7 +192,9 @@ func ofPod(f Facts) bool {
 func checkClaimPhase(f Facts) *Result {
 	switch {
 	case f.Claim.Status.Phase == corev1.ClaimLost:
-		return failed(volumesv1alpha1.ReasonClaimLost, "claim %s has lost its volume %s", claimName(f), f.Claim.Spec.VolumeName)
+		return failed(
+			volumesv1alpha1.ReasonClaimLost, "claim %s has lost its volume %s", claimName(f), f.Claim.Spec.VolumeName,
+		)
 	case f.Claim.Status.Phase == corev1.ClaimBound && f.Claim.Spec.VolumeName != "":
 		return nil
 	case waitsForFirstConsumer(f):
@@ -199,22 +214,27 @@ func waitsForFirstConsumer(f Facts) bool {
 func checkVolume(f Facts) *Result {
 	name := f.Claim.Spec.VolumeName
 	if was := f.Intent.Status.VolumeName; was != "" && was != name {
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "claim %s is bound to volume %s now, was to %s", claimName(f), name, was)
+		return stalled(
+			volumesv1alpha1.ReasonVolumeReplaced, "claim %s is bound to volume %s now, was to %s", claimName(f), name, was,
+		)
 	}
 	switch {
 	case f.Volume == nil:
 		return failed(volumesv1alpha1.ReasonVolumeNotFound, "volume %s of claim %s does not exist", name, claimName(f))
 	case f.Intent.Status.VolumeUID != "" && f.Intent.Status.VolumeUID != f.Volume.UID:
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "volume %s was deleted and made anew", name)
+		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "volume %s was deleted and created again", name)
 	case f.Volume.Spec.ClaimRef == nil:
 		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is not bound to claim %s", name, claimName(f))
 	case f.Volume.Spec.ClaimRef.UID != f.Claim.UID:
-		return failed(volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f))
+		return failed(
+			volumesv1alpha1.ReasonVolumeBoundElsewhere, "volume %s is bound to another claim, not to %s", name, claimName(f),
+		)
 	}
 	return nil
 }
 
-// checkPod: the pod in which the volume stands is the one that was pinned, or that the intent belongs to, and it is on the node.
+// checkPod: the pod that has the volume is the one that was pinned, or that the intent belongs to, and it is
+// on the node.
 func checkPod(f Facts) *Result {
 	if f.Pod == nil {
 		return failed(volumesv1alpha1.ReasonPodNotFound, "pod %s/%s does not exist", f.Intent.Namespace, f.Intent.Spec.Volume.PodVolume.PodName)
@@ -244,10 +264,12 @@ func checkSource(f Facts) *Result {
 	switch was := f.Intent.Status.UniqueVolumeName; {
 	case f.VolumeErr != nil:
 		return stalled(volumesv1alpha1.ReasonVolumeSourceInvalid, "%s cannot be used: %v", sourceName(f), f.VolumeErr)
-	case f.Volume.Spec.CSI == nil:
+	case f.Source() == nil:
 		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", f.Volume.Name)
 	case was != "" && was != volume.UniqueNameOf(f.Volume):
-		return stalled(volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was)
+		return stalled(
+			volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was,
+		)
 	}
 	return nil
 }
@@ -266,7 +288,8 @@ func checkAccess(f Facts) *Result {
 	if f.Intent.Spec.ReadOnly || f.Intent.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
 		return nil
 	}
-	readOnly := f.Volume.Spec.CSI.ReadOnly || onlyReadOnlyMany(f.Volume.Spec.AccessModes)
+	source := f.Source()
+	readOnly := source.ReadOnly || onlyReadOnlyMany(source.AccessModes)
 	if readOnly {
 		return stalled(volumesv1alpha1.ReasonAccessModeMismatch,
 			"volume %s of claim %s can only be read, but the intent does not set readOnly", f.Volume.Name, claimName(f))

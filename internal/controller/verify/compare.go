@@ -7,8 +7,8 @@ package verify
 
 import "slices"
 
-// lost are the attachments that the driver does not list as published. A volume that it says nothing of, and a node of which its
-// name is not known, are no ground for that.
+// lost are the attachments that the driver does not list as published. A volume that it says nothing of, and a node
+// of which its name is not known, are no ground for that.
 func lost(s *snapshot, volumes listing) []attachment {
 	var found []attachment
 	for _, a := range s.attached {
@@ -20,8 +20,8 @@ func lost(s *snapshot, volumes listing) []attachment {
 	return found
 }
 
-// unexpected are the publications that the driver lists and for which there was no VolumeAttachment, neither before nor after it was asked.
-// Volumes and nodes that both are not of this cluster are somebody else's.
+// unexpected are the publications that the driver lists and without a VolumeAttachment, neither before
+// nor after it was asked. Volumes and nodes that both are not of this cluster belong to others.
 func unexpected(before, after *snapshot, volumes listing) map[publication]bool {
 	found := map[publication]bool{}
 	for handle, ids := range volumes {

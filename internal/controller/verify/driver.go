@@ -46,11 +46,12 @@ type driver struct {
 
 	// known are the attachments that the last verification saw. A newer one may not be listed yet.
 	known map[types.UID]bool
-	// mended are those that were attached again and that the driver has not listed since. It is kept while the driver is away.
+	// mended are those that were attached again and that the driver has not listed since. It is kept while the driver is
+	// away.
 	mended map[types.UID]*mended
-	// unexpected publications; true for those that were told.
+	// unexpected publications; true for those that were reported.
 	unexpected map[publication]bool
-	// failure is what was last told of a driver that cannot be asked; empty when it could be.
+	// failure is what was last reported of a driver that cannot be asked; empty when it could be.
 	failure string
 }
 
@@ -93,8 +94,8 @@ func (d *driver) pass(ctx context.Context) error {
 	return nil
 }
 
-// due are those of the lost attachments that are to be attached again now: not those that are new, which the driver may not list yet, and less
-// and less often those that it does not list although they were.
+// due are those of the lost attachments that are to be attached again now: not those that are new, which the driver
+// may not list yet, and less and less often those that it does not list although they were.
 func (d *driver) due(s *snapshot, missing []attachment) []attachment {
 	lost := map[types.UID]bool{}
 	for _, a := range missing {
@@ -130,8 +131,8 @@ func (d *driver) remember(s *snapshot) {
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments/status,verbs=patch
 
-// mend makes the driver's attacher attach the volume again, if the attachment, read live, is still as it was. The entry in the
-// NodeVolumeState and every mount stay; docs/decisions/0006 says why this one field is written here.
+// mend makes the driver's attacher attach the volume again, if the attachment, read live, is still as it was. The
+// entry in the NodeVolumeState and every mount stay; docs/decisions/0006 says why this one field is written here.
 func (d *driver) mend(ctx context.Context, a attachment) error {
 	va := &storagev1.VolumeAttachment{}
 	err := d.Reader.Get(ctx, client.ObjectKey{Name: a.name}, va)
@@ -152,7 +153,7 @@ func (d *driver) mend(ctx context.Context, a attachment) error {
 	}
 	err = d.Client.Status().Patch(ctx, va, client.RawPatch(types.MergePatchType, body))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody else was first: the next verification looks again
+		return nil // another writer was first: the next verification checks again
 	}
 	if err != nil {
 		return fmt.Errorf("marking attachment %s: %w", a.name, err)
@@ -178,7 +179,7 @@ func (d *driver) tellLost(ctx context.Context, a attachment, va *storagev1.Volum
 		note = fmt.Sprintf(" This is the %d. time: either something keeps detaching it, or the driver does not list what it has published.", m.times)
 	}
 	message := fmt.Sprintf("the driver does not list %s as published to node %s, where VolumeAttachment %s says it is attached: "+
-		"it was detached behind Hawser's back, and is attached again.%s", a.volume, a.node, a.name, note)
+		"it was detached, not by Hawser, and is attached again.%s", a.volume, a.node, a.name, note)
 	d.log.Info("attaching again what the driver does not list", "volume", a.volume, "node", a.node, "attachment", a.name, "times", m.times)
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := d.Client.Get(ctx, client.ObjectKey{Name: a.node}, nvs); err == nil {
@@ -186,7 +187,7 @@ func (d *driver) tellLost(ctx context.Context, a attachment, va *storagev1.Volum
 	}
 }
 
-// report tells of publications that two verifications in a row found, once each.
+// report reports publications that two verifications in a row found, once each.
 func (d *driver) report(ctx context.Context, s *snapshot, found map[publication]bool) {
 	count := 0
 	told := maps.Clone(found)
@@ -206,7 +207,9 @@ func (d *driver) report(ctx context.Context, s *snapshot, found map[publication]
 
 func (d *driver) tellUnexpected(ctx context.Context, s *snapshot, p publication) {
 	message := fmt.Sprintf("driver %s lists volume %s as published to node %s, and there is no VolumeAttachment for that; it is left as it is", d.name, p.handle, p.id)
-	d.log.Info("the driver has published what nothing attached", "volumeHandle", p.handle, "nodeID", p.id, "node", s.nodes[p.id])
+	d.log.Info(
+		"the driver has published what nothing attached", "volumeHandle", p.handle, "nodeID", p.id, "node", s.nodes[p.id],
+	)
 	var about client.Object = &volumesv1alpha1.NodeVolumeState{}
 	name := s.nodes[p.id]
 	if name == "" {
@@ -217,7 +220,7 @@ func (d *driver) tellUnexpected(ctx context.Context, s *snapshot, p publication)
 	}
 }
 
-// tellFailure tells once of a driver that cannot be asked, and once that it can be again.
+// tellFailure reports once a driver that cannot be asked, and once that it can be again.
 func (d *driver) tellFailure(err error) {
 	if err == nil {
 		if d.failure != "" {

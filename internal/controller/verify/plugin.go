@@ -25,15 +25,19 @@ const timeout = 2 * time.Minute
 const pageSize = 1000
 
 // errIncapable: the driver cannot say to which nodes its volumes are published.
-var errIncapable = errors.New("it cannot list the nodes to which its volumes are published (LIST_VOLUMES_PUBLISHED_NODES)")
+var errIncapable = errors.New(
+	"it cannot list the nodes to which its volumes are published (LIST_VOLUMES_PUBLISHED_NODES)",
+)
 
-// listing says of each volume, by handle, to which nodes the driver has it published. A volume that it says nothing of is not there.
+// listing says of each volume, by handle, to which nodes the driver has it published. A volume that it says nothing
+// of is not there.
 type listing map[string][]string
 
 // plugin is a driver's controller service.
 type plugin struct{ name, socket string }
 
-// connect makes a connection of one verification's own: one that lasts would try a driver that was away again only after minutes.
+// connect makes a connection of one verification's own: one that lasts would try a driver that was away again only
+// after minutes.
 func (p plugin) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///csi",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes;volumeattachments,verbs=get;list;watch
@@ -28,7 +29,7 @@ type attachment struct {
 	node, volume, handle string
 	name                 string
 	uid                  types.UID
-	// ids of the node by which the driver may list it.
+	// ids that the driver may list the node by.
 	ids []string
 }
 
@@ -44,10 +45,10 @@ type snapshot struct {
 	nodes map[string]string
 	// volumes are the PersistentVolumes by handle.
 	volumes map[string]string
-	// claimed are the publications for which there is a VolumeAttachment.
+	// claimed are the publications that have a VolumeAttachment.
 	claimed map[publication]bool
-	// vague are nodes with a VolumeAttachment of which the volume, and handles with one of which the node, is not known. With
-	// one of which neither is known nothing can be said of any.
+	// vague are nodes with a VolumeAttachment whose volume is unknown, and handles with one whose node is unknown.
+	// If neither is known, nothing can be said of any.
 	vagueNodes, vagueHandles map[string]bool
 	vague                    bool
 }
@@ -131,14 +132,14 @@ func (d *driver) handles(ctx context.Context) (map[string]string, error) {
 	}
 	handles := map[string]string{}
 	for i := range list.Items {
-		if csi := list.Items[i].Spec.CSI; csi != nil && csi.Driver == d.name {
-			handles[list.Items[i].Name] = csi.VolumeHandle
+		if source := volume.SourceOf(&list.Items[i]); source != nil && source.Driver == d.name {
+			handles[list.Items[i].Name] = source.Handle
 		}
 	}
 	return handles, nil
 }
 
-// idsOf are the names by which the driver may list the attachment's node: that of today and the one the attacher used.
+// idsOf are the names that the driver may list the attachment's node by: that of today and the one the attacher used.
 func idsOf(va *storagev1.VolumeAttachment, ids map[string]string) []string {
 	var known []string
 	for _, id := range []string{ids[va.Spec.NodeName], va.Annotations[nodeIDAnnotation]} {

@@ -11,7 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 // back. Its VolumeAttachment is marked not attached, which makes the driver's attacher attach it again; nothing is
 // unmounted. What the driver lists beyond the VolumeAttachments is reported, never touched.
 //
-// Whether the VolumeAttachments themselves are there and attached needs no verification: their events tell.
+// Whether the VolumeAttachments themselves are there and attached needs no verification: their events show it.
 package verify
 
 import (

@@ -12,10 +12,10 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// InlineClaim is what stands for a claim where a volume is in the pod itself. No claim's name has a colon.
+// InlineClaim takes the place of a claim where a volume is in the pod itself. No claim's name has a colon.
 func InlineClaim(pod, volume string) string { return pod + ":" + volume }
 
-// InlineOf returns the volumes that stand in pod itself and have a driver's volume behind them.
+// InlineOf returns the volumes in pod itself and have a driver's volume behind them.
 func InlineOf(pod *corev1.Pod) []*corev1.PersistentVolume {
 	var volumes []*corev1.PersistentVolume
 	for i := range pod.Spec.Volumes {
@@ -36,8 +36,9 @@ func AttachmentSource(pv *corev1.PersistentVolume) storagev1.VolumeAttachmentSou
 	return storagev1.VolumeAttachmentSource{InlineVolumeSpec: spec}
 }
 
-// AttachedUniqueName is the unique name of the volume that an attachment says itself: because it has the volume in itself, or because Hawser wrote
-// it down for when the PersistentVolume is gone. Empty where it says none, or one of another driver.
+// AttachedUniqueName is the unique name of the volume that an attachment says itself: because it has the volume in
+// itself, or because Hawser wrote it down for when the PersistentVolume is gone. Empty where it says none, or one of
+// another driver.
 func AttachedUniqueName(va *storagev1.VolumeAttachment) string {
 	if name := InlineUniqueName(va); name != "" {
 		return name
@@ -49,7 +50,8 @@ func AttachedUniqueName(va *storagev1.VolumeAttachment) string {
 	return name
 }
 
-// InlineUniqueName is the unique name of the volume that an attachment says itself; empty where it names a PersistentVolume.
+// InlineUniqueName is the unique name of the volume that an attachment says itself; empty where it names a
+// PersistentVolume.
 func InlineUniqueName(va *storagev1.VolumeAttachment) string {
 	spec := va.Spec.Source.InlineVolumeSpec
 	if spec == nil || spec.CSI == nil {

@@ -13,14 +13,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Kubernetes has moved the plugins that were once built into it to CSI drivers, for good. A PersistentVolume that still has the
-// source of such a plugin is used, and named, as the driver's volume that it translates to.
+// Kubernetes has moved the plugins that were once built into it to CSI drivers, for good. A PersistentVolume that
+// still has the source of such a plugin is used, and named, as the driver's volume that it translates to.
 var translator = csitranslation.New()
 
-// Translated returns pv with the CSI source, and the access modes, that its source translates to. The source itself stays beside
-// them and tells that it was translated (Migrated). A volume with nothing to translate is returned as it is, and so is one
-// whose source cannot be translated, with an error that says why. The translation goes by labels and annotations too, so it comes
-// before those are dropped.
+// Translated returns pv with the CSI source, and the access modes, that its source translates to. The source itself
+// stays beside them and shows that it was translated (Migrated). A volume with nothing to translate is returned as it
+// is, and so is one whose source cannot be translated, with an error that says why. The translation goes by labels
+// and annotations too, so it comes before those are dropped.
 func Translated(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	if pv.Spec.CSI != nil || !Migrated(pv) {
 		return pv, nil
@@ -34,14 +34,15 @@ func Translated(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	return translated, nil
 }
 
-// Migrated says whether pv has the source of a plugin that was once built into Kubernetes.
+// Migrated reports whether pv has the source of a plugin that was once built into Kubernetes.
 func Migrated(pv *corev1.PersistentVolume) bool { return translator.IsPVMigratable(pv) }
 
-// MigratedInline says whether a volume that stands in a pod itself has such a source.
+// MigratedInline reports whether a volume in a pod itself has such a source.
 func MigratedInline(v *corev1.Volume) bool { return translator.IsInlineMigratable(v) }
 
-// Inline returns what a volume that stands in pod itself translates to, as a PersistentVolume that nobody can take for one of the
-// API: it has no name, and its claim is the pod's volume (InlineClaim). It returns nil for any other volume.
+// Inline returns what a volume in pod itself translates to, as a PersistentVolume that cannot be taken
+// for one of the API: it has no name, and its claim is the pod's volume (InlineClaim). It returns nil for any other
+// volume.
 func Inline(pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolume, error) {
 	if !MigratedInline(v) {
 		return nil, nil

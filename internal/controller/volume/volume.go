@@ -24,7 +24,8 @@ func UniqueName(driver, handle string) string {
 	return uniqueNamePrefix + driver + "^" + handle
 }
 
-// Split takes a unique name apart, for a volume of which nothing else is left. A handle may hold any character, a driver's name no '^'.
+// Split takes a unique name apart, for a volume that has left nothing else. A handle may hold any character, a
+// driver's name no '^'.
 func Split(uniqueName string) (driver, handle string) {
 	driver, handle, _ = strings.Cut(strings.TrimPrefix(uniqueName, uniqueNamePrefix), "^")
 	return driver, handle
@@ -39,7 +40,7 @@ func UniqueNameOf(pv *corev1.PersistentVolume) string {
 }
 
 // AttachmentName is the name that upstream gives the VolumeAttachment of a volume and a node.
-// It is shared on purpose: the same name makes the API server the judge of who was first.
+// It is shared on purpose: the same name makes the API server the judge of which was first.
 func AttachmentName(driver, handle, node string) string {
 	return "csi-" + sum(handle+driver+node)
 }
@@ -49,7 +50,7 @@ func sum(s string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Exclusive says whether the volume may be usable on one node only.
+// Exclusive reports whether the volume may be usable on one node only.
 func Exclusive(pv *corev1.PersistentVolume) bool { return !Shared(pv.Spec.AccessModes) }
 
 // Shared reports whether a volume of these access modes may be usable on several nodes.
@@ -57,7 +58,7 @@ func Shared(modes []corev1.PersistentVolumeAccessMode) bool {
 	return slices.Contains(modes, corev1.ReadWriteMany) || slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
-// SingleUser says whether the volume may be used by one intent only.
+// SingleUser reports whether the volume may be used by one intent only.
 func SingleUser(pv *corev1.PersistentVolume) bool {
 	return slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteOncePod)
 }
@@ -70,8 +71,8 @@ func Mode(pv *corev1.PersistentVolume) corev1.PersistentVolumeMode {
 	return *pv.Spec.VolumeMode
 }
 
-// ExpandFrom is the capacity that the claim's status records, if that is less than the volume's: no node has expanded the volume
-// yet. Otherwise nil.
+// ExpandFrom is the capacity that the claim's status records, if that is less than the volume's: no node has expanded
+// the volume yet. Otherwise nil.
 func ExpandFrom(capacity resource.Quantity, claim *corev1.PersistentVolumeClaim) *resource.Quantity {
 	if claim == nil {
 		return nil

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package volumesattached writes Node.status.volumesAttached, by which the kubelet knows what it may mount, in attach mode
-// Replace. Each node has one write at a time, at the resourceVersion of the live read that it was decided on;
+// Package volumesattached writes Node.status.volumesAttached, the list of what the kubelet may mount, in attach
+// mode Replace. Each node has one write at a time, at the resourceVersion of the live read that it was decided on;
 // what comes meanwhile goes out together with the next one.
 package volumesattached
 
@@ -79,8 +79,8 @@ func (w *Writer) List(ctx context.Context, node, volumeName string) (Result, err
 	return w.do(ctx, node, &request{volumeName: volumeName, list: true})
 }
 
-// Unlist takes the volume, for which Detaching must stand, out of the node's volumesAttached, unless the kubelet still uses
-// it or there is no such Node, of which nobody knows. What is forced is taken for done there.
+// Unlist removes a volume whose entry must be Detaching from the node's volumesAttached, unless the kubelet
+// still uses it or there is no such Node, whose use is unknown. What is forced is taken for done there.
 func (w *Writer) Unlist(ctx context.Context, node, volumeName string) (Result, error) {
 	return w.do(ctx, node, &request{volumeName: volumeName})
 }
@@ -105,8 +105,9 @@ func (w *Writer) commit(name string, group []*request) {
 	}
 }
 
-// write decides on live reads, the Node and then its NodeVolumeState, and writes at the Node's version, again and again
-// until nobody else was first. For what is only to be unlisted it is enough to know that Detaching stood before the Node was read.
+// write decides on live reads, the Node and then its NodeVolumeState, and writes at the Node's version, again and
+// again until no other writer was first. For what is only to be unlisted it is enough to know that the entry was
+// Detaching before the Node was read.
 func (w *Writer) write(ctx context.Context, name string, group []*request) error {
 	known := w.detaching(ctx, name, group)
 	for {
@@ -131,8 +132,8 @@ func (w *Writer) write(ctx context.Context, name string, group []*request) error
 	}
 }
 
-// detaching is the state of the node as it is known here if it says Detaching of all volumes of the group, and all are to be unlisted;
-// otherwise nil.
+// detaching is the state of the node as it is known here if it says Detaching of all volumes of the group, and all
+// are to be unlisted; otherwise nil.
 func (w *Writer) detaching(ctx context.Context, name string, group []*request) *volumesv1alpha1.NodeVolumeState {
 	nvs := w.Known(ctx, name)
 	for _, r := range group {
@@ -153,7 +154,9 @@ func (w *Writer) read(ctx context.Context, name string, o client.Object) error {
 }
 
 // decide answers every request and returns what the Node is to list, and whether that has to be written.
-func (w *Writer) decide(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, group []*request) ([]corev1.AttachedVolume, bool) {
+func (w *Writer) decide(
+	node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState, group []*request,
+) ([]corev1.AttachedVolume, bool) {
 	listed, changed := slices.Clone(node.Status.VolumesAttached), false
 	exists := node.UID != ""
 	for _, r := range group {
@@ -170,7 +173,7 @@ func (w *Writer) decide(node *corev1.Node, nvs *volumesv1alpha1.NodeVolumeState,
 		}
 		entry := handshake.AttachmentOf(nvs, r.volumeName)
 		if !r.list && entry.UnlistedGeneration > 0 {
-			// Done before, and the agent has been asked to look.
+			// Done before, and the agent has been asked to check.
 			continue
 		}
 		var one bool
@@ -190,8 +193,10 @@ func listsOf(node *corev1.Node, volumeName string) handshake.KubeletLists {
 	}
 }
 
-// put makes listed say what r asks for, and says whether that was a change.
-func put(listed []corev1.AttachedVolume, entry *volumesv1alpha1.NodeAttachment, r *request) ([]corev1.AttachedVolume, bool) {
+// put makes listed say what r asks for, and reports whether that was a change.
+func put(
+	listed []corev1.AttachedVolume, entry *volumesv1alpha1.NodeAttachment, r *request,
+) ([]corev1.AttachedVolume, bool) {
 	name := corev1.UniqueVolumeName(r.volumeName)
 	i := slices.IndexFunc(listed, func(v corev1.AttachedVolume) bool { return v.Name == name })
 	if !r.list {

@@ -1,0 +1,68 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package decision
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// single is a volume for a single user on node a, as a leader sees it whose cache shows these intents.
+func single(names ...string) (*Facts, *Node) {
+	n := on("a", wanted(names...))
+	for _, i := range n.Wanted {
+		i.Object.UID, i.Result.Pins.UniqueVolumeName = types.UID("uid-"+i.Object.Name), "v"
+	}
+	return &Facts{
+		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*Node{n},
+	}, n
+}
+
+func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *testing.T) {
+	f, n := single("y")
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
+	if f.Locked(n) {
+		t.Error("the lock of another user serves a single user")
+	}
+	if f.SingleUser = false; !f.Locked(n) {
+		t.Error("a volume that has had a single user is not locked for several")
+	}
+}
+
+func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T) {
+	f, n := single("y")
+	entry(handshake.Attached, "1")(n)
+	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod || !strings.Contains(found.Message, "not yet the one") {
+		t.Errorf("found %+v", found)
+	}
+	n.SetWait(volumesv1alpha1.ReasonClaimDeleting, "refused")
+	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonClaimDeleting {
+		t.Errorf("found %+v", found)
+	}
+}
+
+func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
+	f, n := single("a-younger-name", "z")
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
+	entry(handshake.Attached, "1")(n)
+	va("1", "held", "attached")(n)
+	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
+		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
+	}
+	f, n = single("z")
+	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
+	entry(handshake.Attached, "1")(n)
+	va("1", "held", "attached")(n)
+	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
+		t.Errorf("decided %+v", steps)
+	}
+}

@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/inflight"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// woken are the volumes that a change wakes, in order.
+func woken(t *testing.T, w wake, before, after client.Object) []string {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	w(t.Context(), before, after, q)
+	var names []string
+	for q.Len() > 0 {
+		r, _ := q.Get()
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
+	bound := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+		pv := persistentVolume()
+		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
+		return pv, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+		}
+	}
+	v1, c1 := bound("one")
+	v2, c2 := bound("two")
+	pod := func(uid types.UID, node, claim string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: uid},
+			Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}}},
+		}
+	}
+	c := onlyCached(t, v1, c1, v2, c2)
+	// A watch that was interrupted shows the end of one and the beginning of the other as one change.
+	got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
+	if want := []string{volume.UniqueNameOf(v1), volume.UniqueNameOf(v2)}; !slices.Equal(got, want) {
+		t.Errorf("woken: %v", got)
+	}
+	if got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("1", "a", "one")); got != nil {
+		t.Errorf("a pod that goes on wakes %v", got)
+	}
+}
+
+func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *testing.T) {
+	pv := persistentVolume()
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
+	}
+	runs := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "1"},
+		Spec: corev1.PodSpec{NodeName: "a", Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}},
+	}
+	ended := runs.DeepCopy()
+	ended.Status.Phase = corev1.PodSucceeded
+	c := onlyCached(t, pv, claim)
+	for _, change := range []struct {
+		name          string
+		before, after client.Object
+		wakes         bool
+	}{
+		{"it begins", nil, runs, true},
+		{"it ends", runs, ended, true},
+		{"it is deleted while it runs", runs, nil, true},
+		{"what is left of it is deleted", ended, nil, false},
+		{"it ended before it was seen", nil, ended, false},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			if got := woken(t, c.enqueuer().podChanged, change.before, change.after); len(got) > 0 != change.wakes {
+				t.Errorf("woken: %v", got)
+			}
+		})
+	}
+}
+
+func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
+	pv := persistentVolume()
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
+	}}
+	c := onlyCached(t, pv, va)
+	c.Replace = true
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	after := before.DeepCopy()
+	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
+	if got := woken(t, c.enqueuer().nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
+		t.Errorf("woken: %v", got)
+	}
+}
+
+func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testing.T) {
+	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
+		pv := persistentVolume()
+		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
+		return pv, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+			},
+		}
+	}
+	ours, held := bound("ours", map[string]string{volumesv1alpha1.HoldAnnotation: "true"})
+	upstreams, foreign := bound("upstreams", nil)
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	c := onlyCached(t, ours, held, upstreams, foreign, state)
+	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.enqueuer().agentHeard(ctx, "a", q) }
+	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours)}) {
+		t.Errorf("woken: %v", got)
+	}
+	c.Replace = true
+	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
+		t.Errorf("woken in place of upstream: %v", got)
+	}
+}
+
+func TestTheVolumesOfANodeComeOneAfterAnother(t *testing.T) {
+	c, _ := over(t)
+	c.waiting = (*inflight.Slots)(nil).Queue()
+	q := c.waiting.New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	for _, at := range []struct{ node, handle string }{{"a", "1"}, {"b", "2"}, {"a", "3"}, {"b", "4"}} {
+		c.enqueuer().attachmentChanged(t.Context(), nil, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: at.handle, Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: volume.UniqueName("d", at.handle)}},
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: at.node},
+		}, q)
+	}
+	var got []string
+	for q.Len() > 0 {
+		r, _ := q.Get()
+		_, handle := volume.Split(r.Name)
+		got = append(got, handle)
+	}
+	if want := []string{"1", "3", "2", "4"}; !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}

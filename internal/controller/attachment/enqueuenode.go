@@ -1,0 +1,289 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/cached"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
+	"github.com/hawser-io/hawser/internal/handshake"
+)
+
+// addDeclared adds the volumes of attachments whose declaration came, went or changed.
+func (e enqueuer) addDeclared(ctx context.Context, was, is *volumesv1alpha1.NodeVolumeState, q queue) {
+	before, after := handshake.NodeOf(was, ""), handshake.NodeOf(is, "")
+	changed := map[types.UID]bool{}
+	for _, d := range append(before.Declared, after.Declared...) {
+		old, had := before.Declares(d.UID)
+		now, has := after.Declares(d.UID)
+		if had != has || old != now {
+			changed[d.UID] = true
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for name, entry := range entriesOf(is) {
+		if changed[entry.AttachmentUID] {
+			e.add(q, is.Name, name)
+		}
+	}
+	for name, use := range usesOf(is) {
+		if changed[use.uid] {
+			e.add(q, is.Name, name)
+		}
+	}
+	attachments, err := index.AttachmentsOf(ctx, e.client, is.Name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "finding the volumes that were declared released", "node", is.Name)
+		return
+	}
+	for i := range attachments {
+		if changed[attachments[i].UID] {
+			e.attachmentChanged(ctx, nil, &attachments[i], q)
+		}
+	}
+}
+
+// stateChanged wakes the volumes whose part of the node's state changed, not the others.
+func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object, q queue) {
+	was, is := &volumesv1alpha1.NodeVolumeState{}, &volumesv1alpha1.NodeVolumeState{}
+	if before != nil {
+		was = before.(*volumesv1alpha1.NodeVolumeState)
+	}
+	if after != nil {
+		is = after.(*volumesv1alpha1.NodeVolumeState)
+	}
+	if after == nil {
+		e.unready.Forget(was.Name)
+		e.announcements.forget(was.Name)
+	}
+	if before == nil || after == nil || nodeDiffers(was, is) || e.tracker.Vouches(was) != e.tracker.Vouches(is) {
+		e.addNode(ctx, is, q)
+		e.addNode(ctx, was, q)
+		e.addLocked(ctx, either[*volumesv1alpha1.NodeVolumeState](before, after).Name, q)
+		return
+	}
+	wasAttached, isAttached := entriesOf(was), entriesOf(is)
+	for name, entry := range isAttached {
+		looked := looksSince(was, is, entry.UnlistedGeneration) || looksSince(was, is, entry.RebootGeneration)
+		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
+			e.add(q, is.Name, name)
+		}
+	}
+	for name := range wasAttached {
+		if isAttached[name] == nil {
+			e.add(q, is.Name, name)
+		}
+	}
+	wasUsed, isUsed := usesOf(was), usesOf(is)
+	for name := range isUsed {
+		if wasUsed[name] != isUsed[name] {
+			e.add(q, is.Name, name)
+		}
+	}
+	for name := range wasUsed {
+		if _, ok := isUsed[name]; !ok {
+			e.add(q, is.Name, name)
+		}
+	}
+	e.addDeclared(ctx, was, is, q)
+	if len(isAttached) < len(wasAttached) {
+		e.addRefused(ctx, is.Name, q)
+	}
+}
+
+// agentHeard wakes the volumes of a node whose agent was heard: what it has reported counts from now on.
+func (e enqueuer) agentHeard(ctx context.Context, node string, q queue) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := e.client.Get(ctx, client.ObjectKey{Name: node}, nvs); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node)
+		}
+		return
+	}
+	e.addNode(ctx, nvs, q)
+	e.addLocked(ctx, node, q)
+}
+
+// looksSince reports whether the agent has come to observe that generation.
+func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool {
+	return generation > was.Status.ObservedGeneration && generation <= is.Status.ObservedGeneration
+}
+
+// nodeDiffers reports whether something changed that concerns every volume of the node.
+func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
+	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported || was.Status.BootID != is.Status.BootID || was.UID != is.UID
+}
+
+func entriesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1.NodeAttachment {
+	m := make(map[string]*volumesv1alpha1.NodeAttachment, len(nvs.Spec.Attachments))
+	for i := range nvs.Spec.Attachments {
+		m[nvs.Spec.Attachments[i].VolumeName] = &nvs.Spec.Attachments[i]
+	}
+	return m
+}
+
+// use is what of a line in status.volumes matters here.
+type use struct {
+	uid            types.UID
+	inUse, waiting bool
+	by             volumesv1alpha1.Publisher
+}
+
+func usesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
+	m := make(map[string]use, len(nvs.Status.Volumes))
+	for i := range nvs.Status.Volumes {
+		v := &nvs.Status.Volumes[i]
+		m[v.VolumeName] = use{uid: v.AttachmentUID, inUse: v.InUse, waiting: v.Waiting, by: v.PublishedBy}
+	}
+	return m
+}
+
+// addNode adds every volume that the node lists, is wanted on or is attached to.
+func (e enqueuer) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
+	for name := range entriesOf(nvs) {
+		e.add(q, nvs.Name, name)
+	}
+	for name := range usesOf(nvs) {
+		e.add(q, nvs.Name, name)
+	}
+	if nvs.Name == "" {
+		return
+	}
+	e.addIntents(ctx, index.Node, nvs.Name, q)
+	e.addAttached(ctx, nvs.Name, q)
+	if e.replace {
+		e.addOfKubelet(ctx, nvs.Name, q)
+	}
+}
+
+// addAttached adds what is attached to the node and ours to detach, although no state lists it: a manager may attach
+// after another one has taken over from it. In Replace everything is ours.
+func (e enqueuer) addAttached(ctx context.Context, name string, q queue) {
+	attachments := &storagev1.VolumeAttachmentList{}
+	if err := e.client.List(ctx, attachments, client.MatchingFields{index.Node: name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the attachments of a node", "node", name)
+	}
+	for i := range attachments.Items {
+		if e.replace || decision.IsHeld(&attachments.Items[i]) {
+			e.addAttachmentVolume(ctx, &attachments.Items[i], q)
+		}
+	}
+}
+
+// addOfKubelet adds what the kubelet lists.
+func (e enqueuer) addOfKubelet(ctx context.Context, name string, q queue) {
+	node := &corev1.Node{}
+	if err := e.client.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
+	}
+	for volumeName := range listed(node) {
+		e.add(q, name, string(volumeName))
+	}
+}
+
+// addLocked adds the exclusive volumes that were last on the node: a volume that waits for a fence there need have
+// nothing else to do with the node.
+func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
+	objects := &corev1.ConfigMapList{}
+	if err := e.client.List(ctx, objects, client.MatchingFields{index.Node: node}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the locks of a node", "node", node)
+		return
+	}
+	for i := range objects.Items {
+		locks, err := exclusive.Locks(&objects.Items[i])
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "finding the locks of a node", "node", node)
+		}
+		for name, lock := range locks {
+			if lock.Holder == node || lock.MovedFrom == node {
+				e.add(q, node, name)
+			}
+		}
+	}
+}
+
+// addRefused adds the volumes that the node's state was too large for.
+func (e enqueuer) addRefused(ctx context.Context, node string, q queue) {
+	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := e.client.List(ctx, intents, client.MatchingFields{index.Node: node}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the intents of a node", "node", node)
+		return
+	}
+	for i := range intents.Items {
+		attached := meta.FindStatusCondition(intents.Items[i].Status.Conditions, volumesv1alpha1.ConditionAttached)
+		if attached != nil && attached.Reason == volumesv1alpha1.ReasonNodeStateTooLarge {
+			e.addIntentVolume(ctx, &intents.Items[i], q)
+		}
+	}
+}
+
+// nodeChanged wakes the volumes that the kubelet lists differently and, where the node as such changed, all of the
+// node's.
+func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, q queue) {
+	node := either[*corev1.Node](before, after)
+	if after == nil || liveness.Ready(node) {
+		e.unready.Forget(node.Name)
+	}
+	if before == nil || after == nil || nodeConditionsDiffer(before.(*corev1.Node), node) {
+		nvs := &volumesv1alpha1.NodeVolumeState{}
+		if err := e.client.Get(ctx, client.ObjectKey{Name: node.Name}, nvs); client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "reading the state of a node", "node", node.Name)
+		}
+		nvs = nvs.DeepCopy()
+		nvs.Name = node.Name
+		e.addNode(ctx, nvs, q)
+		return
+	}
+	was, is := listed(before.(*corev1.Node)), listed(node)
+	for name, lists := range is {
+		if was[name] != lists {
+			e.add(q, node.Name, string(name))
+		}
+	}
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			e.add(q, node.Name, string(name))
+		}
+	}
+}
+
+func nodeConditionsDiffer(was, is *corev1.Node) bool {
+	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) || liveness.OutOfService(was) != liveness.OutOfService(is) ||
+		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+}
+
+// managed: the Node's kubelet leaves attaching to a controller.
+func managed(node *corev1.Node) bool { return node.Annotations[cached.ManagedNodeAnnotation] == "true" }
+
+// listed maps each volume to the Node's lists that contain it.
+func listed(node *corev1.Node) map[corev1.UniqueVolumeName]handshake.KubeletLists {
+	m := map[corev1.UniqueVolumeName]handshake.KubeletLists{}
+	for _, v := range node.Status.VolumesAttached {
+		m[v.Name] = handshake.KubeletLists{Attached: true}
+	}
+	for _, name := range node.Status.VolumesInUse {
+		lists := m[name]
+		lists.InUse = true
+		m[name] = lists
+	}
+	return m
+}

@@ -1,0 +1,174 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
+	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/controller/volume"
+)
+
+// addListed adds the attachment that the node's entry speaks of, if nothing else shows any more that it is one of the
+// volume.
+func (g gatherer) addListed(ctx context.Context, n *decision.Node) error {
+	if n.Entry == nil || n.Entry.AttachmentName == "" || n.AttachmentNamed(n.Entry.AttachmentName) != nil {
+		return nil
+	}
+	va := &storagev1.VolumeAttachment{}
+	err := g.client.Get(ctx, client.ObjectKey{Name: n.Entry.AttachmentName}, va)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading attachment %s: %w", n.Entry.AttachmentName, err)
+	}
+	if err == nil && va.UID == n.Entry.AttachmentUID {
+		n.AddAttachment(va)
+	}
+	return nil
+}
+
+// addOwnWrites adds what the cache does not show yet of our own writes.
+func (g gatherer) addOwnWrites(f *decision.Facts, n *decision.Node) {
+	if name := volume.AttachmentName(f.Driver, f.VolumeHandle, n.Name); len(n.Attachments) == 0 {
+		if va := g.own.newer(name, ""); va != nil {
+			n.AddAttachment(va)
+		}
+	}
+	for i := range n.Attachments {
+		if va := g.own.newer(n.Attachments[i].Name, n.Attachments[i].ResourceVersion); va != nil {
+			n.AddAttachment(va)
+		}
+	}
+}
+
+// gatherDriver reads what the driver asks for. One that is not described attaches, as upstream has it.
+func (g gatherer) gatherDriver(ctx context.Context, f *decision.Facts) error {
+	driver := &storagev1.CSIDriver{}
+	err := g.client.Get(ctx, client.ObjectKey{Name: f.Driver}, driver)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading driver %s: %w", f.Driver, err)
+	}
+	if err != nil {
+		return nil
+	}
+	f.AttachRequired = f.AttachRequired && (driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired)
+	f.CutsAccess = driver.Annotations[volumesv1alpha1.CutsAccessAnnotation] == "true"
+	if driver.Spec.FSGroupPolicy != nil {
+		f.FSGroupPolicy = *driver.Spec.FSGroupPolicy
+	}
+	return nil
+}
+
+// gatherNode completes one node's part.
+func (g gatherer) gatherNode(ctx context.Context, f *decision.Facts, n *decision.Node, sources []*volume.Source) error {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the state of node %s: %w", n.Name, err)
+	}
+	if err == nil {
+		n.TakeOver(g.writer.Vouched(nvs), f.Volume)
+	}
+	if err := g.addListed(ctx, n); err != nil {
+		return err
+	}
+	if n.DriverMissing, err = g.driverMissing(ctx, f.Driver, n.Name); err != nil {
+		return err
+	}
+	if n.Pods, err = g.podsUse(ctx, n.Name, sources); err != nil {
+		return err
+	}
+	if err := g.gatherLists(ctx, f, n); err != nil {
+		return err
+	}
+	return g.outages.gatherEvidence(ctx, n)
+}
+
+func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool, error) {
+	csiNode := &storagev1.CSINode{}
+	err := g.client.Get(ctx, client.ObjectKey{Name: node}, csiNode)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the drivers of node %s: %w", node, err)
+	}
+	return !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }), nil
+}
+
+// podsUse reports whether pods that have not ended are bound to the node and name a claim of the volume.
+func (g gatherer) podsUse(ctx context.Context, node string, sources []*volume.Source) (bool, error) {
+	for i := range sources {
+		ref := sources[i].Claim
+		if ref == nil {
+			continue
+		}
+		pods := &corev1.PodList{}
+		if err := g.client.List(ctx, pods, client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
+			return false, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		if len(pods.Items) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// gatherListed finds, in Replace, the Nodes that list the volume as attached, whether it is or not.
+func (g gatherer) gatherListed(ctx context.Context, f *decision.Facts, _ []*volume.Source) error {
+	if !f.Replace {
+		return nil
+	}
+	nodes := &corev1.NodeList{}
+	if err := g.client.List(ctx, nodes, client.MatchingFields{index.Volume: f.Volume}); err != nil {
+		return fmt.Errorf("listing the Nodes that list %s: %w", f.Volume, err)
+	}
+	for i := range nodes.Items {
+		f.Node(nodes.Items[i].Name)
+	}
+	return nil
+}
+
+// gatherLists reads from the cache what the Node lists of the volume, and whether its kubelet leaves attaching to a
+// controller.
+func (g gatherer) gatherLists(ctx context.Context, f *decision.Facts, n *decision.Node) error {
+	node := &corev1.Node{}
+	if err := g.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading node %s: %w", n.Name, err)
+		}
+		n.Lists.Missing = true
+		return nil
+	}
+	n.Managed = managed(node)
+	n.Lists, n.BootID = listed(node)[corev1.UniqueVolumeName(f.Volume)], node.Status.NodeInfo.BootID
+	return nil
+}
+
+// gatherHolders finds the pods that have an exclusive volume through the kubelet, on the nodes that others wait for. It
+// costs nothing while no node waits.
+func (g gatherer) gatherHolders(ctx context.Context, f *decision.Facts) error {
+	if !f.Exclusive || !decision.Contested(f) {
+		return nil
+	}
+	for _, n := range f.Nodes {
+		for _, claim := range f.Bound {
+			pods := &corev1.PodList{}
+			key := index.NodeClaimKey(n.Name, claim.Namespace, claim.Name)
+			if err := g.client.List(ctx, pods, client.MatchingFields{index.NodeClaim: key}); err != nil {
+				return fmt.Errorf("listing the pods of claim %s: %w", claim, err)
+			}
+			for i := range pods.Items {
+				n.Holders = append(n.Holders, client.ObjectKeyFromObject(&pods.Items[i]))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package liveness
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Readiness of the Node: whether it is Ready, and since when it is or is not.
+func Readiness(node *corev1.Node) (ready bool, since metav1.Time) {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue, c.LastTransitionTime
+		}
+	}
+	return false, metav1.Time{}
+}
+
+// Ready reports whether the Node is Ready.
+func Ready(node *corev1.Node) bool {
+	ready, _ := Readiness(node)
+	return ready
+}
