@@ -7,41 +7,51 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
 // held has the agent's calls into the kernel be held where the test asks for it.
 func (b *bench) held() *heldMounts {
 	m := newHeldMounts(benchMounts{b.kernel, b})
-	b.agent.Mounts = boundedMounts{Mounts: m, timeout: patience}
+	bounded := boundedMounts{Mounts: m, timeout: patience}
+	b.agent.Mounts, b.agent.steps.Mounts = bounded, bounded
 	return m
 }
 
+// isPending reports whether a call goes on whose end is not known.
+func isPending(err error) bool {
+	var pending *mount.PendingError
+	return errors.As(err, &pending)
+}
+
 // givesUp has the agent do one thing, and stops waiting for it once its call is held. The call goes on.
-func (b *bench) givesUp(h *hold, next act) {
+func (b *bench) givesUp(h *hold, next plan.Step) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	defer cancel()
 	f, done := b.facts(), make(chan error, 1)
-	go func() { done <- b.agent.carryOut(ctx, b.volume, f, next) }()
+	go func() { done <- b.agent.steps.Run(ctx, b.volume, f, next) }()
 	select {
 	case <-h.entered:
 	case err := <-done:
-		b.t.Fatalf("%s ended before its call was held: %v", next.verb, err)
+		b.t.Fatalf("%s ended before its call was held: %v", next.Kind, err)
 	}
 	cancel()
-	if err := <-done; !mount.IsPending(err) {
-		b.t.Errorf("%s, whose call still runs: %v", next.verb, err)
+	if err := <-done; !isPending(err) {
+		b.t.Errorf("%s, whose call still runs: %v", next.Kind, err)
 	}
 }
 
 // pending checks that the act is refused because an earlier call still runs.
-func (b *bench) pending(verb verb) {
+func (b *bench) pending(verb plan.Kind) {
 	b.t.Helper()
-	if err := b.act(verb); !mount.IsPending(err) {
+	if err := b.act(verb); !isPending(err) {
 		b.t.Errorf("%s beside a call that still runs: %v", verb, err)
 	}
 }
@@ -49,28 +59,28 @@ func (b *bench) pending(verb verb) {
 // staysInUse checks that the volume cannot be let go of.
 func (b *bench) staysInUse() {
 	b.t.Helper()
-	b.refused(b.act(doClear), volumesv1alpha1.ReasonUnstageFailed)
-	if line := b.api(); line == nil || !line.InUse || b.volume.record == nil {
+	b.refused(b.act(plan.ClearInUse), volumesv1alpha1.ReasonUnstageFailed)
+	if line := b.api(); line == nil || !line.InUse || b.volume.Record == nil {
 		b.t.Errorf("reported: %+v", line)
 	}
 }
 
 func TestAStageIsNotUndoneBeforeALateBindOfItHasEnded(t *testing.T) {
 	b := newBench(t, filesystem)
-	path, kernel := b.agent.paths.reference(b.of.name()), b.held()
+	path, kernel := b.agent.paths.Reference(b.of.name()), b.held()
 	b.want("intent")
-	b.done(doTake, doStage)
+	b.done(plan.MarkInUse, plan.Stage)
 	bind := kernel.hold("bind", path)
-	b.givesUp(bind, act{verb: doRefer})
+	b.givesUp(bind, plan.Step{Kind: plan.Reference})
 	deletedIntents(b)
-	b.pending(doUnstage)
+	b.pending(plan.Unstage)
 	b.staysInUse()
 	bind.release()
 	<-bind.ended
 	if _, ok := b.kernel.at(path); !ok {
 		t.Fatal("the bind had no effect")
 	}
-	b.done(doUnstage, doClear)
+	b.done(plan.Unstage, plan.ClearInUse)
 	if _, ok := b.kernel.at(path); ok || b.api() != nil {
 		t.Errorf("mounted %v, reported %+v", b.kernel.mounted(), b.api())
 	}
@@ -78,32 +88,32 @@ func TestAStageIsNotUndoneBeforeALateBindOfItHasEnded(t *testing.T) {
 
 func TestAVolumeIsInUseWhileAnEarlierCallMayBindIt(t *testing.T) {
 	b := newBench(t, filesystem)
-	path, kernel := b.agent.paths.reference(b.of.name()), b.held()
+	path, kernel := b.agent.paths.Reference(b.of.name()), b.held()
 	b.unused()
-	b.done(doUnstage)
-	b.must(b.kernel.EnsureDir(t.Context(), path, ownDirMode))
+	b.done(plan.Unstage)
+	b.must(b.kernel.EnsureDir(t.Context(), path, operation.OwnDirMode))
 	bind, done := kernel.hold("bind", path), make(chan error, 1)
-	go func() { done <- kernel.Bind(t.Context(), b.volume.record.Stage.Path, path, false, nil) }()
+	go func() { done <- kernel.Bind(t.Context(), b.volume.Record.Stage.Path, path, false, nil) }()
 	<-bind.entered
 	b.staysInUse() // although nothing is mounted
 	bind.release()
 	b.must(<-done)
 	b.staysInUse()
-	b.done(doUnrefer, doClear)
+	b.done(plan.Dereference, plan.ClearInUse)
 }
 
 func TestALateUnmountIsNotCountedAsDone(t *testing.T) {
 	b := newBench(t, filesystem)
-	path, kernel := b.agent.paths.reference(b.of.name()), b.held()
+	path, kernel := b.agent.paths.Reference(b.of.name()), b.held()
 	b.unused()
 	unmount := kernel.hold("unmount", path)
-	b.givesUp(unmount, act{verb: doUnstage})
+	b.givesUp(unmount, plan.Step{Kind: plan.Unstage})
 	b.staysInUse()
-	b.pending(doUnstage)
+	b.pending(plan.Unstage)
 	b.staysInUse()
 	unmount.release()
 	<-unmount.ended
-	b.done(doUnstage, doClear)
+	b.done(plan.Unstage, plan.ClearInUse)
 	if b.api() != nil {
 		t.Errorf("reported %+v", b.api())
 	}
@@ -116,19 +126,19 @@ func TestAPublicationWhoseBindIsLateIsNotForgotten(t *testing.T) {
 	intent := b.want("intent", subPath)
 	b.driver.inner = intent.Spec.Mount.SubPath
 	b.stage()
-	path := b.agent.paths.published(intent.Namespace, intent.Name)
+	path := b.agent.paths.Published(intent.Namespace, intent.Name)
 	bind := kernel.hold("bind", path)
-	b.givesUp(bind, act{verb: doPublish, intent: intent.UID})
+	b.givesUp(bind, plan.Step{Kind: plan.Publish, Intent: intent.UID})
 	deletedIntents(b)
-	b.pending(doUnpublish)
-	if len(b.volume.record.Uses) != 1 {
-		t.Errorf("uses %+v while the bind still runs", b.volume.record.Uses)
+	b.pending(plan.Unpublish)
+	if len(b.volume.Record.Uses) != 1 {
+		t.Errorf("uses %+v while the bind still runs", b.volume.Record.Uses)
 	}
 	bind.release()
 	<-bind.ended
-	b.done(doUnpublish)
-	if _, ok := b.kernel.at(path); ok || len(b.volume.record.Uses) != 0 {
-		t.Errorf("mounted %v, uses %+v", b.kernel.mounted(), b.volume.record.Uses)
+	b.done(plan.Unpublish)
+	if _, ok := b.kernel.at(path); ok || len(b.volume.Record.Uses) != 0 {
+		t.Errorf("mounted %v, uses %+v", b.kernel.mounted(), b.volume.Record.Uses)
 	}
 }
 
@@ -139,7 +149,7 @@ func testSlowBind(t *testing.T, c *cluster) {
 	n.drive = func(o *Options) { o.Mounts = kernel }
 	a := n.start()
 	slow, fine := testVolume{handle: "slow"}, testVolume{handle: "fine"}
-	bind := kernel.hold("bind", a.paths.reference(slow.name()))
+	bind := kernel.hold("bind", a.paths.Reference(slow.name()))
 	n.attach(slow, "uid-1")
 	i := n.want(slow, "slow")
 	<-bind.entered

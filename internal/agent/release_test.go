@@ -708,10 +708,10 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.mountsUntil(time.Minute)
 		for _, jump := range []time.Duration{48 * time.Hour, -96 * time.Hour} {
 			b.clock.SetTime(b.clock.Now().Add(jump))
-			b.refused(b.act(doClear), volumesv1alpha1.ReasonCallInFlight)
+			b.refused(b.act(plan.ClearInUse), volumesv1alpha1.ReasonCallInFlight)
 		}
 		b.uptime += time.Minute
-		b.done(doClear)
+		b.done(plan.ClearInUse)
 	})
 	t.Run("not while it is held, or may be mounted", func(t *testing.T) {
 		for name, test := range map[string]struct {
