@@ -67,7 +67,7 @@ func checkSubPath(subPath string) error {
 	}
 	for part := range strings.SplitSeq(subPath, "/") {
 		if part == ".." {
-			return fmt.Errorf("%w: %q contains ..", ErrSubPath, subPath)
+			return fmt.Errorf("%w: %q has a parent directory (..) in it", ErrSubPath, subPath)
 		}
 	}
 	return nil

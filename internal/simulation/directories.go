@@ -7,6 +7,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"slices"
@@ -100,8 +101,9 @@ func (m *machine) touched(dir string) {
 func (m *machine) removeDir(dir string) error {
 	err := os.Remove(dir)
 	m.touched(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return err.(*fs.PathError).Err
+	var failed *fs.PathError
+	if errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist) {
+		return failed.Err
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ import (
 
 var persistStep = step{
 	operation: "unpublish", event: eventFailedUnmount,
-	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+	run: func(_ context.Context, env *Environment, v *Volume, _ plan.Facts, _ types.UID) error {
 		return env.Persist(v)
 	},
 }
@@ -166,16 +166,16 @@ func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
 func (env *Environment) referencer() referencer { return referencer{env} }
 
 // Publisher returns what publishes volumes.
-func (env *Environment) Publisher() publisher { return publisher{env} }
+func (env *Environment) Publisher() Publisher { return Publisher{env} }
 
 // Unpublisher returns what undoes publications.
-func (env *Environment) Unpublisher() unpublisher { return unpublisher{env} }
+func (env *Environment) Unpublisher() Unpublisher { return Unpublisher{env} }
 
 // Unstager returns what undoes stages.
-func (env *Environment) Unstager() unstager { return unstager{env} }
+func (env *Environment) Unstager() Unstager { return Unstager{env} }
 
 // Stager returns what stages volumes.
-func (env *Environment) Stager() stager { return stager{env} }
+func (env *Environment) Stager() Stager { return Stager{env} }
 
 // Mounts is what the agent needs of the node's mounts.
 type Mounts interface {

@@ -36,11 +36,11 @@ var publishStep = step{
 	},
 }
 
-// publisher publishes volumes.
-type publisher struct{ *Environment }
+// Publisher publishes volumes.
+type Publisher struct{ *Environment }
 
 // Publish makes the staged volume usable at the intent's path.
-func (op publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if err := plan.Refused(*u); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (op publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 
 // mayPublish asks the protocol, with the intent read live: one that was released, or that nothing keeps until it is,
 // must not be published any more.
-func (op publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
+func (op Publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) error {
 	node := handshake.NodeOf(op.State.Acknowledged(), v.Name)
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
 	err := op.Live.Get(ctx, types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name}, i)
@@ -116,7 +116,7 @@ func (op publisher) mayPublish(ctx context.Context, v *Volume, u *record.Use) er
 }
 
 // checkPath fails unless the published path is free for this use, or holds what an earlier call for it put there.
-func (op publisher) checkPath(f plan.Facts, u record.Use) error {
+func (op Publisher) checkPath(f plan.Facts, u record.Use) error {
 	occupied := func(by string) error {
 		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
 			"%s is in the way at %s; it stays there until an administrator removes it", by, u.Path)
@@ -152,7 +152,7 @@ func (op publisher) checkPath(f plan.Facts, u record.Use) error {
 }
 
 // published finishes what the driver has begun, and verifies before and after that it is the volume.
-func (op publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (op Publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	e, err := op.verified(ctx, v, f, u, u.Target)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (op publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *r
 }
 
 // setOwnership gives the files to the intent's fsGroup, as the driver's policy has it.
-func (op publisher) setOwnership(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (op Publisher) setOwnership(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	group := f.Group(*u)
 	if group == nil || f.DriverSetsGroup {
 		return nil
@@ -211,7 +211,7 @@ func (op publisher) setOwnership(ctx context.Context, v *Volume, f plan.Facts, u
 }
 
 // bindSubPath shows a part of the volume at the published path.
-func (op publisher) bindSubPath(ctx context.Context, u *record.Use) error {
+func (op Publisher) bindSubPath(ctx context.Context, u *record.Use) error {
 	part, err := op.Mounts.OpenBeneath(ctx, u.Target, u.Mount.SubPath)
 	if err != nil {
 		return fmt.Errorf("opening sub path %s: %w", u.Mount.SubPath, err)
@@ -234,7 +234,7 @@ func (op publisher) bindSubPath(ctx context.Context, u *record.Use) error {
 	return nil
 }
 
-func (op publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
+func (op Publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
 	if i := f.Intent(u.Intent.UID); i != nil {
 		op.Event(i, corev1.EventTypeNormal, EventMounted, "Publish", "published at "+u.Path)
 	}
@@ -242,7 +242,7 @@ func (op publisher) announcePublished(_ *Volume, f plan.Facts, u record.Use) {
 
 // verified returns what is mounted at path, one of the publication's two, once it is known to be the volume. What this
 // publish has put there and is not the volume is taken away again.
-func (op publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry,
+func (op Publisher) verified(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, path string) (mount.Entry,
 	error) {
 	table, err := op.Mounts.Table()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 // publishReadOnly shows the device that the driver has published at the hidden target, once the kernel refuses writes
 // to it.
-func (op publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (op Publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if err := op.noteDevice(ctx, v, u.Target); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (op publisher) publishReadOnly(ctx context.Context, v *Volume, f plan.Facts
 
 // forbidWrites has the kernel refuse writes to the device, unless it does so already or another process on the node may
 // write to it. The record on disk names it before.
-func (op publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use,
+func (op Publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use,
 	device mount.Device) error {
 	already, err := op.Mounts.ReadOnly(ctx, device)
 	if err != nil || already {
@@ -78,7 +78,7 @@ func (op publisher) forbidWrites(ctx context.Context, v *Volume, f plan.Facts, u
 }
 
 // writers returns an error that names what else may write to the device.
-func (op publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, device mount.Device) error {
+func (op Publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *record.Use, device mount.Device) error {
 	refused := func(who string) error {
 		return failure.Problemf(volumesv1alpha1.ReasonReadOnlyNotEnforced, "%s cannot be made read-only while %s",
 			device.Path, who)
@@ -108,7 +108,7 @@ func (op publisher) writers(ctx context.Context, v *Volume, f plan.Facts, u *rec
 }
 
 // mayWrite refuses to publish a device for writing while the agent has it read-only for another intent.
-func (op publisher) mayWrite(v *Volume, u *record.Use) error {
+func (op Publisher) mayWrite(v *Volume, u *record.Use) error {
 	for _, o := range v.Record.Uses {
 		if o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != record.PhaseNone &&
 			v.Record.RefusesWrites(op.BootID) {
@@ -123,7 +123,7 @@ func (op publisher) mayWrite(v *Volume, u *record.Use) error {
 // allowWrites takes the kernel's refusal back when the last read-only publication ends. A process that has the device
 // open for writing all the same would begin to write: it is waited for, unless the kubelet uses the device for pods,
 // which may write.
-func (op unpublisher) allowWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (op Unpublisher) allowWrites(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	r := v.Record
 	others := slices.ContainsFunc(r.Uses, func(o record.Use) bool {
 		return o.Intent.UID != u.Intent.UID && o.ReadOnly && o.Phase != record.PhaseNone

@@ -27,7 +27,7 @@ var referenceStep = step{
 
 var dereferenceStep = step{
 	operation: "unstage", event: eventFailedUnmount,
-	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+	run: func(ctx context.Context, env *Environment, v *Volume, _ plan.Facts, _ types.UID) error {
 		return env.referencer().remove(ctx, v)
 	},
 }

@@ -27,7 +27,7 @@ var shutdownStep = step{
 
 var shutdownKubeletStep = step{
 	operation: "unstage", event: eventFailedUnmount, logged: true,
-	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
+	run: func(ctx context.Context, env *Environment, _ *Volume, f plan.Facts, _ types.UID) error {
 		return env.Observer.Shutdown(ctx, f.Name, f.Kubelet)
 	},
 }

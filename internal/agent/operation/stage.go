@@ -43,11 +43,11 @@ const (
 	PublishedFileMode = 0o600
 )
 
-// stager stages volumes.
-type stager struct{ *Environment }
+// Stager stages volumes.
+type Stager struct{ *Environment }
 
 // stage mounts the volume once for the node, with exactly the arguments that the kubelet would use.
-func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
+func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
 	d, err := op.driverOf(v)
 	if err != nil {
@@ -83,7 +83,7 @@ func (op stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 }
 
 // staged notes what the driver has mounted. A driver may mount nothing at the staging path, but then it never did.
-func (op stager) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
+func (op Stager) staged(ctx context.Context, v *Volume, f plan.Facts, before record.Stage) error {
 	s := &v.Record.Stage
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -131,7 +131,7 @@ func compatible(a, b string) bool {
 // ExplainStage gives a failed stage its cause where the node knows it better than the driver: a filesystem that
 // neither the kernel nor a program of the node knows. It is asked only afterwards, because a driver may
 // bring its own programs, and some take other words as fsType.
-func (op stager) ExplainStage(f plan.Facts, err error) error {
+func (op Stager) ExplainStage(f plan.Facts, err error) error {
 	var e *driver.Error
 	fsType := f.Entry.FSType
 	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain ||

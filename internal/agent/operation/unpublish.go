@@ -28,11 +28,11 @@ var unpublishStep = step{
 	},
 }
 
-// unpublisher undoes publications.
-type unpublisher struct{ *Environment }
+// Unpublisher undoes publications.
+type Unpublisher struct{ *Environment }
 
 // Unpublish undoes one publication and forgets the use, or what of it is not wanted any more.
-func (op unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
+func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if u.Phase != record.PhaseNone {
 		if err := op.undoPublication(ctx, v, f, u); err != nil {
@@ -48,7 +48,7 @@ func (op unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 	return nil
 }
 
-func (op unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	if there := f.Uses[u.Intent.UID]; there == record.Foreign || there == record.Present && u.BootID != f.Now.BootID {
 		return failure.Problemf(volumesv1alpha1.ReasonPathOccupied,
 			"another mount covers %s; it stays there until an administrator removes it", u.Path)
@@ -93,7 +93,7 @@ func (op unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Fac
 
 // undoOwn takes away what the agent itself has bound on top of the driver's publication. The disk knows of it
 // before, so that after a crash the rest is taken away too.
-func (op unpublisher) undoOwn(ctx context.Context, v *Volume, u *record.Use) error {
+func (op Unpublisher) undoOwn(ctx context.Context, v *Volume, u *record.Use) error {
 	if u.Bound == "" && u.Target == u.Path {
 		return nil
 	}

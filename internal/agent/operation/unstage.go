@@ -32,11 +32,11 @@ var unstageStep = step{
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// unstager undoes stages.
-type unstager struct{ *Environment }
+// Unstager undoes stages.
+type Unstager struct{ *Environment }
 
 // unstage undoes the stage, unless something else still uses it.
-func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
+func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	r := v.Record
 	if r.Stage.Phase == record.PhaseNone {
 		return op.referencer().remove(ctx, v)
@@ -88,7 +88,7 @@ func (op unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 // stageIsForeign reports whether the stage of an attachment that was taken away is none of the agent's to undo: the
 // kubelet has recorded that it stages there, maybe on the volume's next attachment; or it was mounted after a reboot,
 // which nothing of the attachment outlived.
-func (op unstager) stageIsForeign(f plan.Facts) (bool, error) {
+func (op Unstager) stageIsForeign(f plan.Facts) (bool, error) {
 	if !f.Stale() {
 		return false, nil
 	}
@@ -99,7 +99,7 @@ func (op unstager) stageIsForeign(f plan.Facts) (bool, error) {
 }
 
 // forgetStage forgets the stage. What is mounted there counts as used by the kubelet, or by an unknown program.
-func (op unstager) forgetStage(ctx context.Context, v *Volume, err error) error {
+func (op Unstager) forgetStage(ctx context.Context, v *Volume, err error) error {
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (op unstager) forgetStage(ctx context.Context, v *Volume, err error) error 
 
 // StageAgain stages again what was undone although the kubelet began to use it between the check and the driver's call:
 // the kubelet takes the volume for staged, and would publish the bare staging path.
-func (op unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
+func (op Unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used error) error {
 	if !f.Usable() {
 		return used
 	}
@@ -126,7 +126,7 @@ func (op unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used
 
 // CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
 // it does not matter whether a pod waits: that is for the next one.
-func (op unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
+func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
 	table, err := op.Mounts.Table()
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, e *volumesv1
 }
 
 // checkUse refuses while the node itself shows another use of the stage.
-func (op unstager) checkUse(v *Volume, table *mount.Table) error {
+func (op Unstager) checkUse(v *Volume, table *mount.Table) error {
 	r := v.Record
 	if others := stageElsewhere(table, r.Stage); len(others) > 0 && !r.Block() {
 		return SharedByKubelet("the volume is still mounted at %s", others[0].Path)

@@ -16,8 +16,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// conditionValue is a condition's value with its reason and message.
-type conditionValue struct {
+// ConditionValue is a condition's value with its reason and message.
+type ConditionValue struct {
 	OK              bool
 	reason, Message string
 }
@@ -26,15 +26,15 @@ type conditionValue struct {
 func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
 	drivers, healthy := DriversReady(nvs), volumesHealthy(reports, names)
 	consistent := n.mountsConsistent(reports, names)
-	ready := conditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
-	for _, c := range []conditionValue{drivers, consistent, healthy} {
+	ready := ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
+	for _, c := range []ConditionValue{drivers, consistent, healthy} {
 		if !c.OK {
 			ready = c
 			break
 		}
 	}
 	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports))
-	for t, c := range map[string]conditionValue{
+	for t, c := range map[string]ConditionValue{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
 		volumesv1alpha1.ConditionVolumesReleased: released,
@@ -51,17 +51,17 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 }
 
 // volumesReleased: the node may be removed. Something that belongs to no volume that is known may be any volume.
-func (n *Node) volumesReleased(attached, used int) conditionValue {
+func (n *Node) volumesReleased(attached, used int) ConditionValue {
 	strange := len(n.unattributed())
 	if attached+used+strange == 0 {
-		return conditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased,
+		return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased,
 			Message: "no volume is attached or in use"}
 	}
 	message := fmt.Sprintf("%d attached, %d in use", attached, used)
 	if strange > 0 {
 		message += fmt.Sprintf(", and %d of no known volume", strange)
 	}
-	return conditionValue{reason: volumesv1alpha1.ReasonVolumesPresent, Message: message}
+	return ConditionValue{reason: volumesv1alpha1.ReasonVolumesPresent, Message: message}
 }
 
 // unattributed is what belongs to a volume that is not known: unreadable records, of the agent and of the kubelet, and
@@ -75,7 +75,8 @@ func (n *Node) unattributed() []string {
 	return all
 }
 
-func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) conditionValue {
+// DriversReady is False while a driver of an attached volume is not registered.
+func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) ConditionValue {
 	var absent []string
 	for _, e := range nvs.Spec.Attachments {
 		known := slices.ContainsFunc(nvs.Status.Drivers,
@@ -85,14 +86,14 @@ func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) conditionValue {
 		}
 	}
 	if len(absent) > 0 {
-		return conditionValue{reason: volumesv1alpha1.ReasonDriversMissing,
+		return ConditionValue{reason: volumesv1alpha1.ReasonDriversMissing,
 			Message: "not registered on the node: " + strings.Join(absent, ", ")}
 	}
-	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+	return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
 		Message: "every driver that is needed is registered"}
 }
 
-func volumesHealthy(reports map[string]VolumeReport, names []string) conditionValue {
+func volumesHealthy(reports map[string]VolumeReport, names []string) ConditionValue {
 	var failing []string
 	for _, name := range names {
 		switch r := reports[name]; {
@@ -103,12 +104,12 @@ func volumesHealthy(reports map[string]VolumeReport, names []string) conditionVa
 		}
 	}
 	if len(failing) > 0 {
-		return conditionValue{reason: volumesv1alpha1.ReasonVolumesFailing, Message: Enumerate(failing)}
+		return ConditionValue{reason: volumesv1alpha1.ReasonVolumesFailing, Message: Enumerate(failing)}
 	}
-	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected, Message: "no volume fails"}
+	return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected, Message: "no volume fails"}
 }
 
-func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string) conditionValue {
+func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string) ConditionValue {
 	differ := n.unattributed()
 	for _, name := range names {
 		if r := reports[name]; r.Differs != "" {
@@ -118,9 +119,9 @@ func (n *Node) mountsConsistent(reports map[string]VolumeReport, names []string)
 		}
 	}
 	if len(differ) > 0 {
-		return conditionValue{reason: volumesv1alpha1.ReasonMountsDiffer, Message: Enumerate(differ)}
+		return ConditionValue{reason: volumesv1alpha1.ReasonMountsDiffer, Message: Enumerate(differ)}
 	}
-	return conditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
+	return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonAsExpected,
 		Message: "the mount table agrees with the records"}
 }
 

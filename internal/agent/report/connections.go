@@ -46,6 +46,7 @@ func (c *Connections) end() {
 	}
 }
 
+// Connection reports its end once: when a read fails, or when it is closed.
 type Connection struct {
 	net.Conn
 	ended func()
@@ -59,6 +60,7 @@ func (c *Connection) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the connection and reports its end.
 func (c *Connection) Close() error {
 	c.ended()
 	return c.Conn.Close()

@@ -29,14 +29,14 @@ type IntentReport struct {
 	// Ready computes Ready.
 	Ready bool
 	// Nil removes the condition.
-	staged, Published, expanded *conditionValue
+	staged, Published, expanded *ConditionValue
 	path, device                string
 	capacity                    *resource.Quantity
 	failure                     *failure.Failure
 }
 
-func failed(f *failure.Failure) *conditionValue {
-	return &conditionValue{reason: f.Reason, Message: f.Message}
+func failed(f *failure.Failure) *ConditionValue {
+	return &ConditionValue{reason: f.Reason, Message: f.Message}
 }
 
 // NewIntentReport decides what to report of the intent after a reconcile.
@@ -66,14 +66,14 @@ func deletingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmen
 	case failure != nil:
 		return IntentReport{Ready: true, failure: failure, staged: keptStage(f, u), Published: failed(failure)}
 	case u == nil && !f.Unsaved && v.Record != nil && v.Record.CountsAsInUse(f.Now) && (f.Kept() || f.Released()):
-		return IntentReport{Published: &conditionValue{reason: volumesv1alpha1.ReasonReleased,
+		return IntentReport{Published: &ConditionValue{reason: volumesv1alpha1.ReasonReleased,
 			Message: "nothing of this intent is left on the node; others use the volume"}}
 	}
 	return IntentReport{Skip: true}
 }
 
 // keptStage is Staged while an intent is released.
-func keptStage(f plan.Facts, u *record.Use) *conditionValue {
+func keptStage(f plan.Facts, u *record.Use) *ConditionValue {
 	if u == nil || f.Record == nil || !f.Staged() {
 		return nil
 	}
@@ -104,7 +104,7 @@ func waitingReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachment
 		return IntentReport{Ready: true, failure: failure, staged: failed(failure)}
 	}
 	if status.AgentConditionsPresent(i) {
-		gone := &conditionValue{reason: volumesv1alpha1.ReasonMountLost,
+		gone := &ConditionValue{reason: volumesv1alpha1.ReasonMountLost,
 			Message: "the volume is not attached to the node any more"}
 		s := IntentReport{Ready: true, staged: gone}
 		if i.Spec.DesiredState == volumesv1alpha1.DesiredPublished {
@@ -145,19 +145,19 @@ func useReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentInte
 	return s
 }
 
-var sessionUnconfirmed = &conditionValue{
+var sessionUnconfirmed = &ConditionValue{
 	reason: volumesv1alpha1.ReasonSessionUnconfirmed,
 	Message: "the manager has not yet confirmed the reports of this agent and of all others; no volume is used " +
 		"before that",
 }
 
-func stagedTrue(f plan.Facts) *conditionValue {
-	return &conditionValue{OK: true, reason: volumesv1alpha1.ReasonStaged, Message: "staged at " + f.Record.Stage.Path}
+func stagedTrue(f plan.Facts) *ConditionValue {
+	return &ConditionValue{OK: true, reason: volumesv1alpha1.ReasonStaged, Message: "staged at " + f.Record.Stage.Path}
 }
 
-func (v Snapshot) stagedVerdict(f plan.Facts) (*conditionValue, *failure.Failure) {
+func (v Snapshot) stagedVerdict(f plan.Facts) (*ConditionValue, *failure.Failure) {
 	if f.Stale() {
-		gone := &conditionValue{reason: volumesv1alpha1.ReasonForcedAway,
+		gone := &ConditionValue{reason: volumesv1alpha1.ReasonForcedAway,
 			Message: "the attachment that the volume was staged on was taken away"}
 		for _, failed := range v.Failures.Ordered(f) {
 			return gone, failed
@@ -175,28 +175,28 @@ func (v Snapshot) stagedVerdict(f plan.Facts) (*conditionValue, *failure.Failure
 	case f.Overdue:
 		return sessionUnconfirmed, nil
 	case v.Slow != "":
-		return &conditionValue{reason: volumesv1alpha1.ReasonStaging, Message: v.Slow}, nil
+		return &ConditionValue{reason: volumesv1alpha1.ReasonStaging, Message: v.Slow}, nil
 	case !f.Attached():
-		return &conditionValue{reason: volumesv1alpha1.ReasonMountLost,
+		return &ConditionValue{reason: volumesv1alpha1.ReasonMountLost,
 			Message: "the volume is not attached to the node any more"}, nil
 	}
-	return &conditionValue{reason: volumesv1alpha1.ReasonStaging, Message: "waiting for the volume to be staged"}, nil
+	return &ConditionValue{reason: volumesv1alpha1.ReasonStaging, Message: "waiting for the volume to be staged"}, nil
 }
 
-func (v Snapshot) publishedVerdict(f plan.Facts, u record.Use, failure *failure.Failure) *conditionValue {
+func (v Snapshot) publishedVerdict(f plan.Facts, u record.Use, failure *failure.Failure) *ConditionValue {
 	switch {
 	case failure != nil:
 		return failed(failure)
 	case f.Published(u) && !f.Stale():
-		return &conditionValue{OK: true, reason: volumesv1alpha1.ReasonPublished, Message: "published at " + u.Path}
+		return &ConditionValue{OK: true, reason: volumesv1alpha1.ReasonPublished, Message: "published at " + u.Path}
 	case v.Slow != "" && f.Staged():
-		return &conditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: v.Slow}
+		return &ConditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: v.Slow}
 	}
-	return &conditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: "waiting for the volume to be published"}
+	return &ConditionValue{reason: volumesv1alpha1.ReasonPublishing, Message: "waiting for the volume to be published"}
 }
 
 // ExpandedVerdict is Expanded, which is absent while the volume has not grown under the intent.
-func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent) *conditionValue {
+func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent) *ConditionValue {
 	capacity := v.Record.Capacity
 	if failure := v.Failures[plan.Step{Kind: plan.Expand}]; failure != nil {
 		return failed(failure)
@@ -206,12 +206,12 @@ func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachm
 	}
 	if f.Entry != nil && f.Entry.Capacity != nil && plan.CompareQuantities(*f.Entry.Capacity, *capacity) > 0 &&
 		f.Expands {
-		return &conditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s",
+		return &ConditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s",
 			plan.QuantityText(capacity), plan.QuantityText(f.Entry.Capacity))}
 	}
 	grew := i.Status.Capacity != nil && plan.CompareQuantities(*capacity, *i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
-		return &conditionValue{OK: true, reason: volumesv1alpha1.ReasonExpanded,
+		return &ConditionValue{OK: true, reason: volumesv1alpha1.ReasonExpanded,
 			Message: "the node sees " + plan.QuantityText(capacity)}
 	}
 	return nil
@@ -240,7 +240,7 @@ func (s IntentReport) apply(i *volumesv1alpha1.VolumeAttachmentIntent, now metav
 }
 
 // set sets or removes the condition, and reports whether it has become True.
-func (s IntentReport) set(i *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, c *conditionValue) bool {
+func (s IntentReport) set(i *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, c *ConditionValue) bool {
 	if c == nil {
 		meta.RemoveStatusCondition(&i.Status.Conditions, conditionType)
 		return false

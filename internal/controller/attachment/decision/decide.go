@@ -34,7 +34,7 @@ func Decide(f *Facts, p handshake.Protocol) []Step {
 	return steps
 }
 
-// Elect: of the intents for a volume with a single user only the first stays, also while it is leaving. It is the one
+// Elect keeps only the first of the intents for a volume with a single user, also while it is leaving. It is the one
 // that the lock names, if that is still there.
 func Elect(f *Facts) {
 	if !f.SingleUser {

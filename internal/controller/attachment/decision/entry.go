@@ -17,6 +17,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
+// OrEmpty returns nvs, or an empty node state if there is none.
 func OrEmpty(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeState {
 	if nvs == nil {
 		return &volumesv1alpha1.NodeVolumeState{}
@@ -24,6 +25,7 @@ func OrEmpty(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeSt
 	return nvs
 }
 
+// RemoveEntry removes the volume's entry, if it is there.
 func RemoveEntry(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
 	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == volumeName })
 }

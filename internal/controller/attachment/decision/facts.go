@@ -74,7 +74,7 @@ type Attachment struct {
 	PublishContext map[string]string
 }
 
-// LockUnknown: on which node the volume may be used is not known.
+// LockUnknown reports whether the node that may use the volume is not known.
 func (f *Facts) LockUnknown() bool { return f.Exclusive && f.LockUnreadable != nil }
 
 // Node returns the facts of one node, which it adds when they are new.
@@ -107,6 +107,7 @@ func Describe(f *Facts, sources []*volume.Source) {
 	f.Shared, f.Exclusive = shared, !shared || f.Lock.Exists || f.LockUnreadable != nil
 }
 
+// AttachmentName is the name of the volume's attachment to the node.
 func AttachmentName(f *Facts, node string) string {
 	return volume.AttachmentName(f.Driver, f.VolumeHandle, node)
 }

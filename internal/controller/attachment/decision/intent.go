@@ -25,8 +25,10 @@ type Intent struct {
 // mayAttach reports whether something may be attached for the intent now.
 func (i *Intent) mayAttach() bool { return i.Result.OK && i.Protected }
 
+// Pinned reports whether the intent's status names its volume.
 func (i *Intent) Pinned() bool { return i.Object.Status.UniqueVolumeName != "" }
 
+// Name is the intent's namespace and name.
 func (i *Intent) Name() string { return i.Object.Namespace + "/" + i.Object.Name }
 
 // older puts pinned intents before others and then goes by age and name.

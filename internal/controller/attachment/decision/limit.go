@@ -21,6 +21,7 @@ type Limit struct {
 	Ahead int
 }
 
+// Reached reports whether the node can take no further volume of the driver.
 func (l Limit) Reached() bool { return l.Known && l.Used+l.Ahead >= l.Max }
 
 // Message counts those ahead as there: there is room for them and they are on their way.

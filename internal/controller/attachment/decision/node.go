@@ -131,7 +131,7 @@ func (n *Node) forKubelet() bool {
 	})
 }
 
-// Unlisted: the entry is Detaching, and the Node has not listed the volume since.
+// Unlisted reports whether the entry is Detaching and the Node has not listed the volume since.
 func (n *Node) Unlisted() bool { return n.Entry != nil && n.Entry.UnlistedGeneration > 0 }
 
 // inherits: what the kubelet mounted of an attachment that upstream made goes over to us with it.
@@ -194,6 +194,7 @@ func (n *Node) WaitFor(holder *Node, guard handshake.Guard) {
 	}
 }
 
+// AddAttachment adds what is known of an attachment to the node.
 func (n *Node) AddAttachment(va *storagev1.VolumeAttachment) {
 	a := Attachment{
 		Name: va.Name, ResourceVersion: va.ResourceVersion, Finalizers: va.Finalizers,
