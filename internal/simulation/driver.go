@@ -111,7 +111,8 @@ func (d *driverOf) call(ctx context.Context, operation, handle, path string, eff
 		after := d.p.between(0, left)
 		say(fmt.Sprintf("is given up and goes on for %s", after))
 		w.later(after, func() { _ = d.m.end(handle, c, effect) })
-		if w.harsh && w.chance.draw(d.p.name, "restart").IntN(2) == 0 {
+		// A kubelet takes such a driver at its word, and leaves behind what comes after that.
+		if w.harsh && !d.p.prompt && w.chance.draw(d.p.name, "restart").IntN(2) == 0 {
 			say("is forgotten by the driver, which was restarted") // what it had started goes on
 			d.m.forget(handle)
 		}

@@ -8,6 +8,7 @@ package simulation
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,15 +184,28 @@ func (w *World) missingPods() []string {
 	return missing
 }
 
-// relieve deletes the pods that wait without end, as docs/operations.md asks administrators to do: what their kubelet
-// may have used in this boot was forced away.
+// relieve deletes the pods that wait, or that others wait for, without end, as administrators do.
 func (w *World) relieve() {
 	w.withdrawPods(func(pod *corev1.Pod) bool {
-		m, handle := w.nodes[pod.Spec.NodeName], "vol-"+claimOf(pod)
-		e := handshake.AttachmentOf(w.state(m.name), uniqueName(handle))
-		return e != nil && e.Evidence != nil && w.forced[e.AttachmentUID] && pod.DeletionTimestamp == nil &&
-			(e.UnlistedBootID == "" || e.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
+		return pod.DeletionTimestamp == nil && (w.waitsWithoutEnd(pod) || w.usesDetaching(pod))
 	})
+}
+
+// waitsWithoutEnd: what the pod's kubelet may have used in this boot was forced away, see docs/operations.md.
+func (w *World) waitsWithoutEnd(pod *corev1.Pod) bool {
+	m, handle := w.nodes[pod.Spec.NodeName], "vol-"+claimOf(pod)
+	e := handshake.AttachmentOf(w.state(m.name), uniqueName(handle))
+	return e != nil && e.Evidence != nil && w.forced[e.AttachmentUID] &&
+		(e.UnlistedBootID == "" || e.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
+}
+
+// usesDetaching: the kubelet took the volume up just as it was marked as detaching. The attachment stays until the kubelet lets go, and
+// intents on that node wait for the next one.
+func (w *World) usesDetaching(pod *corev1.Pod) bool {
+	node, name := w.nodeLocked(pod.Spec.NodeName), uniqueName("vol-"+claimOf(pod))
+	e := handshake.AttachmentOf(w.state(node.Name), name)
+	return e != nil && e.State == volumesv1alpha1.AttachmentDetaching &&
+		slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(name)) && listsAttached(node, "vol-"+claimOf(pod))
 }
 
 func describePod(pod *corev1.Pod, gone bool) string {
