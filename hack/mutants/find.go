@@ -24,6 +24,12 @@ type mutant struct {
 	line, end int
 }
 
+// function is the file and the function that is changed.
+func (m mutant) function() string {
+	parts := strings.SplitN(m.ID, ": ", 3)
+	return strings.Join(parts[:len(parts)-1], ": ")
+}
+
 // An edit wraps the source between two offsets, or inserts at one.
 type edit struct {
 	start, end    int

@@ -59,8 +59,8 @@ func (t *tree) sum() string {
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 
-// record runs the unit without a mutant, unless its result is known.
-func (k *known) record(ctx context.Context, top string, u *unit) error {
+// record runs the unit without a mutant, for at most that long, unless its result is known.
+func (k *known) record(ctx context.Context, top string, u *unit, most time.Duration) error {
 	key := u.String()
 	k.mu.Lock()
 	r, ok := k.Units[key]
@@ -72,7 +72,7 @@ func (k *known) record(ctx context.Context, top string, u *unit) error {
 		}
 		return nil
 	}
-	if err := u.record(ctx, top, filepath.Dir(k.path)); err != nil {
+	if err := u.record(ctx, top, filepath.Dir(k.path), most); err != nil || u.took > most {
 		return err
 	}
 	r.Took = u.took

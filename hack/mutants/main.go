@@ -67,7 +67,7 @@ type options struct {
 	sample                uint
 	workers               int
 	most                  time.Duration
-	again                 string
+	again, resume         string
 	survivors             []byte
 	list                  bool
 	work                  string
@@ -83,6 +83,7 @@ func main() {
 	flag.DurationVar(&o.most, "most", 3*time.Second,
 		"only tests that take no longer: a mutant that only slower tests detect counts as a survivor")
 	flag.StringVar(&o.again, "again", "", "only mutants that survived in this results.txt of an earlier run")
+	flag.StringVar(&o.resume, "resume", "", "take over what this results.txt of an interrupted run says was killed")
 	flag.BoolVar(&o.list, "list", false, "list the mutants")
 	flag.StringVar(&o.work, "work", ".cache/mutants", "directory for build results")
 	flag.Parse()
@@ -205,7 +206,7 @@ func (t *tree) prepare(ctx context.Context, o options) ([]*unit, error) {
 	var mu sync.Mutex
 	done := 0
 	err = parallel(o.workers, all, func(u *unit) error {
-		err := known.record(ctx, t.top, u)
+		err := known.record(ctx, t.top, u, o.most)
 		mu.Lock()
 		defer mu.Unlock()
 		done++
@@ -229,19 +230,30 @@ func judge(ctx context.Context, o options, t *tree, all []*unit, explained map[s
 			numbers = append(numbers, n)
 		}
 	}
+	earlier, err := killedIn(o.resume)
+	if err != nil {
+		return err
+	}
 	log, err := os.Create(filepath.Join(o.work, "results.txt"))
 	if err != nil {
 		return err
 	}
 	var mu sync.Mutex
 	var results []result
+	killers := killers{}
 	err = parallel(o.workers, numbers, func(n int) error {
 		r := result{mutant: t.mutants[n]}
-		for _, u := range reaching(all, n) {
+		mu.Lock()
+		units := killers.first(r.mutant, reaching(all, n))
+		mu.Unlock()
+		r.by = earlier[r.ID]
+		for _, u := range units {
+			if r.by != "" {
+				break
+			}
 			r.reached++
 			if _, err := u.run(ctx, t.top, 30*time.Second+4*u.took, fmt.Sprint("HAWSER_MUTANT=", n)); err != nil {
 				r.by = u.String()
-				break
 			}
 		}
 		if ctx.Err() != nil {
@@ -250,12 +262,52 @@ func judge(ctx context.Context, o options, t *tree, all []*unit, explained map[s
 		mu.Lock()
 		defer mu.Unlock()
 		results = append(results, r)
+		killers.note(r)
 		line := fmt.Sprintf("%d/%d %s", len(results), len(numbers), r)
 		fmt.Println(line)
 		_, err := fmt.Fprintln(log, line)
 		return err
 	})
 	return errors.Join(err, log.Close(), sum(results, explained, time.Since(begun)))
+}
+
+// killedIn reads which unit killed which mutant from the results of an earlier run; without a path there are none.
+func killedIn(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	by := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), " killed ")
+		if id, unit, ok := strings.Cut(line, " BY "); ok {
+			by[id] = unit
+		}
+	}
+	return by, nil
+}
+
+// killers counts how many mutants of a function each unit has killed. The unit that killed one is likely to kill the next one.
+type killers map[string]map[string]int
+
+func (k killers) note(r result) {
+	if r.by == "" {
+		return
+	}
+	if k[r.function()] == nil {
+		k[r.function()] = map[string]int{}
+	}
+	k[r.function()][r.by]++
+}
+
+// first moves the units that have killed mutants of the same function to the front.
+func (k killers) first(m mutant, units []*unit) []*unit {
+	killed := k[m.function()]
+	slices.SortStableFunc(units, func(a, b *unit) int { return killed[b.String()] - killed[a.String()] })
+	return units
 }
 
 func (r result) String() string {
