@@ -19,11 +19,6 @@ trap 'rm -rf "$work"' EXIT
 # What runs beside does not get an interrupt by itself.
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
 
-# The tests of these packages mostly wait for API servers and timers. They start at once, beside all others.
-waiting=(./internal/agent ./internal/controller)
-# How many tests of such a package run at once: each has a control plane for itself, whose start computes for seconds.
-# internal/agent, whose tests share control planes, sets a number of its own.
-parallel=4
 # The end-to-end tests that stop the API server and wait until everything has found back to it. They have their own
 # cluster.
 outages='^TestA(nAPIServerStopped|RestoredAPIServer)'
@@ -34,11 +29,11 @@ export GOGC=${GOGC:-400}
 run() { # DIRECTORY FLAGS AND PACKAGES...
 	local directory=$1
 	shift
-	(cd "$directory" && go test -json -timeout 25m "$@" >>"$events")
+	(cd "$directory" && go test -json -p "$(nproc)" -timeout 25m "$@" >>"$events")
 }
 
 # What only computes, and yields to everything else. Under the race detector it is many times slower. So the protocol
-# is explored without it, by one goroutine for each world; some seeds of the simulation run with it, in `others`.
+# is explored without it, by one goroutine for each world; some seeds of the simulation run with it, in `packages`.
 compute() {
 	local failed=0
 	renice -n 19 "$BASHPID" >/dev/null
@@ -49,13 +44,11 @@ compute() {
 
 # The launcher's test builds the launcher, and the end-to-end tests build every program. The cache of go test does not
 # know that, so these always run.
-others() {
-	local failed=0 packages exclude
-	exclude=$(printf '%s\n' "${waiting[@]}" ./internal/handshake ./test/e2e | sed 's|^\./|/|; s|$|$|')
-	mapfile -t packages < <(cd "$top" && go list ./... | grep -v -f <(printf '%s\n' "$exclude"))
-	run "$top/hack/localcluster" -race -count=1 ./... &
-	run "$top" -race "${packages[@]}" || failed=1
-	wait $! || failed=1
+packages() {
+	local failed=0 all
+	mapfile -t all < <(cd "$top" && go list ./... | grep -v '/test/e2e$')
+	run "$top" -race "${all[@]}" || failed=1
+	run "$top/hack/localcluster" -race -count=1 ./... || failed=1
 	return $failed
 }
 
@@ -65,15 +58,13 @@ tests() {
 		run "$top" -race "$@"
 		return
 	fi
-	for package in "${waiting[@]}"; do
-		run "$top" -race -parallel "$parallel" "$package" &
-		running+=($!)
-	done
+	# Many tests have time limits, so that nothing is compiled beside them on a fresh machine.
+	(cd "$top" && go build -race ./...) || return 1
 	run "$top" -race -count=1 -run "$outages" ./test/e2e &
 	running+=($!)
 	run "$top" -race -count=1 -skip "$outages" ./test/e2e &
 	running+=($!)
-	others &
+	packages &
 	running+=($!)
 	compute &
 	running+=($!)
