@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -33,6 +32,7 @@ import (
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/driver/metered"
 	"github.com/hawser-io/hawser/internal/metrics"
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/version"
 )
@@ -40,10 +40,10 @@ import (
 // flags of the program.
 type flags struct {
 	agent.Options
-	mountInfo   string
-	metricsAddr string
-	probeAddr   string
-	zap         zap.Options
+	mountInfo string
+	metrics   endpoint.Endpoint
+	probeAddr string
+	zap       zap.Options
 }
 
 func parseFlags() *flags {
@@ -54,7 +54,11 @@ func parseFlags() *flags {
 	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
 	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "File with the ID of the running boot.")
 	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo, "The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
-	flag.StringVar(&f.metricsAddr, "metrics-bind-address", "0", "Address of the metrics endpoint; 0 turns it off.")
+	flag.StringVar(&f.metrics.Address, "metrics-bind-address", "0",
+		"Address of the metrics endpoint, which uses TLS; 0 turns it off.")
+	flag.StringVar(&f.metrics.CertDir, "metrics-cert-dir", "",
+		"Directory with the endpoint's tls.crt and tls.key, which may be replaced at any time. "+
+			"Empty: a self-signed certificate.")
 	flag.StringVar(&f.probeAddr, "health-probe-bind-address", "0", "Address of the health endpoint; 0 turns it off.")
 	f.zap.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -130,9 +134,13 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), volumesv1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("making scheme: %w", err)
 	}
+	metricsOptions, besides, err := f.metrics.Open()
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                 scheme,
-		Metrics:                metricsserver.Options{BindAddress: f.metricsAddr},
+		Metrics:                metricsOptions,
 		HealthProbeBindAddress: f.probeAddr,
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			own := agent.CacheOptions(f.NodeName)
@@ -142,6 +150,11 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making manager: %w", err)
+	}
+	for _, runnable := range besides {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("adding the watcher of the metrics endpoint's certificate: %w", err)
+		}
 	}
 	return mgr, nil
 }

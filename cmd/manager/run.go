@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
@@ -26,11 +25,12 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 )
 
 type options struct {
 	leaderElect   bool
-	metricsAddr   string
+	metrics       endpoint.Endpoint
 	healthAddr    string
 	pprofAddr     string
 	attachMode    string
@@ -46,7 +46,11 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace,
 		"namespace of that Lease")
-	flags.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 for none")
+	flags.StringVar(&o.metrics.Address, "metrics-bind-address", ":8443",
+		"address of the metrics endpoint, which uses TLS; 0 for none")
+	flags.StringVar(&o.metrics.CertDir, "metrics-cert-dir", "",
+		"directory with the endpoint's tls.crt and tls.key, which may be replaced at any time; "+
+			"empty for a self-signed certificate")
 	flags.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&o.pprofAddr, "pprof-bind-address", "", "address of Go's profiles, for measurements; empty for none")
 	flags.StringVar(&o.attachMode, "attach-mode", string(controller.Coexist),
@@ -163,10 +167,14 @@ func newManager(o options) (manager.Manager, error) {
 	config.QPS, config.Burst = -1, -1
 	// The API server would compress every watch, which costs processor time on both sides for traffic in the cluster.
 	config.DisableCompression = true
+	metricsOptions, besides, err := o.metrics.Open()
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,
 		Cache:                         cached.Options(),
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:                       metricsOptions,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
@@ -176,6 +184,11 @@ func newManager(o options) (manager.Manager, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
+	}
+	for _, runnable := range besides {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("adding the watcher of the metrics endpoint's certificate: %w", err)
+		}
 	}
 	return mgr, nil
 }
