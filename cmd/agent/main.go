@@ -123,7 +123,7 @@ func run(ctx context.Context, f *flags) error {
 			return err
 		}
 	}
-	if err := addProbes(mgr, a); err != nil {
+	if err := addProbes(mgr, a, registry); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -159,8 +159,9 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 	return mgr, nil
 }
 
-func addProbes(mgr manager.Manager, a *agent.Agent) error {
-	ready := func(*http.Request) error {
+// addProbes: the agent is ready once the API server has its first report and while it can find the node's drivers.
+func addProbes(mgr manager.Manager, a *agent.Agent, registry *csi.Registry) error {
+	reported := func(*http.Request) error {
 		select {
 		case <-a.Started():
 			return nil
@@ -168,5 +169,9 @@ func addProbes(mgr manager.Manager, a *agent.Agent) error {
 			return errors.New("the first report is not written yet")
 		}
 	}
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("report", ready))
+	drivers := func(*http.Request) error { return registry.Readable() }
+	return errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("report", reported), mgr.AddReadyzCheck("drivers", drivers),
+	)
 }

@@ -7,14 +7,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -96,7 +99,7 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	if err := mgr.AddReadyzCheck("caches", cachesFilled(mgr.GetCache())); err != nil {
 		return fmt.Errorf("adding the readiness check: %w", err)
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -119,6 +122,21 @@ func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, e
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
 	return gate, nil
+}
+
+// cacheReply is how long a probe waits for a cache that is being filled. The kubelet waits for a second.
+const cacheReply = 500 * time.Millisecond
+
+// cachesFilled is a readiness check: the manager has read everything that it decides on.
+func cachesFilled(informers cache.Informers) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), cacheReply)
+		defer cancel()
+		if !informers.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet: the API server has not answered every list")
+		}
+		return nil
+	}
 }
 
 // leastForgetGone is longer than it takes to reinstall a machine and to register its Node again by hand.
