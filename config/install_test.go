@@ -159,6 +159,9 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(nowhere.Create(ctx, newLease("hawser-agent-probe"), client.DryRunAll))
 		},
 	}
+	if !apiserver.MutatingPolicies(t) {
+		delete(probes, "hawser-release-finalizer")
+	}
 	for name, inForce := range probes {
 		eventually(t, "policy "+name+" acts", inForce)
 	}

@@ -112,8 +112,13 @@ func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gate)
+	policies := 6
+	if apiserver.MutatingPolicies(t) {
+		policies = 7
+	}
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" || len(families[0].GetMetric()) != 7 {
+	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||
+		len(families[0].GetMetric()) != policies {
 		t.Fatalf("metrics %v, error %v", families, err)
 	}
 	for _, m := range families[0].GetMetric() {
