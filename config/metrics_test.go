@@ -34,7 +34,9 @@ func (in installation) testMetrics(t *testing.T) {
 	stranger.Namespace, stranger.Name = system, "stranger"
 	expectAllowed(t, in.admin.Create(t.Context(), stranger))
 	// A refusal is cached for half a minute.
-	eventually(t, "the scraper's role is in force", func(context.Context) bool { return in.mayScrape(t, scraperAccount) })
+	eventually(t, "the scraper's role is in force", func(context.Context) bool {
+		return in.mayScrape(t, scraperAccount)
+	})
 	if in.mayScrape(t, managerAccount) || in.mayScrape(t, agentAccount) || in.mayScrape(t, "default") {
 		t.Error("an account has the right to read metrics without need")
 	}
