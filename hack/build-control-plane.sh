@@ -13,7 +13,7 @@
 #   hack/build-control-plane.sh [PROGRAM ...]     default: all but those
 #   hack/build-control-plane.sh --agree           only check that versions.env and the go.mod files agree
 #   hack/build-control-plane.sh --kubernetes 1.35 an older control plane, for tests against it, into .cache/bin-1.35:
-#                                                 etcd, kube-apiserver, kubectl, kube-controller-manager
+#                                                 etcd, kube-apiserver, kubectl, kube-controller-manager, csi-attacher
 #
 # LOCALCLUSTER_BIN names another directory than .cache/bin.
 
@@ -43,7 +43,8 @@ if [[ ${1:-} == --kubernetes ]]; then
 			exit 1
 		fi
 	fi
-	set -- etcd kube-apiserver kubectl kube-controller-manager
+	# The attacher is of the same version everywhere.
+	set -- etcd kube-apiserver kubectl kube-controller-manager csi-attacher
 fi
 
 programs=("$@")

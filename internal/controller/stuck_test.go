@@ -50,7 +50,7 @@ func (w *world) walk(t *testing.T, commands string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", commands)
+	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", apiserver.Commands(t, commands))
 	cmd.Dir = apiserver.Root()
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+apiserver.Kubeconfig(t, w.config), "PATH="+assets+":"+os.Getenv("PATH"))
 	said, err := cmd.CombinedOutput()

@@ -133,7 +133,8 @@ func (i *installed) walk(heading string) {
 		defer watcher.Stop()
 		watches = append(watches, watcher)
 	}
-	commands := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", documented(i.t, "install.md", heading))
+	script := apiserver.Commands(i.t, documented(i.t, "install.md", heading))
+	commands := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	assets, err := filepath.Abs(os.Getenv(apiserver.AssetsVariable))
 	if err != nil {
 		i.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -57,4 +58,18 @@ func withoutMutatingPolicies(t *testing.T, args []string) []string {
 	args = slices.Clone(args)
 	args[i] = Overlay(t, args[i], "kubernetes-1.35")
 	return args
+}
+
+// kustomization is what a documented command applies or deletes.
+var kustomization = regexp.MustCompile(`-k config/([a-z-]+)`)
+
+// Commands returns documented commands as they have to be for the version of the API server.
+func Commands(t *testing.T, commands string) string {
+	t.Helper()
+	if MutatingPolicies(t) {
+		return commands
+	}
+	return kustomization.ReplaceAllStringFunc(commands, func(argument string) string {
+		return "-k " + Overlay(t, kustomization.FindStringSubmatch(argument)[1], "kubernetes-1.35")
+	})
 }
