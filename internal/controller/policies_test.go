@@ -34,10 +34,13 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	w.volume(t, "late", volumeOptions{})
 
 	data := w.intent(t, "data", "here", "data")
-	message := w.reason(t, data, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, withoutPolicies)
-	if !strings.Contains(message, "there is no ValidatingAdmissionPolicy") || !strings.Contains(message, "config/admission") {
-		t.Errorf("message: %s", message)
-	}
+	// Before it has read the policies, the manager reports that it has not tried them.
+	until(t, w, data, "it waits for the policies", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == withoutPolicies &&
+			strings.Contains(c.Message, "there is no ValidatingAdmissionPolicy") &&
+			strings.Contains(c.Message, "config/admission")
+	})
 	w.notAttached(t, "data", "here")
 	expectGate(t, gate, "hawser-hold", false)
 
