@@ -58,6 +58,8 @@ type Options struct {
 	Intents     *report.IntentWriter
 	Observer    *kubelet.Observer
 	Holders     *Holders
+	// Gather collects what is known of the volume now.
+	Gather func(ctx context.Context, v *Volume) (plan.Facts, error)
 	// Requeue has the volume reconciled.
 	Requeue func(volume string)
 	// Step is called between any two parts of a step, with their names.

@@ -17,7 +17,7 @@ import (
 )
 
 var expandStep = step{
-	operation: "expand", event: eventResizeFailed, logged: true, session: true, reportFirst: true,
+	operation: "expand", event: eventResizeFailed, logged: true, session: true, reportFirst: true, seeded: true,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.expand(ctx, v, f)
 	},

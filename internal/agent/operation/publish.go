@@ -30,7 +30,9 @@ import (
 )
 
 var publishStep = step{
-	operation: "publish", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unpublish},
+	operation: "publish", event: eventFailedMount, logged: true, session: true, perIntent: true, seeded: true,
+	follows: []plan.Kind{plan.MarkInUse, plan.Stage}, supersedes: []plan.Kind{plan.Unpublish},
+	inputs: groupInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Publisher().Publish(ctx, v, f, intent)
 	},

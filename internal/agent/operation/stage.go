@@ -23,8 +23,8 @@ import (
 )
 
 var stageStep = step{
-	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unstage,
-		plan.ClearInUse},
+	operation: "stage", event: eventFailedMount, logged: true, session: true, seeded: true,
+	follows: []plan.Kind{plan.MarkInUse}, supersedes: []plan.Kind{plan.Unstage, plan.ClearInUse},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Stager().stage(ctx, v, f)
 	},

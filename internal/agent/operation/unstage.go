@@ -23,8 +23,8 @@ import (
 )
 
 var unstageStep = step{
-	operation: "unstage", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Stage, plan.Shutdown,
-		plan.Expand},
+	operation: "unstage", event: eventFailedUnmount, logged: true, seeded: true,
+	supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Unstager().unstage(ctx, v, f)
 	},

@@ -302,11 +302,10 @@ func (v Snapshot) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *r
 }
 
 func (v Snapshot) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure.Failure {
-	for _, a := range []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}, {Kind: plan.Publish, Intent: i.UID},
-		{Kind: plan.Join}} {
-		if failure := v.Failures[a]; failure != nil {
+	for _, operation := range []string{"unpublish", "publish"} {
+		if failure := v.Failures.OfIntent(i.UID, operation); failure != nil {
 			return failure
 		}
 	}
-	return nil
+	return v.Failures[plan.Step{Kind: plan.Join}]
 }
