@@ -60,6 +60,7 @@ var steps = map[plan.Kind]step{
 	plan.Stage:           stageStep,
 	plan.Reference:       referenceStep,
 	plan.Publish:         publishStep,
+	plan.SetOwnership:    setOwnershipStep,
 	plan.Expand:          expandStep,
 	plan.Unpublish:       unpublishStep,
 	plan.Unstage:         unstageStep,
