@@ -40,6 +40,8 @@ var (
 	block      = testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 )
 
+var rawSource = block.source()
+
 func readOnlyUse(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true }
 
 func subPath(i *volumesv1alpha1.VolumeAttachmentIntent) {

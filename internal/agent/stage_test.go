@@ -395,8 +395,8 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
 		b.done(plan.MarkInUse)
-		bound := b.agent.paths.Bound("pv-raw", "intent")
-		b.must(os.MkdirAll(b.agent.paths.GlobalMap("pv-raw"), 0o750))
+		bound := b.agent.paths.Bound(rawSource, "intent")
+		b.must(os.MkdirAll(b.agent.paths.GlobalMap(rawSource), 0o750))
 		b.must(os.WriteFile(bound, nil, 0o600))
 		b.volume.Record.Uses[0].Bound = bound
 		b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))

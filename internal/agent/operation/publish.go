@@ -57,7 +57,7 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if err := op.checkPath(f, *u); err != nil {
 		return err
 	}
-	secrets, err := op.secrets(ctx, f.Entry.NodePublishSecretRef)
+	secrets, err := op.secrets(ctx, f.VolumeSource().PublishSecret)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 		FSGroup: f.Group(*u), Secrets: secrets,
 	}
 	if !v.Record.Block() {
-		req.MountOptions = slices.Clone(f.Entry.MountOptions)
+		req.MountOptions = slices.Clone(f.VolumeSource().MountOptions)
 		if u.Mount != nil {
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
