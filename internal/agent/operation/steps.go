@@ -7,7 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 // operation that users see, the event, the precondition, what its success makes pointless, and the function that runs
 // it.
 //
-// A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps.
+// A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps. Work
+// that may take hours runs as longWork.
 package operation
 
 import (
