@@ -40,10 +40,25 @@ var (
 	block      = testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 )
 
+var rawSource = block.source()
+
 func readOnlyUse(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true }
 
 func subPath(i *volumesv1alpha1.VolumeAttachmentIntent) {
-	i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner", FSGroup: ptr.To(int64(7))}
+	i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner"}
+}
+
+// groupedPart is subPath whose files are given to a group.
+func groupedPart(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	subPath(i)
+	grouped(i)
+}
+
+func grouped(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	if i.Spec.Mount == nil {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{}
+	}
+	i.Spec.Mount.FSGroup = ptr.To(int64(7))
 }
 
 func deletedIntents(b *bench) {
@@ -87,10 +102,18 @@ var scenarios = map[string]scenario{
 		}
 	}},
 	"a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished},
-	"a filesystem is published to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished,
-		wanted: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
-			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
-		}},
+	"a filesystem is published for a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish,
+		wanted: grouped, ends: isUnowned},
+	"a part of a filesystem is published for a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act: plan.Publish, wanted: groupedPart, ends: isUnowned},
+	"a filesystem is given to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		act: plan.SetOwnership, wanted: grouped, ends: isOwned},
+	"a part of a filesystem is given to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		act: plan.SetOwnership, wanted: groupedPart, ends: isOwned},
+	"a publication without its group is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
+	"a group's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish,
+		plan.SetOwnership}, wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
 	"a part of a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, wanted: subPath, ends: isPublished},
 	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish,
 		informs: []string{"DeviceOf"},
@@ -201,6 +224,36 @@ func isPublished(b *bench) {
 	}
 }
 
+// isUnowned: users may not rely on the publication yet, and the record says so.
+func isUnowned(b *bench) {
+	u := b.volume.Record.UseOf("intent")
+	if u.Phase != record.PhaseUnowned || u.BootID != "boot" {
+		b.t.Errorf("intent %s: phase %q of boot %q, want %q of boot %q", u.Intent.Name, u.Phase, u.BootID,
+			record.PhaseUnowned, "boot")
+	}
+	if _, ok := b.kernel.at(u.Target); !ok {
+		b.t.Errorf("intent %s: nothing mounted at %s", u.Intent.Name, u.Target)
+	}
+	if _, ok := b.kernel.at(u.Path); ok && u.Target != u.Path {
+		b.t.Errorf("intent %s: users see the volume at %s before its files have their group", u.Intent.Name, u.Path)
+	}
+	if b.has("SetOwnership") > 0 {
+		b.t.Errorf("intent %s: publishing it has given its files to a group: %v", u.Intent.Name, b.operations())
+	}
+	if next := plan.Of(b.facts()); !slices.Contains(next, plan.Step{Kind: plan.SetOwnership, Intent: "intent"}) ||
+		slices.Contains(next, plan.Step{Kind: plan.Publish, Intent: "intent"}) {
+		b.t.Errorf("intent %s: the plan is %v, want %s and not %s", u.Intent.Name, next, plan.SetOwnership, plan.Publish)
+	}
+}
+
+func isOwned(b *bench) {
+	isPublished(b)
+	u := b.volume.Record.UseOf("intent")
+	if g := b.kernel.groupOf(u.Target); g != 7 {
+		b.t.Errorf("intent %s: files at %s have group %d, want 7", u.Intent.Name, u.Target, g)
+	}
+}
+
 func isUnpublished(b *bench) {
 	for _, path := range b.kernel.mounted() {
 		if strings.Contains(path, "/publish") {
@@ -271,7 +324,9 @@ func TestWhateverFailsInStagingIsToldAndMended(t *testing.T) {
 	mended(t, plan.MarkInUse, plan.Stage, plan.Reference, plan.Dereference)
 }
 
-func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) { mended(t, plan.Publish) }
+func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) {
+	mended(t, plan.Publish, plan.SetOwnership)
+}
 
 func TestWhateverFailsInUnpublishingIsToldAndMended(t *testing.T) { mended(t, plan.Unpublish) }
 

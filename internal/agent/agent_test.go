@@ -96,7 +96,7 @@ func (n *node) leftovers() []string {
 	left := append(n.kernel.mounted(), n.kernel.referred()...)
 	for _, pattern := range []string{
 		n.root + "/volumes/*", n.root + "/volumes/.new*", n.root + "/publish/*", n.root + "/staged/*",
-		n.root + "/published/default/*",
+		n.root + "/published/default/*", n.root + "/sources/*",
 		n.kubelet + "/plugins/kubernetes.io/csi/" + fakeDriverName + "/*",
 		n.kubelet + "/plugins/kubernetes.io/csi/volumeDevices/pv-*",
 	} {

@@ -182,7 +182,7 @@ func (b *bench) facts() plan.Facts {
 	b.must(err)
 	f.Compare(table)
 	if f.Record != nil && f.Record.Block() {
-		if f.DeviceNodes, err = b.kernel.DeviceNodes(f.Paths.GlobalMap(f.Record.PersistentVolume)); len(f.DeviceNodes) > 0 {
+		if f.DeviceNodes, err = b.kernel.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); len(f.DeviceNodes) > 0 {
 			f.Reference = record.Present
 		}
 		b.must(err)

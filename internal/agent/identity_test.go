@@ -156,7 +156,7 @@ func (n *node) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmentInt
 }
 
 func (n *node) stagingPath(v testVolume) string {
-	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
+	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(v.source())
 }
 
 // testStageRemoved: the mount goes after the agent has gathered and before it calls the driver.

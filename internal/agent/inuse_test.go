@@ -35,7 +35,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
 			Handle: "vol", PersistentVolume: "pv-vol",
 			Mode:  "Filesystem",
-			Stage: record.Stage{Path: b.agent.paths.Staging(fakeDriverName, "vol", "pv-vol", "Filesystem")},
+			Stage: record.Stage{Path: b.agent.paths.Staging(filesystem.source())},
 			Uses:  r.Uses,
 		}
 		if !reflect.DeepEqual(r, want) || len(r.Uses) != 1 {

@@ -32,6 +32,8 @@ type fakeNode struct {
 	unsupported bool
 	shutdowns   []string
 	group       map[string]int64
+	// owning, if set, is what giving files to a group takes. It is set before an agent starts.
+	owning func(ctx context.Context, root string, progress func(int)) error
 	// nodes are the device nodes in each directory.
 	nodes map[string][]string
 	// noNodes makes none be made.
@@ -340,7 +342,13 @@ func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, still func
 	return nil
 }
 
-func (n *fakeNode) SetOwnership(_ context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy, _ func(int)) error {
+func (n *fakeNode) SetOwnership(ctx context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
+	if n.owning != nil {
+		if err := n.owning(ctx, root, progress); err != nil {
+			return err
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.group[root] = fsGroup

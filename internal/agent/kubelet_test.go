@@ -51,8 +51,8 @@ func TestWhatTheKubeletUses(t *testing.T) {
 
 // kubeletRecord is what the kubelet writes beside a stage.
 func kubeletRecord(v testVolume) []byte {
-	driverName, handle := record.SplitUniqueName(v.name())
-	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": handle})
+	s := v.source()
+	data, err := json.Marshal(map[string]string{"driverName": s.Driver, "volumeHandle": s.Handle})
 	if err != nil {
 		panic(err)
 	}
@@ -65,8 +65,8 @@ type fakeKubelet struct{ *node }
 func (k fakeKubelet) csi() string { return filepath.Join(k.kubelet, "plugins", "kubernetes.io", "csi") }
 
 func (k fakeKubelet) stageDir(v testVolume) string {
-	driverName, handle := record.SplitUniqueName(v.name())
-	return filepath.Join(k.csi(), driverName, record.Hash(handle))
+	s := v.source()
+	return filepath.Join(k.csi(), s.Driver, record.Hash(s.Handle))
 }
 
 func (k fakeKubelet) write(path string, data []byte) {

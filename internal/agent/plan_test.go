@@ -120,6 +120,13 @@ func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
 	}
 }
 
+// unowned: the driver has published the use, and its files are to be given to a group.
+func unowned(f *plan.Facts) {
+	f.Record.Uses[0].Phase = record.PhaseUnowned
+	f.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
+	f.Intents[0].Spec.Mount = f.Record.Uses[0].Mount.DeepCopy()
+}
+
 func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 	unstaged := func(f *plan.Facts) { f.Record.Stage, f.Stage = record.Stage{}, record.Missing }
 	for name, test := range map[string]struct {
@@ -179,6 +186,33 @@ func TestPlans(t *testing.T) {
 			"stage"},
 		{"an uncertain publication is published again",
 			func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
+		{"what is published only lacks its group", unowned, "set-ownership intent-1"},
+		{"also while its sub path is not seen", func(f *plan.Facts) {
+			unowned(f)
+			f.Record.Uses[0].Target, f.Uses["intent-1"] = "/p/hidden", record.Missing
+		}, "set-ownership intent-1"},
+		{"another boot has nothing to give to a group", func(f *plan.Facts) { unowned(f); f.Record.Uses[0].BootID = "last" },
+			"publish intent-1"},
+		{"nor has a path where nothing is mounted", func(f *plan.Facts) { unowned(f); f.Uses["intent-1"] = record.Missing },
+			"publish intent-1"},
+		{"or something else", func(f *plan.Facts) { unowned(f); f.Uses["intent-1"] = record.Foreign },
+			"publish intent-1"},
+		{"what is to be released needs no group", func(f *plan.Facts) { unowned(f); deleting(f) },
+			"unpublish intent-1"},
+		{"nor what is wanted with another one", func(f *plan.Facts) {
+			unowned(f)
+			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(8))}
+		}, "unpublish intent-1"},
+		{"nor what was taken away", func(f *plan.Facts) {
+			unowned(f)
+			f.Entry.State = volumesv1alpha1.AttachmentDetaching
+		}, "shutdown"},
+		{"nor what has no intent", func(f *plan.Facts) { unowned(f); f.Intents = nil }, ""},
+		{"another intent is published before files are given to a group", func(f *plan.Facts) {
+			unowned(f)
+			f.Intents = append(f.Intents, planIntent("intent-2"))
+			f.Record.Uses = f.Joined()
+		}, "publish intent-2, set-ownership intent-1"},
 		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
 		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
 			"publish intent-1"},

@@ -178,7 +178,7 @@ func testReadOnlyBesideAProcess(t *testing.T, n *realNode, v testVolume) {
 
 func testReadOnlyBesideTheKubelet(_ *testing.T, n *realNode, v testVolume) {
 	n.start()
-	data := record.Paths{Kubelet: n.kubelet}.KubeletData(v.driver, v.handle, "pv-"+v.handle, v.mode)
+	data := record.Paths{Kubelet: n.kubelet}.KubeletData(v.source())
 	fakeKubelet{n.node}.write(data, kubeletRecord(v))
 	i := n.want(v, "data", readOnly)
 	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)

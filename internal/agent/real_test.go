@@ -327,7 +327,7 @@ func testRealBound(t *testing.T, n *realNode) {
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.settled(v)
-	dir := a.paths.GlobalMap("pv-" + v.handle)
+	dir := a.paths.GlobalMap(v.source())
 	bound := filepath.Join(dir, string(i.UID))
 	n.counted(dir, bound)
 	a.stop()

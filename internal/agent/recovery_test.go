@@ -210,12 +210,12 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 				BootID: "boot",
 			}
 			if test.kind == volumesv1alpha1.PublicationDevice {
-				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound("pv-raw", "intent")
+				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound(rawSource, "intent")
 				if test.readOnly {
 					use.Target = b.agent.paths.Hidden("intent")
 				}
 			}
-			path := b.agent.paths.Staging(fakeDriverName, test.volume.handle, "pv-"+test.volume.handle, mode)
+			path := b.agent.paths.Staging(test.volume.source())
 			want := &record.Record{
 				Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
 				Handle:           test.volume.handle,

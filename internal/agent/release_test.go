@@ -51,7 +51,7 @@ func (b *bench) use() record.Use { return b.volume.Record.Uses[0] }
 func (b *bench) kubeletRecords() {
 	b.t.Helper()
 	r := b.volume.Record
-	path := b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	path := b.agent.paths.KubeletData(r.VolumeSource())
 	b.must(os.MkdirAll(filepath.Dir(path), 0o750))
 	b.must(os.WriteFile(path, nil, 0o600))
 }
@@ -256,7 +256,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 		for _, occupied := range []bool{false, true} {
 			b := newBench(t, block)
 			b.publish()
-			bound := b.agent.paths.Bound("pv-raw", "intent")
+			bound := b.agent.paths.Bound(rawSource, "intent")
 			b.volume.Record.Uses[0].Bound = bound
 			b.must(os.MkdirAll(filepath.Dir(bound), 0o750))
 			b.must(os.WriteFile(bound, nil, 0o600))
@@ -291,7 +291,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.want("intent", readOnlyUse)
 		b.stage()
 		b.done(plan.Publish)
-		bound := b.agent.paths.Bound("pv-raw", "intent")
+		bound := b.agent.paths.Bound(rawSource, "intent")
 		b.volume.Record.Uses[0].Bound = bound
 		deletedIntents(b)
 		path := b.use().Path
@@ -336,7 +336,7 @@ func TestAStageIsUndone(t *testing.T) {
 		if len(b.kernel.referred()) > 0 || len(b.driver.made()) > 0 {
 			t.Errorf("device nodes %v, calls %v", b.kernel.referred(), b.driver.made())
 		}
-		if _, err := os.Lstat(filepath.Dir(b.agent.paths.GlobalMap("pv-raw"))); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Dir(b.agent.paths.GlobalMap(rawSource))); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the kubelet's directories are left: %v", err)
 		}
 	})
@@ -518,7 +518,7 @@ func TestAStageIsUndone(t *testing.T) {
 		b.unused()
 		r := b.volume.Record
 		b.kernel.umount(r.Stage.Path)
-		dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+		dir := filepath.Dir(b.agent.paths.KubeletData(r.VolumeSource()))
 		b.must(os.RemoveAll(dir))
 		b.must(os.WriteFile(dir, nil, 0o600)) // no directory
 		if err := b.act(plan.Unstage); err == nil || b.has("unstage") > 0 {
@@ -606,7 +606,7 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	t.Run("is not undone while nobody can tell whether the kubelet uses it", func(t *testing.T) {
 		b, err := play(t, func(b *bench) {
 			r := b.volume.Record
-			dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+			dir := filepath.Dir(b.agent.paths.KubeletData(r.VolumeSource()))
 			b.must(os.RemoveAll(dir))
 			b.must(os.WriteFile(dir, nil, 0o600)) // no directory
 		})
@@ -678,7 +678,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			stage := b.volume.Record.Stage.Path
 			b.must(os.MkdirAll(stage, 0o750))
 			if v.mode == corev1.PersistentVolumeBlock {
-				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap("pv-raw"), []string{"intent"}))
+				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap(rawSource), []string{"intent"}))
 			}
 			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{}, true, true
 			b.done(plan.ClearInUse)

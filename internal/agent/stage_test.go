@@ -395,8 +395,8 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
 		b.done(plan.MarkInUse)
-		bound := b.agent.paths.Bound("pv-raw", "intent")
-		b.must(os.MkdirAll(b.agent.paths.GlobalMap("pv-raw"), 0o750))
+		bound := b.agent.paths.Bound(rawSource, "intent")
+		b.must(os.MkdirAll(b.agent.paths.GlobalMap(rawSource), 0o750))
 		b.must(os.WriteFile(bound, nil, 0o600))
 		b.volume.Record.Uses[0].Bound = bound
 		b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
@@ -710,8 +710,15 @@ func TestAPublicationIsMade(t *testing.T) {
 			f := b.facts()
 			f.DriverSetsGroup = test.driver
 			b.must(b.agent.steps.Publisher().Publish(t.Context(), b.volume, f, "intent"))
-			if !slices.Equal(b.owned, test.owned) {
-				t.Errorf("%s: %v", name, b.owned)
+			if owned := len(b.owned); owned > 0 {
+				t.Errorf("%s: publishing has given files to a group %d times, want 0", name, owned)
+			}
+			if len(test.owned) > 0 {
+				b.done(plan.SetOwnership)
+			}
+			if u := b.volume.Record.Uses[0]; !slices.Equal(b.owned, test.owned) || u.Phase != record.PhaseDone {
+				t.Errorf("%s: the files of intent %s were given to %v, want %v; its phase is %q, want %q", name,
+					u.Intent.Name, b.owned, test.owned, u.Phase, record.PhaseDone)
 			}
 		}
 	})
@@ -742,14 +749,24 @@ func TestAPublicationIsMade(t *testing.T) {
 		}
 	})
 	t.Run("what fails in it is told", func(t *testing.T) {
-		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
+		for _, what := range []string{"OpenBeneath", "BindFile"} {
 			b := newBench(t, filesystem)
 			b.driver.inner = "inner"
 			b.want("intent", subPath)
 			b.done(plan.MarkInUse, plan.Stage)
 			b.failures[what] = errInjected
 			if err := b.act(plan.Publish); !errors.Is(err, errInjected) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("publishing while %s fails: error %v, want %v", what, err, errInjected)
+			}
+		}
+		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
+			b := newBench(t, filesystem)
+			b.driver.inner = "inner"
+			b.want("intent", groupedPart)
+			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
+			b.failures[what] = errInjected
+			if err := b.act(plan.SetOwnership); !errors.Is(err, errInjected) {
+				t.Errorf("giving the files to a group while %s fails: error %v, want %v", what, err, errInjected)
 			}
 		}
 	})

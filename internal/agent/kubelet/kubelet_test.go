@@ -13,12 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
 const driverName = "csi.example.com"
 
-func volumeName(handle string) string { return namePrefix + driverName + "^" + handle }
+func volumeName(handle string) string { return record.UniqueName(driverName, handle) }
 
 // host is a kubelet's directory and a mount table.
 type host struct {
@@ -209,7 +210,7 @@ func TestSignsOfTheKubeletsUse(t *testing.T) {
 			uses, rest := h.look()
 			var used []string
 			for name := range uses {
-				used = append(used, strings.TrimPrefix(name, namePrefix+driverName+"^"))
+				used = append(used, strings.TrimPrefix(name, record.UniqueName(driverName, "")))
 			}
 			slices.Sort(used)
 			if got := strings.Join(used, " "); got != test.used {

@@ -63,6 +63,9 @@ func (f Facts) Unreferenced() bool {
 	return f.Staged() && f.Record.Stage.Source != "" && f.Reference != record.Present
 }
 
+// VolumeSource is where the volume comes from, as the controller's entry has it; the zero value without an entry.
+func (f Facts) VolumeSource() record.VolumeSource { return record.VolumeSourceOf(f.Entry) }
+
 // Attached reports that the controller's entry is Attached.
 func (f Facts) Attached() bool {
 	return f.Entry != nil && f.Entry.State == volumesv1alpha1.AttachmentAttached
@@ -198,23 +201,23 @@ func (f Facts) Lost() []string {
 func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 	switch {
 	case noPart: // the node has no part in it
-		return f.Entry.Capacity
+		return f.VolumeSource().Capacity
 	case f.Record.Capacity != nil:
 		return f.Record.Capacity
-	case f.Entry.ExpandFrom != nil:
-		return f.Entry.ExpandFrom
+	case f.VolumeSource().ExpandFrom != nil:
+		return f.VolumeSource().ExpandFrom
 	}
-	return f.Entry.Capacity
+	return f.VolumeSource().Capacity
 }
 
 // Grows reports that the volume has a larger capacity than the node has seen.
 func (f Facts) Grows() bool {
 	r := f.Record
-	if !f.Expands || f.Entry.Capacity == nil || !slices.ContainsFunc(r.Uses,
+	if !f.Expands || f.VolumeSource().Capacity == nil || !slices.ContainsFunc(r.Uses,
 		func(u record.Use) bool { return !u.ReadOnly }) {
 		return false
 	}
-	return r.Capacity != nil && CompareQuantities(*f.Entry.Capacity, *r.Capacity) > 0
+	return r.Capacity != nil && CompareQuantities(*f.VolumeSource().Capacity, *r.Capacity) > 0
 }
 
 // Compare finds the record's places in the mount table.

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 func TestTheGroupOfFilesIsSetWhereTheDriversPolicyAllowsIt(t *testing.T) {
@@ -39,9 +39,9 @@ func TestTheGroupOfFilesIsSetWhereTheDriversPolicyAllowsIt(t *testing.T) {
 		{"never", storagev1.NoneFSGroupPolicy, "ext4", []corev1.PersistentVolumeAccessMode{once}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := ownable(&volumesv1alpha1.NodeAttachment{FSGroupPolicy: c.policy, FSType: c.fsType,
-				AccessModes: c.modes}); got != c.want {
-				t.Errorf("set: %v", got)
+			s := record.VolumeSource{FSGroupPolicy: c.policy, FSType: c.fsType, AccessModes: c.modes}
+			if got := ownable(s); got != c.want {
+				t.Errorf("the files of %+v are given to a group: %t, want %t", s, got, c.want)
 			}
 		})
 	}

@@ -104,7 +104,7 @@ func (f Facts) Wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 		if i.DeletionTimestamp.IsZero() && status.Finalized(i) &&
 			i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 			Level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.Name &&
-			i.Status.VolumeName == f.Entry.PersistentVolumeName {
+			i.Status.VolumeName == f.VolumeSource().PersistentVolume {
 			wanting = append(wanting, i)
 		}
 	}
@@ -158,7 +158,7 @@ func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u.Type = volumesv1alpha1.PublicationMount
 	u.ReadOnly = i.Spec.ReadOnly
 	u.Mount = i.Spec.Mount.DeepCopy()
-	if f.Entry.VolumeMode == corev1.PersistentVolumeBlock {
+	if f.VolumeSource().Mode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
 		if u.ReadOnly {
 			u.Target = f.Paths.Hidden(i.UID) // until the kernel refuses writes
