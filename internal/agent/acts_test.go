@@ -77,30 +77,54 @@ var scenarios = map[string]scenario{
 			b.t.Errorf("reported: %+v", line)
 		}
 	}},
-	"a filesystem is staged": {before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"}, ends: isStaged},
-	"a device is staged": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"},
-		ends: isStaged},
-	"a stage is shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
-			b.t.Error("no bind mount of the stage")
-		}
-	}},
-	"another stage was shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, change: func(b *bench) {
-		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
-	}, ends: func(b *bench) {
-		if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
-			record.SourceOf(e) != b.volume.Record.Stage.Source {
-			b.t.Errorf("shown is %v", e)
-		}
-	}},
-	"a device is shown to the kubelet": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Reference, ends: func(b *bench) {
-		if b.has("Unmount") > 0 {
-			b.t.Errorf("unmounted: %v", b.operations())
-		}
-		if nodes := b.kernel.referred(); len(nodes) != 1 || !strings.HasSuffix(nodes[0], "/intent") {
-			b.t.Errorf("device nodes: %v", nodes)
-		}
-	}},
+	"a filesystem is staged": {
+		before:  []plan.Kind{plan.MarkInUse},
+		act:     plan.Stage,
+		informs: []string{"DeviceOf"},
+		ends:    isStaged,
+	},
+	"a device is staged": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse},
+		act:     plan.Stage,
+		informs: []string{"DeviceOf"},
+		ends:    isStaged,
+	},
+	"a stage is shown to the kubelet": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Reference,
+		ends: func(b *bench) {
+			if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
+				b.t.Error("no bind mount of the stage")
+			}
+		},
+	},
+	"another stage was shown to the kubelet": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Reference,
+		change: func(b *bench) {
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
+		},
+		ends: func(b *bench) {
+			if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
+				record.SourceOf(e) != b.volume.Record.Stage.Source {
+				b.t.Errorf("shown is %v", e)
+			}
+		},
+	},
+	"a device is shown to the kubelet": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse},
+		act:    plan.Reference,
+		ends: func(b *bench) {
+			if b.has("Unmount") > 0 {
+				b.t.Errorf("unmounted: %v", b.operations())
+			}
+			if nodes := b.kernel.referred(); len(nodes) != 1 || !strings.HasSuffix(nodes[0], "/intent") {
+				b.t.Errorf("device nodes: %v", nodes)
+			}
+		},
+	},
 	"a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished},
 	"a filesystem is published for a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish,
 		wanted: grouped, ends: isUnowned},
@@ -114,60 +138,113 @@ var scenarios = map[string]scenario{
 		wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
 	"a group's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish,
 		plan.SetOwnership}, wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
-	"a part of a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, wanted: subPath, ends: isPublished},
-	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish,
+	"a part of a filesystem is published": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Publish,
+		wanted: subPath,
+		ends:   isPublished,
+	},
+	"a device is published": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage},
+		act:     plan.Publish,
 		informs: []string{"DeviceOf"},
 		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") > 0 {
 				b.t.Errorf("the kernel refuses writes: %v", b.operations())
 			}
-		}},
-	"a device is published read-only": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, wanted: readOnlyUse,
+		},
+	},
+	"a device is published read-only": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage},
+		wanted:  readOnlyUse,
 		act:     plan.Publish,
-		informs: []string{"DeviceOf"}, ends: func(b *bench) {
+		informs: []string{"DeviceOf"},
+		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") == 0 || !b.disk().RefusesWrites("boot") {
 				b.t.Errorf("the kernel takes writes: %v", b.operations())
 			}
-		}},
-	"a publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, change: deletedIntents, act: plan.Unpublish,
-		ends: isUnpublished},
-	"a part's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, wanted: subPath, change: deletedIntents,
-		act:  plan.Unpublish,
-		ends: isUnpublished},
-	"a device's publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		},
+	},
+	"a publication is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
 		change: deletedIntents,
-		act:    plan.Unpublish, ends: isUnpublished},
-	"a device's read-only publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a part's publication is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		wanted: subPath,
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a device's publication is undone": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a device's read-only publication is undone": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
 		wanted: readOnlyUse,
-		change: deletedIntents, act: plan.Unpublish, ends: func(b *bench) {
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends: func(b *bench) {
 			isUnpublished(b)
 			if b.volume.Record.RefusesWrites("boot") {
 				b.t.Error("the device still refuses writes")
 			}
-		}},
-	"a stage is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: nobodyWants,
-		act: plan.Unstage, ends: isUnstaged},
-	"a device's stage is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
-		change: nobodyWants, act: plan.Unstage,
-		informs: []string{"RemoveMountPoint of the kubelet"}, ends: isUnstaged},
-	"a stage is not shown any more": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference}, act: plan.Dereference, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
-			b.t.Error("the bind mount of the stage is there")
-		}
-	}},
-	"what was taken away is shut down": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: takenAway,
-		act: plan.Shutdown,
+		},
+	},
+	"a stage is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: nobodyWants,
+		act:    plan.Unstage,
+		ends:   isUnstaged,
+	},
+	"a device's stage is undone": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change:  nobodyWants,
+		act:     plan.Unstage,
+		informs: []string{"RemoveMountPoint of the kubelet"},
+		ends:    isUnstaged,
+	},
+	"a stage is not shown any more": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference},
+		act:    plan.Dereference,
+		ends: func(b *bench) {
+			if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
+				b.t.Error("the bind mount of the stage is there")
+			}
+		},
+	},
+	"what was taken away is shut down": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: takenAway,
+		act:    plan.Shutdown,
 		ends: func(b *bench) {
 			if b.kernel.shutDown() == 0 || !b.disk().ShutDown {
 				b.t.Errorf("%d shut down, record %+v", b.kernel.shutDown(), b.disk())
 			}
-		}},
-	"a volume is let go of": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: func(b *bench) {
-		nobodyWants(b)
-		b.done(plan.Unstage)
-	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+		},
+	},
+	"a volume is let go of": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: func(b *bench) {
+			nobodyWants(b)
+			b.done(plan.Unstage)
+		},
+		act:     plan.ClearInUse,
+		informs: []string{"RemoveMountPoint of the kubelet"},
+		ends:    isCleared,
+	},
 	"a device is let go of": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
 		change: func(b *bench) {
 			nobodyWants(b)

@@ -180,7 +180,9 @@ func testUnresolved(t *testing.T, c *cluster) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-data"},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: n.name,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"},
+			},
 		},
 	}
 	n.must(n.client.Create(t.Context(), i))

@@ -27,8 +27,14 @@ func TestAVolumeThatAProcessStillUsesIsNotReleased(t *testing.T) {
 	}
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *realNode){
-		"a container with a private copy of an ext4 mount": func(t *testing.T, n *realNode) { testHeldFilesystem(t, n, "ext4", 64) },
-		"a container with a private copy of an xfs mount":  func(t *testing.T, n *realNode) { testHeldFilesystem(t, n, "xfs", 320) },
+		"a container with a private copy of an ext4 mount": func(t *testing.T,
+			n *realNode) {
+			testHeldFilesystem(t, n, "ext4", 64)
+		},
+		"a container with a private copy of an xfs mount": func(t *testing.T,
+			n *realNode) {
+			testHeldFilesystem(t, n, "xfs", 320)
+		},
 		"a process with a raw device open":                 testHeldDevice,
 		"a container with a private copy of the kubelet's": testHeldFromKubelet,
 		"over a restart of the agent":                      testHeldOverARestart,

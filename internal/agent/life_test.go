@@ -56,7 +56,8 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"what the kubelet staged after a reboot is not given up with what was there before": testStagedAnew(func(n *node) {
 			n.setBoot("boot-2")
 		}),
-		"what the kubelet staged under the same device number is not given up with what was there before": testStagedAnew(func(*node) {}),
+		"what the kubelet staged under the same device number is not given up with what was there": testStagedAnew(
+			func(*node) {}),
 		"a volume whose entry is gone stays":                                  testEntryGone,
 		"after a reboot everything is mounted again":                          testReboot,
 		"a node state made anew gets the whole report":                        testStateAnew,
@@ -216,7 +217,7 @@ func testBlockShared(t *testing.T, c *cluster) {
 	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 	a := n.start()
 	n.attach(v, "uid-1")
-	staged := n.want(v, "staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	staged := n.want(v, "staged", desired(volumesv1alpha1.DesiredStaged))
 	n.ready(staged)
 	n.referred(staged)
 	published := n.want(v, "published")
@@ -226,10 +227,10 @@ func testBlockShared(t *testing.T, c *cluster) {
 	n.start()
 	n.release(staged)
 	n.referred(published)
-	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	n.update(published, desired(volumesv1alpha1.DesiredStaged))
 	n.ready(published)
 	n.referred(published)
-	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	n.update(published, desired(volumesv1alpha1.DesiredAttached))
 	n.gone(v)
 	n.nothingLeft()
 }
@@ -602,4 +603,9 @@ func testStats(t *testing.T, c *cluster) {
 			strings.Contains(h.Message, "scratched") &&
 			s.Status.Summary.Failing == 1
 	})
+}
+
+// desired has the intent ask for the state.
+func desired(state volumesv1alpha1.DesiredState) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = state }
 }

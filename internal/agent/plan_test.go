@@ -133,10 +133,11 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 		change            func(*plan.Facts)
 		stages, publishes bool
 	}{
-		"all is well":                          {func(*plan.Facts) {}, false, false},
-		"the stage is planned":                 {unstaged, true, true},
-		"a call hangs":                         {func(f *plan.Facts) { f.CallHangs = true }, true, true},
-		"the session waits to be confirmed":    {func(f *plan.Facts) { f.Record.InUse, f.Unconfirmed = false, true }, true, true},
+		"all is well":          {func(*plan.Facts) {}, false, false},
+		"the stage is planned": {unstaged, true, true},
+		"a call hangs":         {func(f *plan.Facts) { f.CallHangs = true }, true, true},
+		"the session waits to be confirmed": {func(f *plan.Facts) { f.Record.InUse, f.Unconfirmed = false, true }, true,
+			true},
 		"the volume is to be taken into use":   {func(f *plan.Facts) { f.Record.InUse = false }, true, true},
 		"the intent does not want it any more": {func(f *plan.Facts) { unstaged(f); deleting(f) }, false, false},
 	} {
@@ -164,12 +165,21 @@ func TestPlans(t *testing.T) {
 		{"nothing while a call hangs", func(f *plan.Facts) { f.CallHangs = true; deleting(f) }, ""},
 		{"a wanted volume is taken into use first", fresh, "mark-in-use"},
 		{"not without an entry", func(f *plan.Facts) { fresh(f); f.Entry = nil }, ""},
-		{"not while it is being detached", func(f *plan.Facts) { fresh(f); f.Entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
+		{"not while it is being detached", func(f *plan.Facts) {
+			fresh(f)
+			f.Entry.State = volumesv1alpha1.AttachmentDetaching
+		}, ""},
 		{"not for an intent that is being deleted", func(f *plan.Facts) { fresh(f); deleting(f) }, ""},
 		{"not for an intent with another volume pinned",
 			func(f *plan.Facts) { fresh(f); f.Intents[0].Status.VolumeName = "other" }, ""},
-		{"not for the kubelet", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
-		{"not for Attached", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
+		{"not for the kubelet", func(f *plan.Facts) {
+			fresh(f)
+			f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet
+		}, ""},
+		{"not for Attached", func(f *plan.Facts) {
+			fresh(f)
+			f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached
+		}, ""},
 		{"not for an intent that could be gone at once", func(f *plan.Facts) { fresh(f); unfinalized(f) }, ""},
 		{"one that lost its finalizer stays published", unfinalized, ""},
 		{"but is not published again", func(f *plan.Facts) { unfinalized(f); f.Uses["intent-1"] = record.Missing }, ""},
@@ -179,7 +189,8 @@ func TestPlans(t *testing.T) {
 		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false },
 			"mark-in-use"},
 		{"stage before publish", func(f *plan.Facts) {
-			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing, record.Missing
+			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing,
+				record.Missing
 			f.Record.Uses = f.Joined()
 		}, "stage"},
 		{"an uncertain stage is staged again", func(f *plan.Facts) { f.Record.Stage.Phase = record.PhaseUncertain },
@@ -277,7 +288,8 @@ func TestPlans(t *testing.T) {
 		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true },
 			"unstage, persist"},
 		{"without uses the stage is undone", unused, "unstage"},
-		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} }, "unstage"},
+		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} },
+			"unstage"},
 		{"without a stage inUse is cleared", func(f *plan.Facts) {
 			unused(f)
 			f.Record.Stage, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, record.Missing, record.Missing
@@ -289,7 +301,8 @@ func TestPlans(t *testing.T) {
 		}, "clear-in-use"},
 		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged },
 			"unpublish intent-1"},
-		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
+		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached },
+			"unpublish intent-1"},
 		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true },
 			"unpublish intent-1"},
 		{"other mount options too", func(f *plan.Facts) {
@@ -302,7 +315,10 @@ func TestPlans(t *testing.T) {
 			f.Kubelet,
 				f.Reference = &kubelet.TrackedUse{}, record.Missing
 		}, ""},
-		{"not for one that is only suspected", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"} }, "unstage"},
+		{"not for one that is only suspected", func(f *plan.Facts) {
+			unused(f)
+			f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"}
+		}, "unstage"},
 		{"not while it is used", func(f *plan.Facts) { f.Kubelet = &kubelet.TrackedUse{} }, ""},
 		{"a stage of the kubelet does not keep a record that has none", func(f *plan.Facts) {
 			unused(f)
@@ -311,7 +327,10 @@ func TestPlans(t *testing.T) {
 		{"what the kubelet has mounted of a forced away attachment is shut down", kubeletAway, "shutdown-kubelet"},
 		{"but once", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.ShutDown = true }, ""},
 		{"not when nothing is mounted", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.Mounts = nil }, ""},
-		{"not when it was released", func(f *plan.Facts) { kubeletAway(f); f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
+		{"not when it was released", func(f *plan.Facts) {
+			kubeletAway(f)
+			f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased
+		}, ""},
 		{"what may be is told before the attachment was known, while it is there",
 			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
 		{"not when it may be the next life", func(f *plan.Facts) {
@@ -344,7 +363,8 @@ func TestPlans(t *testing.T) {
 			f.Entry.State, f.Record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
 		}, "unpublish intent-1"},
 		{"what is not mounted need not be shut down", func(f *plan.Facts) {
-			f.Entry.State, f.Stage, f.Reference, f.Uses = volumesv1alpha1.AttachmentDetaching, record.Missing, record.Missing, nil
+			f.Entry.State, f.Stage, f.Reference, f.Uses = volumesv1alpha1.AttachmentDetaching, record.Missing, record.Missing,
+				nil
 		}, "unpublish intent-1"},
 		{"a taken away device cannot be shut down", func(f *plan.Facts) {
 			f.Entry.State, f.Record.Mode = volumesv1alpha1.AttachmentDetaching, corev1.PersistentVolumeBlock
@@ -355,7 +375,8 @@ func TestPlans(t *testing.T) {
 			f.Entry.State = volumesv1alpha1.AttachmentDetaching
 		}, "clear-in-use"},
 		{"a larger capacity is brought to the node", func(f *plan.Facts) {
-			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
+			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")),
+				ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},
 		{"not by a driver that cannot", func(f *plan.Facts) { f.Entry.Capacity = ptr.To(resource.MustParse("2Gi")) },
 			""},

@@ -34,7 +34,8 @@ func (b *bench) restart(rebooted bool) *bench {
 	n.agent.paths, n.agent.store.Dir = b.agent.paths, b.agent.store.Dir
 	n.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: b.state.Status.Reports}
 	if rebooted {
-		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later", "later"
+		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later",
+			"later"
 	}
 	return n
 }

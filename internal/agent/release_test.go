@@ -139,7 +139,9 @@ func TestAPublicationIsUndone(t *testing.T) {
 				b.kernel.umount(b.use().Path)
 				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.use().Path))
 			},
-			"one of this boot for a publication of an earlier one": func(b *bench) { b.volume.Record.Uses[0].BootID = "earlier" },
+			"one of this boot for a publication of an earlier one": func(b *bench) {
+				b.volume.Record.Uses[0].BootID = "earlier"
+			},
 		} {
 			b := newBench(t, filesystem)
 			b.publish()
@@ -364,14 +366,17 @@ func TestAStageIsUndone(t *testing.T) {
 			told   string
 			wakes  bool
 		}{
-			"it is mounted elsewhere": {filesystem, func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
+			"it is mounted elsewhere": {filesystem,
+				func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
 				volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
 			"it is mounted elsewhere, and somebody unmounted the stage": {filesystem, func(b *bench) {
 				b.kernel.umount(b.volume.Record.Stage.Path)
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere"))
 			}, volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
-			"the kubelet has recorded it":       {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
-			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
+			"the kubelet has recorded it": {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet,
+				"kubelet", true},
+			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet,
+				"kubelet", true},
 			"the kubelet lists it": {filesystem, func(b *bench) {
 				b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
 				b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(b.of.name())}}
@@ -574,7 +579,9 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	})
 	for name, change := range map[string]func(*bench){
 		"is left to the kubelet, which has recorded that it stages there": (*bench).kubeletRecords,
-		"is left where it was mounted after a reboot":                     func(b *bench) { b.volume.Record.Stage.BootID = "earlier" },
+		"is left where it was mounted after a reboot": func(b *bench) {
+			b.volume.Record.Stage.BootID = "earlier"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := play(t, change)
@@ -680,7 +687,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			if v.mode == corev1.PersistentVolumeBlock {
 				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap(rawSource), []string{"intent"}))
 			}
-			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{}, true, true
+			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{},
+				true, true
 			b.done(plan.ClearInUse)
 			if len(b.volume.Failures) > 0 || b.volume.Unprotected || b.volume.Unsaved || len(b.kernel.referred()) > 0 {
 				t.Errorf("left: %+v, device nodes %v", b.volume, b.kernel.referred())
@@ -718,7 +726,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			change func(*bench)
 			reason string
 		}{
-			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} }, volumesv1alpha1.ReasonDeviceHeld},
+			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} },
+				volumesv1alpha1.ReasonDeviceHeld},
 			"the driver was asked to stage it": {func(b *bench) { b.volume.Record.Stage.Phase = record.PhaseUncertain },
 				volumesv1alpha1.ReasonUnstageFailed},
 			"it is mounted": {func(b *bench) {

@@ -106,13 +106,14 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			v.SetFigures(&report.Figures{Used: quantity, Available: quantity, Inodes: ptr.To(int64(5)),
 				InodesUsed: ptr.To(int64(3)), Abnormal: "scratched"})
 		}, func(r *report.VolumeReport) {
-			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)), ptr.To(int64(3))
+			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)),
+				ptr.To(int64(3))
 			r.Abnormal = "scratched"
 		}},
 		"what fails first": {func(f *plan.Facts, v *operation.Volume) {
 			f.Record.Stage.Phase, f.Stage = record.PhaseUncertain, record.Missing
-			v.Failures[plan.Step{Kind: plan.Stage}] = &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage"}}
-			v.Failures[plan.Step{Kind: plan.ClearInUse}] = &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "unstage"}}
+			v.Failures[plan.Step{Kind: plan.Stage}] = operationFailed("stage")
+			v.Failures[plan.Step{Kind: plan.ClearInUse}] = operationFailed("unstage")
 		}, func(r *report.VolumeReport) {
 			r.Staged, r.Line.Error = false, &volumesv1alpha1.OperationError{Operation: "stage"}
 		}},
@@ -251,16 +252,20 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	}{
 		"it is noted": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil,
 			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
-		"it was noted of another life": {map[string]string{"v": "0"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
-		"the API has it": {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, []volumesv1alpha1.NodeAttachment{entry("v",
-			"1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
+		"it was noted of another life": {map[string]string{"v": "0"}, nil,
+			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
+		"the API has it": {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")},
+			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil,
+			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
 		"the API has it of another life": {nil, []volumesv1alpha1.MountTableRelease{release("v", "0")},
 			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 0},
 		"it is in use again": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")},
 			map[string]report.VolumeReport{"v": {}}, nil, 1},
-		"it is not attached any more": {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")}, nil, nil, nil, 0},
+		"it is not attached any more": {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")},
+			nil, nil, nil, 0},
 		"an attachment without a UID": {nil, nil, []volumesv1alpha1.NodeAttachment{entry("v", "")}, nil, nil, 0},
-		"another volume beside it": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil,
+		"another volume beside it": {map[string]string{"v": "1"}, nil,
+			[]volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil,
 			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
 	} {
 		b := newBench(t, filesystem)
@@ -297,21 +302,31 @@ func TestTheConditionsOfANode(t *testing.T) {
 		"all is well": {func(*bench, map[string]report.VolumeReport) {}, nil, []string{"1 attached, 1 in use"}},
 		"nothing is left": {func(b *bench, r map[string]report.VolumeReport) { b.state.Spec.Attachments = nil; clear(r) },
 			conditions{"VolumesReleased": "True Released"}, nil},
-		"it is attached and not in use": {func(_ *bench, r map[string]report.VolumeReport) { clear(r) }, nil, []string{"1 attached, 0 in use"}},
-		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments = nil }, nil,
+		"it is attached and not in use": {func(_ *bench, r map[string]report.VolumeReport) { clear(r) }, nil,
+			[]string{"1 attached, 0 in use"}},
+		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.state.Spec.Attachments = nil
+		}, nil,
 			[]string{"0 attached, 1 in use"}},
 		"its driver is not registered": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Status.Drivers = nil },
 			conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing"},
 			[]string{"registered on the node: " + fakeDriverName}},
-		"nobody knows which driver it needs": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments[0].Driver = "" }, nil, nil},
+		"nobody knows which driver it needs": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.state.Spec.Attachments[0].Driver = ""
+		}, nil, nil},
 		"it fails": {func(_ *bench, r map[string]report.VolumeReport) {
-			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}}}
+			failed := &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}
+			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: failed}}
 		}, conditions{"Ready": "False VolumesFailing",
 			"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
-		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Abnormal: "scratched"} },
+		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) {
+			r["v"] = report.VolumeReport{Abnormal: "scratched"}
+		},
 			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
 			[]string{"v: scratched"}},
-		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Differs: "gone"} },
+		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) {
+			r["v"] = report.VolumeReport{Differs: "gone"}
+		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"v: gone"}},
 		"it is an orphan": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Orphan: true} },
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
@@ -328,7 +343,9 @@ func TestTheConditionsOfANode(t *testing.T) {
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"mount y", "and 1 of no known volume"}},
-		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) { b.agent.observer.Trouble = "no table" },
+		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.agent.observer.Trouble = "no table"
+		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"not known: no table"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
@@ -401,4 +418,8 @@ func TestTheConditionsOfANode(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
+}
+
+func operationFailed(operation string) *failure.Failure {
+	return &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: operation}}
 }

@@ -108,7 +108,9 @@ func TestWhoseGroupTheFilesOfAVolumeGet(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := situation()
-			f.Entry.FSType, f.Entry.AccessModes, f.Entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, c.policy
+			f.Entry.FSType, f.Entry.AccessModes, f.Entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{
+				corev1.ReadWriteOnce,
+			}, c.policy
 			f.DriverSetsGroup, f.Record.Uses = c.mounts, c.uses
 			var waiting []types.UID
 			for _, u := range c.uses {

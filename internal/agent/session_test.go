@@ -109,7 +109,10 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 	first := n.begun(0).Status.Session
 	n.silent.Store(true)
 	a.cut()
-	second := n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first }).Status.Session
+	second := n.state(
+		"another session",
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first },
+	).Status.Session
 	v := testVolume{handle: "vol"}
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
@@ -184,7 +187,8 @@ func testLostAnswer(t *testing.T, c *cluster) {
 		t.Errorf("the agent ended: %v", a.err)
 	default:
 	}
-	if lease := n.lease("any", func(*coordinationv1.Lease) bool { return true }); lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
+	lease := n.lease("any", func(*coordinationv1.Lease) bool { return true })
+	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
 		t.Error("the Lease tells of a restore")
 	}
 }

@@ -221,7 +221,9 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		for name, change := range map[string]func(*bench){
 			"it was staged before":    func(b *bench) { b.done(plan.Stage) },
 			"it was unmounted before": func(b *bench) { b.done(plan.Stage); b.kernel.umount(b.volume.Record.Stage.Path) },
-			"the kubelet had staged":  func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path)) },
+			"the kubelet had staged": func(b *bench) {
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
+			},
 		} {
 			b := newBench(t, filesystem)
 			b.want("intent")
@@ -324,8 +326,10 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 		answer error
 		code   string
 	}{
-		"a filesystem that nobody knows":   {filesystem, "strange", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonUnknownFSType},
-		"one whose programs are missing":   {filesystem, "xfs", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonFormatToolMissing},
+		"a filesystem that nobody knows": {filesystem, "strange", knows{"ext4"}, transient("Internal"),
+			volumesv1alpha1.ReasonUnknownFSType},
+		"one whose programs are missing": {filesystem, "xfs", knows{"ext4"}, transient("Internal"),
+			volumesv1alpha1.ReasonFormatToolMissing},
 		"one that is known":                {filesystem, "ext4", knows{"ext4"}, transient("Internal"), "Internal"},
 		"none was asked for":               {filesystem, "", knows{}, transient("Internal"), "Internal"},
 		"nobody can be asked":              {filesystem, "strange", nil, transient("Internal"), "Internal"},
@@ -425,8 +429,11 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.intents[0] = b.intents[0].DeepCopy()
 			deletedIntents(b)
 		}, true},
-		"it has lost its finalizer":                      {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].Finalizers = nil }, true},
-		"it cannot be read":                              {func(b *bench) { b.failures["get intent"] = errInjected }, false},
+		"it has lost its finalizer": {func(b *bench) {
+			b.intents[0] = b.intents[0].DeepCopy()
+			b.intents[0].Finalizers = nil
+		}, true},
+		"it cannot be read": {func(b *bench) { b.failures["get intent"] = errInjected }, false},
 		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.EndSession() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -434,7 +441,10 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent")}
 			b.done(plan.MarkInUse, plan.Stage)
 			test.change(b)
-			b.intents = append(b.intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
+			b.intents = append(
+				b.intents,
+				&volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}},
+			)
 			err := b.agent.steps.Publisher().Publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *report.UnwrittenError
 			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again {
@@ -577,7 +587,8 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 		"another group": {filesystem, func(b *bench) {
 			b.volume.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(1))}
 			other := b.volume.Record.Uses[0]
-			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
+			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone,
+				&volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
 			b.volume.Record.Uses = append(b.volume.Record.Uses, other)
 		}, volumesv1alpha1.ReasonFSGroupConflict},
 		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
@@ -686,7 +697,8 @@ func TestAPublicationIsMade(t *testing.T) {
 			owned  []string
 		}{
 			"always": {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
-			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false,
+			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch),
+				false,
 				[]string{"7 OnRootMismatch"}},
 			"the driver does it": {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
 			"never": {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false,
