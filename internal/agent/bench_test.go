@@ -233,7 +233,7 @@ func (b *bench) done(verbs ...plan.Kind) {
 	b.t.Helper()
 	for _, v := range verbs {
 		if err := b.act(v); err != nil {
-			b.t.Fatalf("%s: %v", v, err)
+			b.t.Fatalf("%s of volume %s: error %v, want success", v, b.volume.Name, err)
 		}
 	}
 }
@@ -253,9 +253,9 @@ func (b *bench) refused(err error, reason string) {
 	b.t.Helper()
 	var p *failure.Problem
 	if !errors.As(err, &p) {
-		b.t.Errorf("%v, not for %s", err, reason)
+		b.t.Errorf("volume %s: error %v, want a problem with the reason %s", b.volume.Name, err, reason)
 	} else if p.Reason != reason {
-		b.t.Errorf("%s: %v, not for %s", p.Reason, err, reason)
+		b.t.Errorf("volume %s: reason %s of error %v, want %s", b.volume.Name, p.Reason, err, reason)
 	}
 }
 
@@ -393,7 +393,7 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 			return nil
 		})
 	}
-	b.t.Errorf("the agent reads %T", o)
+	b.t.Errorf("the agent reads a %T, want only what the API server of the test has", o)
 	return missing
 }
 

@@ -108,14 +108,14 @@ func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
 		change(f)
 		v := &operation.Volume{Name: planVolume, Record: f.Record}
 		if a, ok := v.Next(*f, nil, time.Now()); !ok || a.Kind != verb {
-			t.Errorf("confirmed: next is %v, not %v", a, verb)
+			t.Errorf("session confirmed: the next step is %v, want %v", a, verb)
 		}
 		f.Unconfirmed = true
 		if a, ok := v.Next(*f, nil, time.Now()); ok {
-			t.Errorf("not confirmed: next is %v", a)
+			t.Errorf("session not confirmed: the next step is %v, want none", a)
 		}
 		if d := v.RequeueAfter(*f, nil, time.Now()); d != 0 {
-			t.Errorf("not confirmed: looks again after %s", d)
+			t.Errorf("session not confirmed: requeued after %s, want no time", d)
 		}
 	}
 }
@@ -150,7 +150,8 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 		stages := v.Failures[plan.Step{Kind: plan.Stage}] != nil
 		publishes := v.Failures[plan.Step{Kind: plan.Publish, Intent: "intent-1"}] != nil
 		if stages != test.stages || publishes != test.publishes {
-			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
+			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t, want %t and %t", name, stages,
+				publishes, test.stages, test.publishes)
 		}
 	}
 }
@@ -406,7 +407,7 @@ func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{successor}
 	uses := f.Joined()
 	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != record.PhaseDone {
-		t.Errorf("uses: %+v", uses)
+		t.Errorf("uses after intent successor came: %+v, want one, published, for it", uses)
 	}
 }
 
@@ -419,7 +420,8 @@ func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
 		told := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
 		if left := report.NewVolumeReport(v.Snapshot(),
 			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
-			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.Unsaved, told, left)
+			t.Errorf("unsaved: %t; the intent's end is reported: %t, the line is the kubelet's: %t, want both only if it is "+
+				"saved", f.Unsaved, told, left)
 		}
 	}
 }
@@ -431,24 +433,24 @@ func TestCallsEndWithTheirDeadlineOrTheirBoot(t *testing.T) {
 	}
 	r.Begin(record.Call{Operation: "stage", BootID: "boot", Uptime: 10 * time.Second, Mounts: true})
 	if r.CallsEnded(at(20)) {
-		t.Error("a call in flight has ended")
+		t.Errorf("call %+v in flight counts as ended, want that it goes on", r.InFlight)
 	}
 	r.Abandon()
 	r.Begin(record.Call{Operation: "unstage", BootID: "boot", Uptime: 15 * time.Second})
 	r.Abandon()
 	if r.CallsEnded(at(14)) || !r.MayMount(at(14)) {
-		t.Error("ended before the later deadline")
+		t.Errorf("call %+v counts as ended before the later deadline, want that it may mount until then", r.Unfinished)
 	}
 	if !r.CallsEnded(at(15)) || r.MayMount(at(15)) {
-		t.Error("not ended at the deadline")
+		t.Errorf("call %+v counts as going on at its deadline, want that it has ended", r.Unfinished)
 	}
 	if !r.CallsEnded(record.Moment{BootID: "next"}) {
-		t.Error("outlived the boot")
+		t.Errorf("call %+v counts as going on in the next boot, want that it has ended", r.Unfinished)
 	}
 	r.Begin(record.Call{Operation: "publish", BootID: "boot", Uptime: 99 * time.Second})
 	r.Finish()
 	if !r.CallsEnded(at(15)) {
-		t.Error("a finished call still counts")
+		t.Errorf("call %+v counts as going on after it finished, want that it has ended", r.Unfinished)
 	}
 }
 
@@ -471,10 +473,10 @@ func TestRecordsAreReplacedAsAWhole(t *testing.T) {
 	}
 	records, broken, err := again.Load()
 	if err != nil || len(broken) > 0 || len(records) != 1 || !reflect.DeepEqual(records[0], r) {
-		t.Errorf("%+v %v %v", records, broken, err)
+		t.Errorf("records %+v, broken %v, error %v, want %+v alone", records, broken, err, r)
 	}
 	if !reflect.DeepEqual(r.Copy(), r) {
-		t.Error("the copy differs")
+		t.Errorf("the copy %+v differs, want %+v", r.Copy(), r)
 	}
 	for range 2 {
 		if err := s.Remove(r.VolumeName); err != nil {
@@ -489,12 +491,13 @@ func TestTheEntrysCapacityIsOnlyRead(t *testing.T) {
 	f.Expands, f.Entry.Capacity, f.Record.Capacity = true, &shared, &seen
 	f.Intents[0].Status.Capacity = &seen
 	if !f.Grows() || volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0]) == nil {
-		t.Error("it does not grow")
+		t.Errorf("volume %s of %s, with %s on the node: it does not grow, want that it does", f.Name, shared.String(),
+			seen.String())
 	}
 	f.Record.Capacity = &shared
 	volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0])
 	if !reflect.DeepEqual(shared, resource.MustParse("2Gi")) {
-		t.Errorf("changed: %#v", shared)
+		t.Errorf("the entry's capacity became %#v, want 2Gi unchanged", shared)
 	}
 }
 

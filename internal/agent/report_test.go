@@ -144,7 +144,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		r := report.NewVolumeReport(v.Snapshot(), *f)
 		r.Line.Capacity.Add(q)
 		if f.Record.Capacity.String() != "1Gi" || r.Line.Error.NextAttemptTime == failed.NextAttemptTime {
-			t.Errorf("the record's capacity became %s", f.Record.Capacity)
+			t.Errorf("the record's capacity became %s, want 1Gi, and the time of the failure unchanged", f.Record.Capacity)
 		}
 	})
 }
@@ -162,13 +162,13 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 		r := lineIn(nil)
 		change(&r)
 		if r.Equal(lineIn(nil)) {
-			t.Errorf("%s is no news", name)
+			t.Errorf("another value of %s is equal, want that it is news", name)
 		}
 	}
 	a, b := lineIn(nil), lineIn(nil)
 	a.Line.Capacity, b.Line.Capacity = ptr.To(resource.MustParse("1024Mi")), ptr.To(resource.MustParse("1Gi"))
 	if !a.Equal(b) {
-		t.Error("the same capacity in other words is news")
+		t.Errorf("line %+v with the same capacity in other words is news, want that it equals %+v", a, b)
 	}
 }
 
@@ -195,18 +195,18 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"a", "b", "c", "d"}) ||
 		s.Status.Volumes[3].PublishedBy != volumesv1alpha1.PublisherKubelet {
-		t.Errorf("volumes: %v", names)
+		t.Errorf("volumes of the node state: %v, want a, b, c and d, the last one of the kubelet", names)
 	}
 	if want := (volumesv1alpha1.NodeVolumeSummary{Attached: 1, Staged: 3, Published: 2, Failing: 2,
 		Orphaned: 1}); *s.Status.Summary != want {
-		t.Errorf("summary: %+v", s.Status.Summary)
+		t.Errorf("summary %+v, want %+v", s.Status.Summary, want)
 	}
 	if s.Status.BootID != "boot" || s.Status.AgentVersion != "v1" ||
 		!reflect.DeepEqual(s.Status.Drivers, a.Registry.Drivers()) {
-		t.Errorf("status: %+v", s.Status)
+		t.Errorf("node state %+v, want the boot, the version and the drivers of the agent", s.Status)
 	}
 	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
-		t.Errorf("conditions: %+v, observed generation %d", s.Status.Conditions, s.Status.ObservedGeneration)
+		t.Errorf("conditions %+v, observed generation %d, want 5 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
 	}
 	for name, test := range map[string]struct {
 		uid        string
@@ -222,7 +222,8 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		a.observer.Last.UID, a.observer.Last.Generation = uidOf(test.uid), test.generation
 		a.node.Render(s, reports)
 		if s.Status.ObservedGeneration != test.observed || (s.Status.ObservedUID == "state") != (test.observed > 0) {
-			t.Errorf("%s: %d, %s", name, s.Status.ObservedGeneration, s.Status.ObservedUID)
+			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration, s.Status.ObservedUID,
+				test.observed)
 		}
 	}
 	t.Run("of this boot it keeps", func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		a.observer.Last.UID = "other"
 		a.node.Render(s, nil)
 		if s.Status.ObservedGeneration != 3 || len(s.Status.Volumes) != 2 {
-			t.Errorf("status: %+v", s.Status)
+			t.Errorf("node state %+v, want generation 3 observed and two volumes", s.Status)
 		}
 	})
 }
@@ -276,14 +277,14 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 		s.Spec.Attachments, s.Status.MountTableReleases = test.attached, test.stands
 		if got := b.agent.node.MountTableReleases(s, test.inUse); !slices.Equal(got, test.told) ||
 			len(b.agent.node.TableReleases) != test.left {
-			t.Errorf("%s: told %v, noted %v", name, got, b.agent.node.TableReleases)
+			t.Errorf("%s: reported %v, noted %v, want %v and %d", name, got, b.agent.node.TableReleases, test.told, test.left)
 		}
 	}
 	b := newBench(t, filesystem)
 	b.agent.node.NoteMountTableRelease("v", "1")
 	b.agent.node.NoteMountTableRelease("v", "")
 	if len(b.agent.node.TableReleases) > 0 {
-		t.Errorf("noted %v", b.agent.node.TableReleases)
+		t.Errorf("noted %v, want nothing", b.agent.node.TableReleases)
 	}
 }
 
@@ -380,14 +381,14 @@ func TestTheConditionsOfANode(t *testing.T) {
 				messages, order = append(messages, c.Message), append(order, c.Type)
 			}
 			if len(order) != len(well) || !slices.IsSorted(order) {
-				t.Errorf("in order: %v", order)
+				t.Errorf("conditions in the order %v, want it sorted, and %d of them", order, len(well))
 			}
 			if strings.Contains(strings.Join(messages, "\n"), "and 0 that") {
-				t.Errorf("told %q", messages)
+				t.Errorf("messages %q, want none that counts 0 more", messages)
 			}
 			for _, told := range test.told {
 				if !strings.Contains(strings.Join(messages, "\n"), told) {
-					t.Errorf("%q is not told in %q", told, messages)
+					t.Errorf("%q is not in the messages %q, want it there", told, messages)
 				}
 			}
 		})
@@ -399,13 +400,13 @@ func TestTheConditionsOfANode(t *testing.T) {
 		}
 		s.Status.Drivers = []volumesv1alpha1.NodeDriver{{Name: "x"}, {Name: "b"}}
 		if v := report.DriversReady(s); v.OK || !strings.HasSuffix(v.Message, ": a, c") {
-			t.Errorf("%+v", v)
+			t.Errorf("DriversReady %+v, want False for a and c", v)
 		}
 	})
 	t.Run("many are counted", func(t *testing.T) {
 		for n, want := range map[int]string{3: "1; 2; 3", 4: "1; 2; 3; and 1 more", 5: "1; 2; 3; and 2 more"} {
 			if got := report.Enumerate(strings.Split("12345"[:n], "")); got != want {
-				t.Errorf("%d: %s", n, got)
+				t.Errorf("enumerating %d: %s, want %s", n, got, want)
 			}
 		}
 	})
@@ -415,7 +416,7 @@ func TestTheConditionsOfANode(t *testing.T) {
 		c := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady)
 		if c == nil || c.Status != metav1.ConditionUnknown || c.Reason != volumesv1alpha1.ReasonAgentStopped ||
 			c.ObservedGeneration != 4 || c.Message == "" {
-			t.Errorf("%+v", c)
+			t.Errorf("Ready of a stopped agent: %+v, want Unknown for AgentStopped at generation 4", c)
 		}
 	})
 }
