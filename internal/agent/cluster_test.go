@@ -45,7 +45,10 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	cfg, c := apiserver.Borrow(t)
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}}); err != nil {
+	if err := c.Create(
+		t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return &cluster{cfg: cfg, client: c}
@@ -237,7 +240,9 @@ func (n *node) want(v testVolume, name string,
 			Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: n.name,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "claim"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "claim"},
+			},
 		},
 	}
 	for _, f := range change {

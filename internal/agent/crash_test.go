@@ -49,7 +49,7 @@ func TestAnAgentKilledBetweenAnyTwoStepsLosesNothingAndLeavesNothing(t *testing.
 			// One life without a crash counts the steps.
 			total, _ := c.live(t, l, 0)
 			if total < 10 || total > maxSteps {
-				t.Fatalf("%d steps in a life", total)
+				t.Fatalf("%d steps in a life of volume %s, want 10 to %d", total, l.volume.handle, maxSteps)
 			}
 			t.Logf("%d steps", total)
 			t.Run("killed", func(t *testing.T) {
@@ -84,7 +84,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	})
 	path := filepath.Join(n.root, "published", "default", i.Name)
 	if _, ok := n.kernel.at(path); !ok {
-		t.Errorf("nothing at %s", path)
+		t.Errorf("intent %s is Ready and nothing is mounted at %s, want its volume", i.Name, path)
 	}
 	if m := i.Spec.Mount; m != nil && m.FSGroup != nil {
 		if g := n.kernel.groupOf(publicationOf(n, i)); g != *m.FSGroup {
@@ -92,7 +92,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 		}
 	}
 	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "un") }) {
-		t.Errorf("something was undone that nobody asked for: %v", calls)
+		t.Errorf("intent %s: calls %v, want nothing undone that nobody asked for", i.Name, calls)
 	}
 	n.release(i)
 	r = n.outlive(r, func(ctx context.Context) bool {

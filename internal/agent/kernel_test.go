@@ -43,8 +43,13 @@ type fakeNode struct {
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{nextID: 100, entries: []mount.Entry{ownDisk}, changes: make(chan struct{}, 1), group: map[string]int64{},
-		nodes: map[string][]string{}}
+	return &fakeNode{
+		nextID:  100,
+		entries: []mount.Entry{ownDisk},
+		changes: make(chan struct{}, 1),
+		group:   map[string]int64{},
+		nodes:   map[string][]string{},
+	}
 }
 
 // ownDisk holds every directory of the node.
@@ -116,7 +121,8 @@ func (n *fakeNode) renumber() {
 	n.shift++
 }
 
-// bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own disk.
+// bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own
+// disk.
 func (n *fakeNode) bindOf(source, path string) mount.Entry {
 	e, ok := n.shown(source)
 	if !ok {
@@ -151,7 +157,14 @@ func (n *fakeNode) filesystemOf(handle, fsType, path string) mount.Entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	minor := minorOf(handle) + n.shift
-	return mount.Entry{Path: path, Root: "/", Major: 7, Minor: minor, FSType: fsType, Source: fmt.Sprintf("/dev/loop%d", minor)}
+	return mount.Entry{
+		Path:   path,
+		Root:   "/",
+		Major:  7,
+		Minor:  minor,
+		FSType: fsType,
+		Source: fmt.Sprintf("/dev/loop%d", minor),
+	}
 }
 
 func (n *fakeNode) mounted() []string {

@@ -124,8 +124,8 @@ func (op Unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used
 	return used
 }
 
-// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
-// it does not matter whether a pod waits: that is for the next one.
+// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken
+// away it does not matter whether a pod waits: that is for the next one.
 func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
 	table, err := op.Mounts.Table()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 func TestTheGroupOfFilesIsSetWhereTheDriversPolicyAllowsIt(t *testing.T) {
-	const once, oncePod, many, readers = corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany, corev1.ReadOnlyMany
+	const once, oncePod, many, readers = corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany,
+		corev1.ReadOnlyMany
 	for _, c := range []struct {
 		name   string
 		policy storagev1.FSGroupPolicy

@@ -29,8 +29,9 @@ func (f Facts) Intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 // Orphan reports that the use's intent is simply not there.
 func (f Facts) Orphan(u record.Use) bool { return f.Intent(u.Intent.UID) == nil }
 
-// Ending reports that the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was
-// there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked for.
+// Ending reports that the use's intent is simply not there, and nothing of it has to stay. Either it was gone before
+// anything was there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked
+// for.
 func (f Facts) Ending(u record.Use) bool {
 	if !f.Orphan(u) || f.Uses[u.Intent.UID] != record.Missing {
 		return false
