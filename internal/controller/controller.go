@@ -3,7 +3,6 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package controller puts the cluster side together.
 package controller
 
 import (

@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -180,6 +180,10 @@ func TestARefusalRestsOnALiveRead(t *testing.T) {
 }
 
 func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
+	synctest.Test(t, lockTwenty)
+}
+
+func lockTwenty(t *testing.T) {
 	a := newAPI(t)
 	inFlight, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -210,8 +214,9 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	for _, name := range names[1:] {
 		lock(name)
 	}
-	for s.batches.Waiting(Key("v0").Name) < len(names)-1 {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := s.batches.Waiting(Key("v0").Name); n != len(names)-1 {
+		t.Errorf("%d locks wait for the second write of their ConfigMap, want %d", n, len(names)-1)
 	}
 	close(goOn)
 	wg.Wait()

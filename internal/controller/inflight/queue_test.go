@@ -8,10 +8,10 @@ package inflight
 import (
 	"context"
 	"errors"
-	goruntime "runtime"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -46,6 +46,10 @@ func (q *Queue) work(ctx context.Context, r reconcile.Reconciler) {
 }
 
 func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
+	synctest.Test(t, addWhileOneWaits)
+}
+
+func addWhileOneWaits(t *testing.T) {
 	const workers = 8
 	s := New(1)
 	q := started(t, s)
@@ -60,8 +64,9 @@ func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
 		all.Go(func() { q.work(t.Context(), r) })
 	}
 	q.Add(object("first"))
-	for waiting := 1; waiting > 0; goruntime.Gosched() {
-		waiting = q.Len()
+	synctest.Wait()
+	if n := q.Len(); n != 0 {
+		t.Errorf("%d objects are left in the queue, want 0: a worker takes the first and waits for a slot", n)
 	}
 	for range 3 {
 		q.Add(object("often"))

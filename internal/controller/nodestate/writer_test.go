@@ -9,11 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +62,9 @@ func addEntry(name, padding string) Mutation {
 	}
 }
 
-func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
+func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, applyMany) }
+
+func applyMany(t *testing.T) {
 	const many = 100
 	writes := 0
 	inFlight, first := make(chan struct{}), make(chan struct{})
@@ -92,8 +94,9 @@ func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
 	for i := 1; i < many; i++ {
 		apply(i)
 	}
-	for waiting := 0; waiting < many-1; goruntime.Gosched() {
-		waiting = w.batches.Waiting(node)
+	synctest.Wait()
+	if n := w.batches.Waiting(node); n != many-1 {
+		t.Errorf("%d changes wait for the second write of %s, want %d", n, node, many-1)
 	}
 	close(first)
 	wg.Wait()
@@ -154,7 +157,9 @@ func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	}
 }
 
-func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) {
+func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) { synctest.Test(t, readMany) }
+
+func readMany(t *testing.T) {
 	const many = 100
 	slots := inflight.New(1)
 	w, c := writerWith(t, slots, nil)
@@ -174,8 +179,9 @@ func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) {
 			}
 		})
 	}
-	for w.batches.Waiting(node) < many {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := w.batches.Waiting(node); n != many {
+		t.Errorf("%d reads of %s wait for a slot, want %d", n, node, many)
 	}
 	leave()
 	wg.Wait()

@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -183,7 +183,9 @@ func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
 	}
 }
 
-func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) {
+func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, listMany) }
+
+func listMany(t *testing.T) {
 	const many = 100
 	var entries []volumesv1alpha1.NodeAttachment
 	for i := range many {
@@ -216,8 +218,9 @@ func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) {
 	for i := 1; i < many; i++ {
 		list(i)
 	}
-	for w.batches.Waiting(name) < many-1 {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := w.batches.Waiting(name); n != many-1 {
+		t.Errorf("%d volumes wait for the second write of Node %s, want %d", n, name, many-1)
 	}
 	close(first)
 	wg.Wait()
