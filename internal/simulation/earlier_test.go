@@ -71,8 +71,9 @@ var mends = map[string]mend{
 		with: "if kubelets.asks(d.Device) {", without: "if false && kubelets.asks(d.Device) {",
 	}}, found: "what is wanted is not there"},
 	"a Node lists a volume for pods that are gone beside its single user": {edits: []edit{{
-		file: "internal/controller/attachment/user.go",
-		with: "return f.Replace && f.SingleUser && n.Lists.Attached &&", without: "return false && f.Replace && n.Lists.Attached &&",
+		file:    "internal/controller/attachment/user.go",
+		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
+		without: "return false && f.Replace && n.Lists.Attached &&",
 	}}, found: "single user"},
 	"two intents are the single user of a volume": {edits: []edit{{
 		file:    "internal/controller/attachment/decision/decide.go",

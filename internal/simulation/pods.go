@@ -199,8 +199,8 @@ func (w *World) waitsWithoutEnd(pod *corev1.Pod) bool {
 		(e.UnlistedBootID == "" || e.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
 }
 
-// usesDetaching: the kubelet took the volume up just as it was marked as detaching. The attachment stays until the kubelet lets go, and
-// intents on that node wait for the next one.
+// usesDetaching: the kubelet took the volume up just as it was marked as detaching. The attachment stays until the
+// kubelet lets go, and intents on that node wait for the next one.
 func (w *World) usesDetaching(pod *corev1.Pod) bool {
 	node, name := w.nodeLocked(pod.Spec.NodeName), uniqueName("vol-"+claimOf(pod))
 	e := handshake.AttachmentOf(w.state(node.Name), name)

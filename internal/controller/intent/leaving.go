@@ -26,12 +26,14 @@ func (c *Controller) reportLeaving(ctx context.Context, cached *volumesv1alpha1.
 	switch {
 	case unreachable != "" && (kubelet || status.CarriedOutByAgent(cached)):
 		return c.Reporter.Update(ctx, cached, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-			status.SetUnreachable(intent, unreachable+". The intent is being deleted and waits until the volume is released: by the agent"+otherwise(cached))
+			status.SetUnreachable(intent,
+				unreachable+". The intent is being deleted and waits until the volume is released: by the agent"+otherwise(cached))
 		})
 	case kubelet:
 		return c.Reporter.Update(ctx, cached, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 			status.Set(intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing,
-				"the intent is being deleted and waits until the kubelet of node "+cached.Spec.NodeName+" has let go of the volume and the agent has seen that"+otherwise(cached))
+				"the intent is being deleted and waits until the kubelet of node "+cached.Spec.NodeName+
+					" has let go of the volume and the agent has seen that"+otherwise(cached))
 		})
 	}
 	return nil
@@ -43,5 +45,6 @@ func otherwise(intent *volumesv1alpha1.VolumeAttachmentIntent) string {
 	if policy := intent.Spec.DetachPolicy; policy != nil {
 		text = ", " + policy.ForceAfter.Duration.String() + " after the node was found not Ready"
 	}
-	return text + ", after the Node was deleted, or with the taint " + corev1.TaintNodeOutOfService + " on it if the machine is off"
+	return text + ", after the Node was deleted, or with the taint " + corev1.TaintNodeOutOfService +
+		" on it if the machine is off"
 }

@@ -65,7 +65,9 @@ func Timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.T
 
 // Update applies change to a copy of the cached intent and writes its status if anything differs. A conflict
 // is no error: it means that a newer intent is on its way to the cache and will be reconciled.
-func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, change func(*volumesv1alpha1.VolumeAttachmentIntent)) error {
+func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, change func(
+	*volumesv1alpha1.VolumeAttachmentIntent,
+)) error {
 	key := client.ObjectKeyFromObject(cached)
 	if version, ok := r.written.Load(key); ok && version == cached.ResourceVersion {
 		return nil
