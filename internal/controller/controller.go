@@ -97,7 +97,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Locks:   exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
+			Policies: o.Policies,
 		},
 		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{

@@ -70,8 +70,9 @@ var mends = map[string]mend{
 		with: "if kubelets.Checks(d.Device) {", without: "if false && kubelets.Checks(d.Device) {",
 	}}, found: "what is wanted is not there"},
 	"a Node lists a volume for pods that are gone beside its single user": {edits: []edit{{
-		file: "internal/controller/attachment/decision/user.go",
-		with: "return f.Replace && f.SingleUser && n.Lists.Attached &&", without: "return false && f.Replace && n.Lists.Attached &&",
+		file:    "internal/controller/attachment/decision/user.go",
+		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
+		without: "return false && f.Replace && n.Lists.Attached &&",
 	}}, found: "single user"},
 	"two intents are the single user of a volume": {edits: []edit{{
 		file:    "internal/controller/attachment/decision/decide.go",

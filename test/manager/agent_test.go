@@ -52,11 +52,13 @@ func (w *world) agentAhead(t *testing.T, node string, ahead time.Duration) *agen
 	done := make(chan struct{})
 	a.stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(a.stop)
-	states, err := w.client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{}, client.MatchingFields{"metadata.name": node})
+	states, err := w.client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{},
+		client.MatchingFields{"metadata.name": node})
 	if err != nil {
 		t.Fatalf("agent of %s: %v", node, err)
 	}
-	intents, err := w.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{}, client.MatchingFields{"spec.nodeName": node})
+	intents, err := w.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{},
+		client.MatchingFields{"spec.nodeName": node})
 	if err != nil {
 		t.Fatalf("agent of %s: %v", node, err)
 	}
@@ -177,7 +179,9 @@ func (a *agent) report(ctx context.Context) error {
 	defer a.mu.Unlock()
 	before := nvs.DeepCopy()
 	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
-	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady})
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
+	})
 	a.reportUse(nvs, intents.Items)
 	a.reportKubelet(nvs)
 	if same(before.Status, nvs.Status) {
@@ -223,7 +227,8 @@ func (a *agent) reportUse(nvs *volumesv1alpha1.NodeVolumeState, intents []volume
 	}
 	wanted := map[string]bool{}
 	for i := range intents {
-		if in := &intents[i]; in.DeletionTimestamp.IsZero() && status.Finalized(in) && in.Status.UniqueVolumeName != "" && in.Spec.DesiredState != volumesv1alpha1.DesiredAttached {
+		if in := &intents[i]; in.DeletionTimestamp.IsZero() && status.Finalized(in) && in.Status.UniqueVolumeName != "" &&
+			in.Spec.DesiredState != volumesv1alpha1.DesiredAttached {
 			wanted[in.Status.UniqueVolumeName] = true
 		}
 	}
@@ -235,14 +240,18 @@ func (a *agent) reportUse(nvs *volumesv1alpha1.NodeVolumeState, intents []volume
 		case v != nil && v.AttachmentUID != e.AttachmentUID:
 			// The old one is released first.
 		default:
-			volumes = append(volumes, volumesv1alpha1.NodeVolume{VolumeName: e.VolumeName, AttachmentUID: e.AttachmentUID, InUse: true, Capacity: e.Capacity})
+			volumes = append(volumes, volumesv1alpha1.NodeVolume{
+				VolumeName: e.VolumeName, AttachmentUID: e.AttachmentUID, InUse: true, Capacity: e.Capacity,
+			})
 		}
 	}
 	nvs.Status.Volumes = volumes
 }
 
 // reportIntents acknowledges deleted intents of volumes that stay, and sets Ready where everything is done.
-func (a *agent) reportIntents(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+func (a *agent) reportIntents(
+	ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alpha1.VolumeAttachmentIntent,
+) error {
 	for i := range intents {
 		in := intents[i].DeepCopy()
 		entry := handshake.AttachmentOf(nvs, in.Status.UniqueVolumeName)
@@ -256,7 +265,8 @@ func (a *agent) reportIntents(ctx context.Context, nvs *volumesv1alpha1.NodeVolu
 			status.Set(in, volumesv1alpha1.ConditionPublished, metav1.ConditionFalse, volumesv1alpha1.ReasonReleased, "released")
 		case in.Spec.DesiredState == volumesv1alpha1.DesiredPublished && status.Finalized(in):
 			status.Set(in, volumesv1alpha1.ConditionStaged, metav1.ConditionTrue, volumesv1alpha1.ReasonStaged, "staged")
-			status.Set(in, volumesv1alpha1.ConditionPublished, metav1.ConditionTrue, volumesv1alpha1.ReasonPublished, "published")
+			status.Set(in, volumesv1alpha1.ConditionPublished, metav1.ConditionTrue,
+				volumesv1alpha1.ReasonPublished, "published")
 			status.SetReady(in)
 		}
 		if sameIntent(in, &intents[i]) {
@@ -276,7 +286,9 @@ func sameIntent(x, y *volumesv1alpha1.VolumeAttachmentIntent) bool {
 // renew writes an agent's Lease.
 func (w *world) renew(t *testing.T, node string, seconds int32) {
 	t.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node,
+	}}
 	set := func() {
 		now := metav1.NowMicro()
 		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To(seconds), RenewTime: &now}

@@ -52,12 +52,14 @@ func aFailureOfTheAttacherIsReportedAndRetried(t *testing.T, w *world) {
 	w.attacher.set("pv-failing", "the array is on fire", false)
 	w.volume(t, "failing", volumeOptions{})
 	intent := w.intent(t, "failing", "failing-a", "failing")
-	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttachFailed)
 	if !strings.Contains(message, "the array is on fire") {
 		t.Errorf("message: %s", message)
 	}
 	e := intent.Status.LastError
-	if e == nil || e.Operation != "attach" || e.Code != "Internal" || e.Attempts != 1 || e.NextAttemptTime == nil || e.Message != "the array is on fire" {
+	if e == nil || e.Operation != "attach" || e.Code != "Internal" || e.Attempts != 1 || e.NextAttemptTime == nil ||
+		e.Message != "the array is on fire" {
 		t.Errorf("lastError: %s", dump(e))
 	}
 	ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
@@ -140,7 +142,9 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	// before they are there.
 	requests, _ := w.manage(t, managerOptions{clock: testingclock.NewFakePassiveClock(time.Now())})
 	w.node(t, "many-a")
-	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID == s.UID
+	})
 	for i := range volumes {
 		w.volume(t, fmt.Sprintf("many-%d", i), volumeOptions{})
 	}
@@ -169,7 +173,9 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 		gone(t, w, intent)
 		gone(t, w, attachmentOf(fmt.Sprintf("many-%d", i), "many-a"))
 	}
-	until(t, w, stateOf("many-a"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("many-a"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/volumes, what)
 	if n > 300 {
@@ -185,11 +191,14 @@ func anAttachmentThatAnotherClientDeletesIsCreatedAgain(t *testing.T, w *world) 
 	w.attached(t, intent)
 	va := attachmentOf("lost", "lost-a")
 	until(t, w, va, "the attachment is there", exists)
-	until(t, w, stateOf("lost-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
+	until(t, w, stateOf("lost-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.Volumes) == 1
+	})
 	old := va.UID
 	w.delete(t, va)
 	until(t, w, stateOf("lost-a"), "another attachment is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Status.Volumes) == 1 && s.Status.Volumes[0].AttachmentUID != old && len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].AttachmentUID != old
+		return len(s.Status.Volumes) == 1 && s.Status.Volumes[0].AttachmentUID != old && len(s.Spec.Attachments) == 1 &&
+			s.Spec.Attachments[0].AttachmentUID != old
 	})
 	w.attached(t, intent)
 }

@@ -108,7 +108,8 @@ func (a *attacher) handle(ctx context.Context, t *testing.T, va *storagev1.Volum
 		if slices.Contains(va.Finalizers, attacherFinalizer) {
 			driver(va, false)
 			left := slices.DeleteFunc(slices.Clone(va.Finalizers), func(f string) bool { return f == attacherFinalizer })
-			err = a.patch(ctx, va, map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": va.ResourceVersion}}, false)
+			err = a.patch(ctx, va,
+				map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": va.ResourceVersion}}, false)
 		}
 	case !slices.Contains(va.Finalizers, attacherFinalizer):
 		err = a.patch(ctx, va, map[string]any{"metadata": map[string]any{
@@ -129,7 +130,9 @@ func (a *attacher) handle(ctx context.Context, t *testing.T, va *storagev1.Volum
 	}
 }
 
-func (a *attacher) patch(ctx context.Context, va *storagev1.VolumeAttachment, body map[string]any, statusToo bool) error {
+func (a *attacher) patch(
+	ctx context.Context, va *storagev1.VolumeAttachment, body map[string]any, statusToo bool,
+) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err

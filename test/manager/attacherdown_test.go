@@ -40,7 +40,8 @@ func theManagerWaitsForAnAttacherThatIsDown(t *testing.T, w *world, mode control
 	defer stop()
 	w.attacher.set("pv-"+name, "", true)
 	first := w.wantAttached(t, mode, name, name, a)
-	if message := first.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching); !strings.Contains(message, attachmentOf(name, a).Name) {
+	if message := first.awaitCondition(t, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttaching); !strings.Contains(message, attachmentOf(name, a).Name) {
 		t.Errorf("it does not say what it waits for: %s", message)
 	}
 	requests.reset()
@@ -52,7 +53,8 @@ func theManagerWaitsForAnAttacherThatIsDown(t *testing.T, w *world, mode control
 	first.drop(t)
 	until(t, w, attachmentOf(name, a), "it is being detached", terminating)
 	second := w.wantAttached(t, mode, name+"-second", name, b)
-	if message := second.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, a) {
+	if message := second.awaitCondition(t, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, a) {
 		t.Errorf("it does not say where the volume is: %s", message)
 	}
 	requests.reset()
@@ -73,7 +75,8 @@ func aFailedDetachIsReportedWhereItIsWaitedFor(t *testing.T, w *world, mode cont
 	defer stop()
 	w.attacher.set("pv-"+name, "the array is on fire", false)
 	x := w.wantAttached(t, mode, name, name, name)
-	if message := x.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed); !strings.Contains(message, "the array is on fire") {
+	if message := x.awaitCondition(t, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttachFailed); !strings.Contains(message, "the array is on fire") {
 		t.Errorf("message: %s", message)
 	}
 	if x.pod != nil {
@@ -81,9 +84,13 @@ func aFailedDetachIsReportedWhereItIsWaitedFor(t *testing.T, w *world, mode cont
 	}
 	requests.reset()
 	const failures = 5
-	va := until(t, w, attachmentOf(name, name), "it failed", func(va *storagev1.VolumeAttachment) bool { return va.Status.AttachError != nil })
+	va := until(t, w, attachmentOf(name, name), "it failed", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.AttachError != nil
+	})
 	for i := range failures {
-		w.changeStatus(t, va, func() { va.Status.AttachError.Time = metav1.NewTime(va.Status.AttachError.Time.Add(3 * time.Second)) })
+		w.changeStatus(t, va, func() {
+			va.Status.AttachError.Time = metav1.NewTime(va.Status.AttachError.Time.Add(3 * time.Second))
+		})
 		until(t, w, x.intent, "the failure is counted", func(in *volumesv1alpha1.VolumeAttachmentIntent) bool {
 			return in.Status.LastError != nil && in.Status.LastError.Attempts == int32(i)+2
 		})

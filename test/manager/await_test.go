@@ -36,7 +36,8 @@ func until[T client.Object](t *testing.T, w *world, o T, what string, ok func(T)
 	key := client.ObjectKeyFromObject(o)
 	list := listFor(o)
 	for {
-		watcher, err := w.client.Watch(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name})
+		watcher, err := w.client.Watch(ctx, list, client.InNamespace(key.Namespace),
+			client.MatchingFields{"metadata.name": key.Name})
 		if err != nil {
 			t.Fatalf("waiting until %s: watching: %v", what, err)
 		}
@@ -94,13 +95,17 @@ func gone[T client.Object](t *testing.T, w *world, o T) {
 }
 
 // reason waits until a condition has this status and reason, and returns its message.
-func (w *world) reason(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus, reason string) string {
+func (w *world) reason(
+	t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus,
+	reason string,
+) string {
 	t.Helper()
 	var found *metav1.Condition
-	until(t, w, intent, fmt.Sprintf("intent %s has %s=%s, %s", intent.Name, conditionType, value, reason), func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-		found = meta.FindStatusCondition(i.Status.Conditions, conditionType)
-		return exists(i) && found != nil && found.Status == value && found.Reason == reason
-	})
+	until(t, w, intent, fmt.Sprintf("intent %s has %s=%s, %s", intent.Name, conditionType, value, reason),
+		func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			found = meta.FindStatusCondition(i.Status.Conditions, conditionType)
+			return exists(i) && found != nil && found.Status == value && found.Reason == reason
+		})
 	return found.Message
 }
 

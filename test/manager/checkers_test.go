@@ -43,7 +43,8 @@ func (c versionIgnorer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	stored, wanted := map[string]any{}, map[string]any{}
-	err = errors.Join(json.NewDecoder(current.Body).Decode(&stored), current.Body.Close(), json.NewDecoder(r.Body).Decode(&wanted), r.Body.Close())
+	err = errors.Join(json.NewDecoder(current.Body).Decode(&stored), current.Body.Close(),
+		json.NewDecoder(r.Body).Decode(&wanted), r.Body.Close())
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,8 @@ func leaderWithLateWrite(ignores bool) func(*testing.T, *world) {
 		switch {
 		case !ignores && found != "":
 			t.Errorf("the leader respects conflicts, and the checkers report violations: %s", found)
-		case ignores && (!strings.Contains(found, "have it mounted on") || !strings.Contains(found, "is Attached without a live attachment")):
+		case ignores && (!strings.Contains(found, "have it mounted on") ||
+			!strings.Contains(found, "is Attached without a live attachment")):
 			t.Errorf("the leader ignores conflicts; want violations of both checkers, got %q", found)
 		}
 	}
@@ -111,7 +113,9 @@ func (l *leaders) lateWrite(t *testing.T, name, from, to string, ignores bool) [
 		t.Fatal(err)
 	}
 	third := l.intent(t, name+"-third", from, name)
-	until(t, l.world, third, "the intent waits", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return i.Status.UniqueVolumeName != "" })
+	until(t, l.world, third, "the intent waits", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return i.Status.UniqueVolumeName != ""
+	})
 	released.Store(true)
 	close(g.open)
 	if !ignores {
@@ -146,7 +150,9 @@ func (s *historyBuilder) state(node string, line types.UID, entries ...volumesv1
 	nvs := stateOf(node)
 	nvs.Spec.Attachments = entries
 	if line != "" {
-		nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: anyVolume, AttachmentUID: line, InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent}}
+		nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: anyVolume, AttachmentUID: line, InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent},
+		}
 	}
 	s.add(nvs, false)
 }
@@ -165,8 +171,10 @@ func (s *historyBuilder) attachment(node string, uid types.UID, deleted, gone bo
 }
 
 func (s *historyBuilder) lock(holder, from string) {
-	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, anyVolume, holder, from)
-	s.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: exclusive.Key(anyVolume).Name}, Data: map[string]string{"locks.json": locks}}, false)
+	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`,
+		anyVolume, holder, from)
+	s.add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: exclusive.Key(anyVolume).Name},
+		Data: map[string]string{"locks.json": locks}}, false)
 }
 
 func (s *historyBuilder) node(name string, listed ...string) {
@@ -297,7 +305,9 @@ func TestTheMountChecker(t *testing.T) {
 			w.driver(attachment(a, "u1"), false)
 		}, "is detached from a while mounted"},
 		{"mounted while not attached", func(w *mountChecker) { w.mount(b, byKubelet, "") }, "while \"\" is published there"},
-		{"mounted under an earlier attachment", func(w *mountChecker) { w.mount(a, byAgent, "u0") }, "while \"u1\" is published there"},
+		{"mounted under an earlier attachment", func(w *mountChecker) {
+			w.mount(a, byAgent, "u0")
+		}, "while \"u1\" is published there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newMountChecker()

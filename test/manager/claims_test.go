@@ -23,7 +23,9 @@ func aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt(t *testing.T, w *w
 	w.delete(t, claim)
 	// What came later has gone through, so this one has been reconciled.
 	w.attached(t, w.intent(t, "leaving-marker", "leaving-a", "leaving-marker"))
-	until(t, w, intent, "the intent is still there", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) && i.DeletionTimestamp != nil })
+	until(t, w, intent, "the intent is still there", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return exists(i) && i.DeletionTimestamp != nil
+	})
 	if until(t, w, claim, "the claim is still there", isTerminating); !protected(claim) {
 		t.Error("the claim is not protected any more while the volume is in use")
 	}
@@ -62,7 +64,8 @@ func aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart(t *testing.T, w *worl
 	_, stop := w.manage(t, managerOptions{})
 	w.node(t, "meanwhile-a")
 	unused, used := w.volume(t, "meanwhile", volumeOptions{}), w.volume(t, "meanwhile-used", volumeOptions{})
-	intent, user := w.intent(t, "meanwhile", "meanwhile-a", "meanwhile"), w.intent(t, "meanwhile-used", "meanwhile-a", "meanwhile-used")
+	intent, user := w.intent(t, "meanwhile", "meanwhile-a", "meanwhile"),
+		w.intent(t, "meanwhile-used", "meanwhile-a", "meanwhile-used")
 	until(t, w, intent, "the intent is Ready", isReady)
 	until(t, w, user, "the other one is Ready", isReady)
 	w.releaseAndDetach(t, intent, "meanwhile")

@@ -43,7 +43,9 @@ func anAttachmentOfUpstreamIsSharedUnderAHold(t *testing.T, w *world) {
 	w.volume(t, "share", volumeOptions{})
 	va := upstreamAttachment("", "share", "share")
 	w.create(t, va)
-	until(t, w, va, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	until(t, w, va, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 	uid := va.UID
 	intent := w.intent(t, "share", "share", "share")
 	w.attached(t, intent)
@@ -64,7 +66,9 @@ func anAttachmentUnderAnotherNameIsSharedToo(t *testing.T, w *world) {
 	intent := w.intent(t, "named", "named", "named")
 	w.attached(t, intent)
 	until(t, w, va, "it is held", held)
-	until(t, w, attachmentOf("named", "named"), "there is no second one", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
+	until(t, w, attachmentOf("named", "named"), "there is no second one", func(va *storagev1.VolumeAttachment) bool {
+		return !exists(va)
+	})
 }
 
 func aVolumeThatPodsUseIsReleasedButNotDetached(t *testing.T, w *world) {
@@ -116,7 +120,8 @@ func anExclusiveVolumeThatAPodUsesElsewhereIsWaitedFor(t *testing.T, w *world) {
 	va := upstreamAttachment("", "foreign", "foreign-a")
 	w.create(t, va)
 	intent := w.intent(t, "foreign", "foreign-b", "foreign")
-	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse)
 	if message == "" {
 		t.Error("no message")
 	}

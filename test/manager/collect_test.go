@@ -98,7 +98,9 @@ func theLockOfADeletedVolumeIsCollected(t *testing.T, w *world) {
 	requests.reset()
 	w.discard(t, claim)
 	w.lockGone(t, "collected")
-	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Fences == 1 })
+	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Spec.Fences == 1
+	})
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
 		t.Errorf("%d writes to collect a lock, at most 4 are due: %s", n, what)

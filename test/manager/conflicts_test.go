@@ -26,7 +26,8 @@ func theManagerRetriesAfterConflicts(t *testing.T, w *world, mode controller.Att
 		_, what := requests.writes()
 		t.Logf("requests %s, refused %v", what, r.refused)
 	})
-	writes := []string{"PUT configmaps", "POST volumeattachments", "DELETE volumeattachments", "PUT nodevolumestates", "DELETE nodevolumestates"}
+	writes := []string{"PUT configmaps", "POST volumeattachments", "DELETE volumeattachments", "PUT nodevolumestates",
+		"DELETE nodevolumestates"}
 	if mode == controller.Replace {
 		w.podCycle(t, name, from, to)
 		writes = append(writes, "POST volumeattachmentintents", "PATCH nodes/status")

@@ -28,28 +28,38 @@ func TestController(t *testing.T) {
 	}{
 		{"invalid input is reported and recovers once repaired", invalidInputIsReportedAndRecoversOnceRepaired},
 		{"a claim that is deleted while used waits for its intents", aClaimThatIsDeletedWhileUsedWaitsForItsIntents},
-		{"a claim deleted during the release of its intent is removed after it", aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt},
-		{"a claim that no intent uses any more is removed at once, and its name is free", aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce},
-		{"a claim deleted while no manager ran is removed at the next start", aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart},
+		{"a claim deleted during the release of its intent is removed after it",
+			aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt},
+		{"a claim that no intent uses any more is removed at once, and its name is free",
+			aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce},
+		{"a claim deleted while no manager ran is removed at the next start",
+			aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart},
 		{"an intent does not switch to a claim that was created again", anIntentDoesNotSwitchToAClaimThatWasCreatedAgain},
 		{"an intent attaches its volume and its deletion detaches it", attachAndDetach},
 		{"an exclusive volume waits for its holder and then moves", anExclusiveVolumeWaitsForItsHolderAndThenMoves},
 		{"an attachment that timed out may have succeeded", anAttachmentThatTimedOutMayHaveSucceeded},
-		{"a volume for a single pod refuses a second intent until the first is gone", aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},
-		{"a volume for a single pod passes to the next intent on its node", aVolumeForASinglePodPassesToTheNextIntentOnItsNode},
+		{"a volume for a single pod refuses a second intent until the first is gone",
+			aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone},
+		{"a volume for a single pod passes to the next intent on its node",
+			aVolumeForASinglePodPassesToTheNextIntentOnItsNode},
 		{"a shared volume is attached to several nodes", aSharedVolumeIsAttachedToSeveralNodes},
 		{"a volume without attach is written to the node at once", aVolumeWithoutAttachIsWrittenToTheNodeAtOnce},
 		{"a failure of the attacher is reported and retried", aFailureOfTheAttacherIsReportedAndRetried},
 		{"a slow attach is reported after a while", aSlowAttachIsReportedAfterAWhile},
 		{"an attachment that another client deletes is created again", anAttachmentThatAnotherClientDeletesIsCreatedAgain},
-		{"an attachment marked as detached is reported until it is attached again", anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain},
+		{"an attachment marked as detached is reported until it is attached again",
+			anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain},
 		{"a failed detach is reported on its node until it succeeds", aFailedDetachIsReportedOnItsNodeUntilItSucceeds},
-		{"a deleted intent reports that it waits for an unreachable agent", aDeletedIntentReportsThatItWaitsForAnUnreachableAgent},
+		{"a deleted intent reports that it waits for an unreachable agent",
+			aDeletedIntentReportsThatItWaitsForAnUnreachableAgent},
 		{"a node state is created and deleted with its Node", aNodeStateIsCreatedAndDeletedWithItsNode},
 		{"a node state outlives its Node while a volume is attached", aNodeStateOutlivesItsNodeWhileAVolumeIsAttached},
-		{"an unreachable agent is reported on its node state and intents", anUnreachableAgentIsReportedOnItsNodeStateAndIntents},
-		{"a node out of service loses its volumes and gets none before its agent reports", aNodeOutOfServiceLosesItsVolumesAndGetsNoneBeforeItsAgentReports},
-		{"a node that is not Ready for long is forced where the policy allows it", aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt},
+		{"an unreachable agent is reported on its node state and intents",
+			anUnreachableAgentIsReportedOnItsNodeStateAndIntents},
+		{"a node out of service loses its volumes and gets none before its agent reports",
+			aNodeOutOfServiceLosesItsVolumesAndGetsNoneBeforeItsAgentReports},
+		{"a node that is not Ready for long is forced where the policy allows it",
+			aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt},
 		{"an expansion is written to the node state and the claim", anExpansionIsWrittenToTheNodeStateAndTheClaim},
 		{"an attachment of upstream is shared under a hold", anAttachmentOfUpstreamIsSharedUnderAHold},
 		{"an attachment under another name is shared too", anAttachmentUnderAnotherNameIsSharedToo},
@@ -69,23 +79,28 @@ func attachAndDetach(t *testing.T, w *world) {
 	requests, _ := w.manage(t, managerOptions{})
 	w.node(t, "simple-a")
 	claim := w.volume(t, "simple", volumeOptions{})
-	until(t, w, stateOf("simple-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	until(t, w, stateOf("simple-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID == s.UID
+	})
 	requests.reset()
 	intent := w.intent(t, "simple", "simple-a", "simple")
 	w.attached(t, intent)
 	if n, what := requests.writes(); n > 5 {
 		t.Errorf("%d writes to attach one volume, at most 5 are due: %s", n, what)
 	}
-	if intent.Status.UniqueVolumeName != uniqueName("simple") || intent.Status.ClaimUID != claim.UID || intent.Status.VolumeName != "pv-simple" {
+	if intent.Status.UniqueVolumeName != uniqueName("simple") || intent.Status.ClaimUID != claim.UID ||
+		intent.Status.VolumeName != "pv-simple" {
 		t.Errorf("pins: %s", dump(intent.Status))
 	}
-	va := until(t, w, attachmentOf("simple", "simple-a"), "the attachment is held", func(va *storagev1.VolumeAttachment) bool {
-		return va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
-	})
+	va := until(t, w, attachmentOf("simple", "simple-a"), "the attachment is held",
+		func(va *storagev1.VolumeAttachment) bool {
+			return va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
+		})
 	state := until(t, w, stateOf("simple-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Status.Volumes) == 1 && s.Status.Volumes[0].InUse
 	})
-	if e := state.Spec.Attachments[0]; e.AttachmentUID != va.UID || e.PublishContext["device"] != "/dev/pv-simple" || e.FSType != "ext4" {
+	if e := state.Spec.Attachments[0]; e.AttachmentUID != va.UID || e.PublishContext["device"] != "/dev/pv-simple" ||
+		e.FSType != "ext4" {
 		t.Errorf("entry: %s", dump(e))
 	}
 	until(t, w, intent, "the intent is Ready", isReady)

@@ -86,7 +86,9 @@ func (w *world) cycle(t *testing.T, name, from, to string) {
 	w.delete(t, first)
 	second := w.intent(t, name+"-second", to, name)
 	until(t, w, second, "the second intent is Ready", isReady)
-	until(t, w, attachmentOf(name, from), "the volume is on one node only", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
+	until(t, w, attachmentOf(name, from), "the volume is on one node only", func(va *storagev1.VolumeAttachment) bool {
+		return !exists(va)
+	})
 	w.delete(t, second)
 	gone(t, w, first)
 	gone(t, w, second)

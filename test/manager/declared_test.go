@@ -73,18 +73,23 @@ func aNodeOutOfServiceThatNeverReturns(t *testing.T, w *world) {
 	second := w.intent(t, "burned-second", "burned-other", "burned")
 	w.delete(t, first)
 	w.attached(t, second)
-	state := until(t, w, stateOf("burned"), "entry and line stay, for the agent does not report", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].DetachedTime != nil && len(s.Status.Volumes) == 1 && s.Status.Volumes[0].InUse
-	})
+	state := until(t, w, stateOf("burned"), "entry and line stay, for the agent does not report",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].DetachedTime != nil && len(s.Status.Volumes) == 1 &&
+				s.Status.Volumes[0].InUse
+		})
 	uid := state.Spec.Attachments[0].AttachmentUID
-	until(t, w, attachmentOf("burned", "burned"), "the attachment's name stays taken", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.UID == uid })
+	until(t, w, attachmentOf("burned", "burned"), "the attachment's name stays taken",
+		func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.UID == uid })
 
 	w.declare(t, "burned", uid)
 	gone(t, w, attachmentOf("burned", "burned"))
 	w.delete(t, node)
 	gone(t, w, stateOf("burned"))
 
-	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "burned", Labels: map[string]string{corev1.LabelHostname: "burned"}}})
+	w.create(t, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "burned", Labels: map[string]string{corev1.LabelHostname: "burned"}},
+	})
 	w.agent(t, "burned")
 	third := w.intent(t, "burned-third", "burned", "burned")
 	w.delete(t, second)
@@ -105,13 +110,16 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	second := w.intent(t, "hung-second", "hung-other", "hung")
 	w.delete(t, first)
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
-	state := until(t, w, stateOf("hung"), "the volume is attached and in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].State == volumesv1alpha1.AttachmentAttached && len(s.Status.Volumes) == 1
-	})
+	state := until(t, w, stateOf("hung"), "the volume is attached and in use",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].State == volumesv1alpha1.AttachmentAttached &&
+				len(s.Status.Volumes) == 1
+		})
 	uid := state.Spec.Attachments[0].AttachmentUID
 
 	w.declare(t, "hung", uid)
-	if note := w.awaitEvent(t, "hung", "DetachingVolume"); !strings.Contains(note, "DeclaredByAdministrator: "+declaredReason+"; unprotected") {
+	if note := w.awaitEvent(t, "hung", "DetachingVolume"); !strings.Contains(note,
+		"DeclaredByAdministrator: "+declaredReason+"; unprotected") {
 		t.Errorf("event: %s", note)
 	}
 	w.attached(t, second)
@@ -123,13 +131,16 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	w.delete(t, second)
 	gone(t, w, attachmentOf("hung", "hung-other"))
 	w.reason(t, third, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonForcedAway)
-	if va := attachmentOf("hung", "hung"); !apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)) {
+	if va := attachmentOf("hung",
+		"hung"); !apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)) {
 		t.Error("the node has another attachment before its agent has reported on the one that was declared released")
 	}
 
 	// The agent that was thought dead speaks again: line and entry go, and the declaration with them.
 	w.agent(t, "hung")
-	until(t, w, stateOf("hung"), "the declaration is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return !declares(s, uid) })
+	until(t, w, stateOf("hung"), "the declaration is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return !declares(s, uid)
+	})
 	until(t, w, third, "the node has the volume again", isReady)
 }
 
@@ -148,7 +159,9 @@ func anAgentThatNeverReported(t *testing.T, w *world) {
 	old := state.UID
 	w.delete(t, state)
 	w.change(t, state, func() { state.Finalizers = nil })
-	until(t, w, stateOf("mute"), "the state is made anew", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.UID != old })
+	until(t, w, stateOf("mute"), "the state is made anew", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.UID != old
+	})
 	second := w.intent(t, "mute-second", "mute-other", "mute")
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	va := until(t, w, attachmentOf("mute", "mute"), "the attachment stays", func(va *storagev1.VolumeAttachment) bool {
@@ -161,7 +174,8 @@ func anAgentThatNeverReported(t *testing.T, w *world) {
 	gone(t, w, first)
 	until(t, w, stateOf("mute"), "the entry remembers the declaration", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].DetachedTime != nil && declares(s, va.UID) &&
-			s.Spec.Attachments[0].Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator && s.Spec.Attachments[0].Evidence.Message == declaredReason
+			s.Spec.Attachments[0].Evidence.Type == volumesv1alpha1.EvidenceDeclaredByAdministrator &&
+			s.Spec.Attachments[0].Evidence.Message == declaredReason
 	})
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mute"}})
 	gone(t, w, stateOf("mute"))
@@ -173,12 +187,17 @@ func anAttachmentWithoutAnEntry(t *testing.T, w *world) {
 	w.volume(t, "foreign", volumeOptions{})
 	va := attachmentOf("foreign", "foreign")
 	va.Spec = storagev1.VolumeAttachmentSpec{
-		Attacher: driverName, NodeName: "foreign", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-foreign")},
+		Attacher: driverName, NodeName: "foreign",
+		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-foreign")},
 	}
 	w.create(t, va)
 	uid := va.UID
-	until(t, w, attachmentOf("foreign", "foreign"), "it is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
-	until(t, w, stateOf("foreign"), "the node has a state", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID != "" })
+	until(t, w, attachmentOf("foreign", "foreign"), "it is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
+	until(t, w, stateOf("foreign"), "the node has a state", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID != ""
+	})
 	w.declare(t, "foreign", uid)
 	gone(t, w, attachmentOf("foreign", "foreign"))
 	until(t, w, stateOf("foreign"), "entry and declaration are gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -195,10 +214,11 @@ func anAttachmentThatIsStillWantedIsCreatedAgain(t *testing.T, w *world) {
 	va := until(t, w, attachmentOf("anew", "anew"), "there is an attachment", exists)
 	requests.reset()
 	w.declare(t, "anew", va.UID)
-	until(t, w, stateOf("anew"), "another attachment is in use, and the declaration is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].AttachmentUID != va.UID && !declares(s, va.UID) &&
-			len(s.Status.Volumes) == 1 && s.Status.Volumes[0].AttachmentUID == s.Spec.Attachments[0].AttachmentUID
-	})
+	until(t, w, stateOf("anew"), "another attachment is in use, and the declaration is gone",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].AttachmentUID != va.UID && !declares(s, va.UID) &&
+				len(s.Status.Volumes) == 1 && s.Status.Volumes[0].AttachmentUID == s.Spec.Attachments[0].AttachmentUID
+		})
 }
 
 func anUnknownUID(t *testing.T, w *world) {
@@ -206,7 +226,8 @@ func anUnknownUID(t *testing.T, w *world) {
 	w.node(t, "typo")
 	until(t, w, stateOf("typo"), "the node has a state", exists)
 	w.declare(t, "typo", "5eaf00d5-0000-0000-0000-000000000000")
-	if note := w.awaitEvent(t, "typo", "UnknownAttachment"); !strings.Contains(note, "5eaf00d5-0000-0000-0000-000000000000") {
+	if note := w.awaitEvent(t, "typo", "UnknownAttachment"); !strings.Contains(note,
+		"5eaf00d5-0000-0000-0000-000000000000") {
 		t.Errorf("event: %s", note)
 	}
 	until(t, w, stateOf("typo"), "the declaration is taken off", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -231,9 +252,10 @@ func aKubeletsMountWithoutAUIDIsForgottenWithItsNode(t *testing.T, w *world) {
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unnamed"}})
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	w.reconcileNode(t, "unnamed")
-	until(t, w, stateOf("unnamed"), "the state stays while the agent may be there", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.DeletionTimestamp == nil
-	})
+	until(t, w, stateOf("unnamed"), "the state stays while the agent may be there",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return exists(s) && s.DeletionTimestamp == nil
+		})
 	c.advance(10 * time.Minute)
 	w.reconcileNode(t, "unnamed")
 	gone(t, w, stateOf("unnamed"))
@@ -243,9 +265,11 @@ func aKubeletsMountWithoutAUIDIsForgottenWithItsNode(t *testing.T, w *world) {
 // reconcileNode makes the controllers reconcile a node.
 func (w *world) reconcileNode(t *testing.T, node string) {
 	t.Helper()
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "look-again"}, Spec: storagev1.VolumeAttachmentSpec{
-		Attacher: "other.csi.hawser.io", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("other")},
-	}}
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "look-again"},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "other.csi.hawser.io", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("other")},
+		}}
 	w.create(t, va)
 	w.delete(t, va)
 	gone(t, w, va)
@@ -312,7 +336,8 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 	}
 	w.entryState(t, "by-word", "by-word", volumesv1alpha1.AttachmentDetaching)
 	gone(t, w, attachmentOf("by-word", "by-word"))
-	if entry := w.entryState(t, "by-taint", "by-taint", volumesv1alpha1.AttachmentDetaching); entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
+	if entry := w.entryState(t, "by-taint", "by-taint",
+		volumesv1alpha1.AttachmentDetaching); entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
 		t.Errorf("detached on evidence %s", entry.Evidence.Type)
 	}
 }

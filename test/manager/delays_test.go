@@ -44,7 +44,8 @@ type delays struct {
 
 // focusChoices are the requests whose delay matters most.
 var focusChoices = []string{
-	"", "PUT nodevolumestates", "GET nodevolumestates", "POST volumeattachments", "GET volumeattachments", "DELETE volumeattachments",
+	"", "PUT nodevolumestates", "GET nodevolumestates", "POST volumeattachments", "GET volumeattachments",
+	"DELETE volumeattachments",
 	"PUT configmaps", "GET configmaps", "POST configmaps", "PATCH nodes/status",
 }
 
@@ -149,7 +150,8 @@ func (s *delays) delayOf(leader int, what string) *delay {
 		return nil
 	}
 	n := &delay{
-		leader: leader, write: !strings.HasPrefix(what, http.MethodGet), due: s.answered + 1 + int(s.random.ExpFloat64()*s.depth),
+		leader: leader, write: !strings.HasPrefix(what, http.MethodGet),
+		due:      s.answered + 1 + int(s.random.ExpFloat64()*s.depth),
 		released: make(chan struct{}), lost: make(chan struct{}),
 	}
 	s.pending = append(s.pending, n)
@@ -211,7 +213,8 @@ func (s *delays) switchActive() {
 }
 
 // stallable are the resources whose changes a leader may not see for a while, each by itself.
-var stallable = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "configmaps", "nodes", "pods"}
+var stallable = []string{"nodevolumestates", "volumeattachmentintents", "volumeattachments", "leases", "configmaps",
+	"nodes", "pods"}
 
 // resumeWatches lets a leader see all changes again.
 func (s *delays) resumeWatches() {

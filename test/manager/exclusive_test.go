@@ -58,7 +58,8 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 	first := w.intent(t, "move-first", "move-a", "move")
 	w.attached(t, first)
 	second := w.intent(t, "move-second", "move-b", "move")
-	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.Contains(message, "node move-a") || !strings.Contains(message, "intent default/move-first") {
 		t.Errorf("the holder is not named: %s", message)
 	}
@@ -96,12 +97,14 @@ func anAttachmentThatTimedOutMayHaveSucceeded(t *testing.T, w *world) {
 	va := attachmentOf("timeout", "timeout-a")
 	until(t, w, va, "it is to be detached", terminating)
 	second := w.intent(t, "timeout-second", "timeout-b", "timeout")
-	if message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, "timeout-a") {
+	if message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, "timeout-a") {
 		t.Errorf("it does not say where the volume may be: %s", message)
 	}
 	// What came later has gone through, so the second has been reconciled.
 	w.attached(t, w.intent(t, "timeout-marker", "timeout-b", "timeout-marker"))
-	until(t, w, attachmentOf("timeout", "timeout-b"), "it is attached nowhere else", func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
+	until(t, w, attachmentOf("timeout", "timeout-b"), "it is attached nowhere else",
+		func(va *storagev1.VolumeAttachment) bool { return !exists(va) })
 	until(t, w, va, "the first is still there", terminating)
 	w.attacher.set("pv-timeout", "", false)
 	w.attached(t, second)
@@ -118,7 +121,8 @@ func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w
 	second := w.intent(t, "rwop-second", "rwop-a", "rwop")
 	elsewhere := w.intent(t, "rwop-third", "rwop-b", "rwop")
 	for _, intent := range []*volumesv1alpha1.VolumeAttachmentIntent{second, elsewhere} {
-		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonReadWriteOncePod)
+		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonReadWriteOncePod)
 		if !strings.Contains(message, "default/rwop-first") || !strings.Contains(message, "rwop-a") {
 			t.Errorf("the holder is not named: %s", message)
 		}
@@ -186,9 +190,10 @@ func aSharedVolumeIsAttachedToSeveralNodes(t *testing.T, w *world) {
 	w.attached(t, third)
 	w.delete(t, second)
 	gone(t, w, second)
-	until(t, w, attachmentOf("shared", "shared-b"), "the attachment stays for the third", func(va *storagev1.VolumeAttachment) bool {
-		return exists(va) && va.DeletionTimestamp == nil && va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
-	})
+	until(t, w, attachmentOf("shared", "shared-b"), "the attachment stays for the third",
+		func(va *storagev1.VolumeAttachment) bool {
+			return exists(va) && va.DeletionTimestamp == nil && va.Annotations[volumesv1alpha1.HoldAnnotation] != ""
+		})
 	w.attached(t, third)
 	w.delete(t, third)
 	gone(t, w, attachmentOf("shared", "shared-b"))
@@ -196,7 +201,8 @@ func aSharedVolumeIsAttachedToSeveralNodes(t *testing.T, w *world) {
 }
 
 func aVolumeWithoutAttachIsWrittenToTheNodeAtOnce(t *testing.T, w *world) {
-	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "direct.csi.hawser.io"}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}}
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "direct.csi.hawser.io"},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: new(bool)}}
 	w.create(t, driver)
 	w.manage(t, managerOptions{})
 	w.node(t, "direct-a")
@@ -208,12 +214,16 @@ func aVolumeWithoutAttachIsWrittenToTheNodeAtOnce(t *testing.T, w *world) {
 	w.bind(t, lock)
 	intent := w.intent(t, "direct", "direct-a", "direct")
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionTrue, volumesv1alpha1.ReasonAttachNotRequired)
-	state := until(t, w, stateOf("direct-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
+	state := until(t, w, stateOf("direct-a"), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.Volumes) == 1
+	})
 	if e := state.Spec.Attachments[0]; e.AttachmentUID == "" || e.AttachmentName != "" {
 		t.Errorf("entry: %s", dump(e))
 	}
 	until(t, w, intent, "the intent is Ready", isReady)
 	w.delete(t, intent)
 	gone(t, w, intent)
-	until(t, w, stateOf("direct-a"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("direct-a"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 }

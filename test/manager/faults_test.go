@@ -34,6 +34,7 @@ func TestFaults(t *testing.T) {
 
 // resources that the manager watches.
 var resources = []string{
-	"volumeattachmentintents", "nodevolumestates", "volumeattachments", "leases", "configmaps", "pods", "nodes", "csinodes", "csidrivers",
+	"volumeattachmentintents", "nodevolumestates", "volumeattachments", "leases", "configmaps", "pods", "nodes",
+	"csinodes", "csidrivers",
 	"persistentvolumes", "persistentvolumeclaims", "storageclasses",
 }

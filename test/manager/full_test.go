@@ -56,7 +56,9 @@ func (x *want) awaitAttached(t *testing.T) *storagev1.VolumeAttachment {
 	if x.pod != nil {
 		x.listed(t, x.node, x.claim)
 	}
-	return until(t, x.world, attachmentOf(x.claim, x.node), "it is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	return until(t, x.world, attachmentOf(x.claim, x.node), "it is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 }
 
 func (x *want) drop(t *testing.T) {
@@ -162,10 +164,13 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 	for _, m := range managers {
 		m.curtain.awaitRequests(t)
 	}
-	t.Run("another volume is attached and detached meanwhile", func(t *testing.T) { w.attachAndRelease(t, name+"-meanwhile", name) })
+	t.Run("another volume is attached and detached meanwhile", func(t *testing.T) {
+		w.attachAndRelease(t, name+"-meanwhile", name)
+	})
 	for resource, m := range managers {
 		if resource == "leases" {
-			continue // they are in no cache: a manager that does not hear the agents may write, but nothing that harms what is attached
+			// They are in no cache. A manager that sees no Leases may write, but nothing that harms what is attached.
+			continue
 		}
 		if n, what := m.requests.writes(); n > 0 {
 			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)

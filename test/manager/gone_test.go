@@ -33,7 +33,8 @@ func TestNodesThatNeverReturn(t *testing.T) {
 		name     string
 		scenario func(*testing.T, *world)
 	}{
-		{"an absent Node is forgotten after the time of the policy, also across managers", anAbsentNodeIsForgottenAfterTheTimeOfThePolicy},
+		{"an absent Node is forgotten after the time of the policy, also across managers",
+			anAbsentNodeIsForgottenAfterTheTimeOfThePolicy},
 		{"in mode Replace an absent Node is forgotten", anAbsentNodeIsForgottenInModeReplace},
 		{"without a policy an absent Node is not forgotten", withoutAPolicyAnAbsentNodeIsNotForgotten},
 		{"the time starts again when the Node registers", theTimeStartsAgainWhenTheNodeRegisters},
@@ -91,9 +92,10 @@ func (w *world) goneFor(t *testing.T, c *stepClock, name string, from, to time.D
 	t.Helper()
 	for d := from; ; d += forgetPeriod {
 		w.reconcileNode(t, name)
-		until(t, w, stateOf(name), "the node was watched being gone for "+d.String(), func(s *volumesv1alpha1.NodeVolumeState) bool {
-			return s.Spec.Gone != nil && s.Spec.Gone.Observed.Duration == d
-		})
+		until(t, w, stateOf(name), "the node was watched being gone for "+d.String(),
+			func(s *volumesv1alpha1.NodeVolumeState) bool {
+				return s.Spec.Gone != nil && s.Spec.Gone.Observed.Duration == d
+			})
 		if d >= to {
 			return
 		}
@@ -146,14 +148,17 @@ func anAbsentNodeIsForgottenAfterTheTimeOfThePolicy(t *testing.T, w *world) {
 
 	second.advance(forgetPeriod)
 	w.reconcileNode(t, "scaled")
-	if note := w.awaitEvent(t, "scaled", node.EventGoneNodeForgotten); !strings.Contains(note, string(uid)) || !strings.Contains(note, "--forget-gone-nodes-after=2h0m0s") {
+	if note := w.awaitEvent(t, "scaled", node.EventGoneNodeForgotten); !strings.Contains(note, string(uid)) ||
+		!strings.Contains(note, "--forget-gone-nodes-after=2h0m0s") {
 		t.Errorf("event: %s", note)
 	}
 	gone(t, w, attachmentOf("scaled", "scaled"))
 	gone(t, w, stateOf("scaled"))
 
 	// A new machine of that name gets volumes like any other.
-	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "scaled", Labels: map[string]string{corev1.LabelHostname: "scaled"}}})
+	w.create(t, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "scaled", Labels: map[string]string{corev1.LabelHostname: "scaled"}},
+	})
 	w.agent(t, "scaled")
 	w.volume(t, "scaled-again", volumeOptions{})
 	until(t, w, w.intent(t, "scaled-again", "scaled", "scaled-again"), "the new machine has a volume", isReady)
@@ -194,7 +199,9 @@ func theTimeStartsAgainWhenTheNodeRegisters(t *testing.T, w *world) {
 	w.manage(t, managerOptions{clock: c, forgetGoneAfter: forgetAfter})
 	w.goneFor(t, c, "flaps", 0, forgetAfter-forgetPeriod)
 	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "flaps"}})
-	until(t, w, stateOf("flaps"), "what was watched is void", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Gone == nil })
+	until(t, w, stateOf("flaps"), "what was watched is void", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Spec.Gone == nil
+	})
 	c.advance(1000 * time.Hour)
 	w.reconcileNode(t, "flaps")
 	w.keptName(t, "flaps", uid)
@@ -229,7 +236,9 @@ func aMachineThatContinuesUnderAnotherNameIsNotForgotten(t *testing.T, w *world)
 	w.goneFor(t, c, "was-named", 0, forgetAfter-forgetPeriod)
 	w.changeStatus(t, renamed, func() {
 		renamed.Status.ObservedUID, renamed.Status.BootID, renamed.Status.Reports = renamed.UID, "boot-1", 1
-		renamed.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("was-named"), AttachmentUID: uid, InUse: true}}
+		renamed.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: uniqueName("was-named"), AttachmentUID: uid, InUse: true},
+		}
 	})
 	// The manager has seen that once it acts on what comes after it.
 	w.volume(t, "is-named", volumeOptions{})

@@ -51,7 +51,8 @@ func (w *world) record(t *testing.T, name string) *recorder {
 		s.sentinels[fmt.Sprintf("%T", o)] = make(chan struct{})
 	}
 	for _, list := range []client.ObjectList{
-		&volumesv1alpha1.NodeVolumeStateList{}, &corev1.NodeList{}, &storagev1.VolumeAttachmentList{}, &corev1.ConfigMapList{},
+		&volumesv1alpha1.NodeVolumeStateList{}, &corev1.NodeList{}, &storagev1.VolumeAttachmentList{},
+		&corev1.ConfigMapList{},
 	} {
 		watcher, err := w.client.Watch(t.Context(), list)
 		if err != nil {
@@ -101,7 +102,8 @@ func (s *recorder) sentinelObjects() []client.Object {
 		&corev1.Node{ObjectMeta: named},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.sentinel}},
 		&storagev1.VolumeAttachment{ObjectMeta: named, Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: s.sentinel, NodeName: s.sentinel, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &s.sentinel},
+			Attacher: s.sentinel, NodeName: s.sentinel,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &s.sentinel},
 		}},
 	}
 }
@@ -147,11 +149,13 @@ func formatHistory(history []apiChange) string {
 		case *corev1.Node:
 			what = fmt.Sprintf(" attached=%v inUse=%v", o.Status.VolumesAttached, o.Status.VolumesInUse)
 		case *storagev1.VolumeAttachment:
-			what = fmt.Sprintf(" %s on %s %.4s attached=%v deleted=%v", *o.Spec.Source.PersistentVolumeName, o.Spec.NodeName, o.UID, o.Status.Attached, o.DeletionTimestamp != nil)
+			what = fmt.Sprintf(" %s on %s %.4s attached=%v deleted=%v", *o.Spec.Source.PersistentVolumeName, o.Spec.NodeName,
+				o.UID, o.Status.Attached, o.DeletionTimestamp != nil)
 		case *corev1.ConfigMap:
 			what = fmt.Sprintf(" %v", o.Data)
 		}
-		lines = append(lines, fmt.Sprintf("  %d %s %s gone=%v:%s", h.version, strings.TrimPrefix(fmt.Sprintf("%T", h.object), "*"), h.object.GetName(), h.deleted, what))
+		lines = append(lines, fmt.Sprintf("  %d %s %s gone=%v:%s", h.version,
+			strings.TrimPrefix(fmt.Sprintf("%T", h.object), "*"), h.object.GetName(), h.deleted, what))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -58,7 +58,8 @@ func (w *world) host(t *testing.T, name string, real *mountChecker, seed uint64)
 	named, bound := client.MatchingFields{"metadata.name": name}, client.MatchingFields{"spec.nodeName": name}
 	w.keepRenewingAnd(t, name, h.renewals.add)
 	h.random = rand.New(rand.NewPCG(seed, 2))
-	h.run(rand.New(rand.NewPCG(seed, 3)), h.pokeAgent, h.agentPass, h.watch(&volumesv1alpha1.NodeVolumeStateList{}, named), h.watch(&volumesv1alpha1.VolumeAttachmentIntentList{}, bound))
+	h.run(rand.New(rand.NewPCG(seed, 3)), h.pokeAgent, h.agentPass, h.watch(&volumesv1alpha1.NodeVolumeStateList{}, named),
+		h.watch(&volumesv1alpha1.VolumeAttachmentIntentList{}, bound))
 	h.run(h.random, h.pokeKubelet, h.kubeletPass, h.watch(&corev1.NodeList{}, named), h.watch(&corev1.PodList{}, bound))
 	return h
 }
@@ -136,7 +137,9 @@ func (h *host) agentPass(ctx context.Context) error {
 	}
 	before := nvs.DeepCopy()
 	nvs.Status.ObservedUID, nvs.Status.BootID, nvs.Status.ObservedGeneration = nvs.UID, "boot-1", nvs.Generation
-	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady})
+	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
+		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
+	})
 	h.unmountUnwanted(nvs, intents.Items)
 	h.reportVolumes(nvs, intents.Items)
 	if !same(before.Status, nvs.Status) {
@@ -167,7 +170,9 @@ func (h *host) unmountUnwanted(nvs *volumesv1alpha1.NodeVolumeState, intents []v
 }
 
 // wants: an intent asks the agent for the volume, and it is attached.
-func (h *host) wants(nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alpha1.VolumeAttachmentIntent, name string) bool {
+func (h *host) wants(
+	nvs *volumesv1alpha1.NodeVolumeState, intents []volumesv1alpha1.VolumeAttachmentIntent, name string,
+) bool {
 	if e := handshake.AttachmentOf(nvs, name); e == nil || e.State != volumesv1alpha1.AttachmentAttached {
 		return false
 	}
@@ -185,7 +190,8 @@ func (h *host) reportVolumes(nvs *volumesv1alpha1.NodeVolumeState, intents []vol
 		line := volumesv1alpha1.NodeVolume{VolumeName: name, InUse: true, PublishedBy: volumesv1alpha1.PublisherAgent}
 		entry, old := handshake.AttachmentOf(nvs, name), handshake.VolumeOf(nvs, name)
 		switch {
-		case h.uses[name] != "" || h.wants(nvs, intents, name) && !(kubelets[name] && old != nil && old.AttachmentUID != entry.AttachmentUID):
+		case h.uses[name] != "" || h.wants(nvs, intents, name) &&
+			!(kubelets[name] && old != nil && old.AttachmentUID != entry.AttachmentUID):
 			line.AttachmentUID = entry.AttachmentUID
 		case kubelets[name]:
 			line.PublishedBy = volumesv1alpha1.PublisherKubelet
@@ -256,7 +262,9 @@ func (h *host) kubeletPass(ctx context.Context) error {
 		}
 	}
 	for name := range wanted {
-		listed := slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return string(v.Name) == name })
+		listed := slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
+			return string(v.Name) == name
+		})
 		if listed && !mounted[name] {
 			if h.random.IntN(4) == 0 {
 				h.pause(ctx, h.random)

@@ -95,7 +95,8 @@ func (p *snapshot) checkDeletion(va *storagev1.VolumeAttachment) []string {
 			continue
 		}
 		if line := handshake.VolumeOf(nvs, e.VolumeName); line != nil && line.InUse {
-			wrong = append(wrong, fmt.Sprintf("the attachment of %s to %s is deleted while %s uses it", short(e.VolumeName), nvs.Name, line.PublishedBy))
+			wrong = append(wrong, fmt.Sprintf("the attachment of %s to %s is deleted while %s uses it", short(e.VolumeName),
+				nvs.Name, line.PublishedBy))
 		}
 	}
 	if !detaching {
@@ -127,7 +128,8 @@ func (p *snapshot) violations() []string {
 	for _, name := range slices.Sorted(maps.Keys(p.nodes)) {
 		for _, v := range p.nodes[name].Status.VolumesAttached {
 			if nvs := p.states[name]; nvs == nil || handshake.AttachmentOf(nvs, string(v.Name)) == nil {
-				wrong = append(wrong, fmt.Sprintf("%s is listed in volumesAttached of %s, and has no entry there", short(string(v.Name)), name))
+				wrong = append(wrong,
+					fmt.Sprintf("%s is listed in volumesAttached of %s, and has no entry there", short(string(v.Name)), name))
 			}
 		}
 	}
@@ -159,7 +161,9 @@ func (p *snapshot) checkEntry(node string, e *volumesv1alpha1.NodeAttachment) []
 }
 
 func listsVolume(n *corev1.Node, volume string) bool {
-	return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return string(v.Name) == volume })
+	return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
+		return string(v.Name) == volume
+	})
 }
 
 // checkHistory applies a history change by change and reports each rule that is broken, once for as long as it stays

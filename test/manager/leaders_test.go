@@ -84,7 +84,8 @@ func (w *world) leaders(t *testing.T, mode controller.AttachMode, seed uint64) *
 	t.Helper()
 	t.Logf("-leaders.seed=%d", seed)
 	l := &leaders{
-		world: w, mode: mode, prefix: strings.ToLower(string(mode)), seed: seed, mounts: newMountChecker(), delays: newDelays(seed),
+		world: w, mode: mode, prefix: strings.ToLower(string(mode)), seed: seed, mounts: newMountChecker(),
+		delays: newDelays(seed),
 	}
 	l.recorder = w.record(t, l.prefix+"-sentinel")
 	for i := range 3 {
@@ -138,7 +139,8 @@ func (l *leaders) check(t *testing.T, failed error) {
 func (l *leaders) exercise(ctx context.Context) error {
 	placements := make([]*placement, len(l.volumes))
 	for i, volume := range l.volumes {
-		placements[i] = &placement{leaders: l, volume: volume, random: rand.New(rand.NewPCG(l.seed, uint64(10+i))), wanted: map[string]client.Object{}}
+		placements[i] = &placement{leaders: l, volume: volume, random: rand.New(rand.NewPCG(l.seed, uint64(10+i))),
+			wanted: map[string]client.Object{}}
 	}
 	if err := each(placements, func(w *placement) error { return w.exercise(ctx) }); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// TestADeletedIntentOfAPodReportsWhatItWaitsFor: with a policy it stays until the kubelet has released the volume, and no
-// agent speaks of it.
+// TestADeletedIntentOfAPodReportsWhatItWaitsFor: with a policy it stays until the kubelet has released the volume, and
+// no agent speaks of it.
 func TestADeletedIntentOfAPodReportsWhatItWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	c := newStepClock()
@@ -32,11 +32,14 @@ func TestADeletedIntentOfAPodReportsWhatItWaitsFor(t *testing.T) {
 	intent := w.podIntents(t, p, "slow")[0]
 	w.attached(t, intent)
 	w.kill(t, p)
-	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing); !strings.Contains(message, "kubelet of node slow") || !strings.Contains(message, "6m0s") {
+	if message := w.reason(
+		t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing,
+	); !strings.Contains(message, "kubelet of node slow") || !strings.Contains(message, "6m0s") {
 		t.Errorf("message: %s", message)
 	}
 	w.fallsSilent(t, c, a)
-	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown, volumesv1alpha1.ReasonAgentUnreachable); !strings.Contains(message, "6m0s") {
+	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown,
+		volumesv1alpha1.ReasonAgentUnreachable); !strings.Contains(message, "6m0s") {
 		t.Errorf("message: %s", message)
 	}
 	w.renew(t, "slow", 3600)

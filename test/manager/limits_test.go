@@ -121,13 +121,16 @@ func (w *world) intents(t *testing.T, n int, name, node string) []*volumesv1alph
 }
 
 // decided waits until every intent is attached or has the limit reported, and returns which is which.
-func (w *world) decided(t *testing.T, intents []*volumesv1alpha1.VolumeAttachmentIntent) (attached, waiting []*volumesv1alpha1.VolumeAttachmentIntent) {
+func (w *world) decided(
+	t *testing.T, intents []*volumesv1alpha1.VolumeAttachmentIntent,
+) (attached, waiting []*volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
 	for _, intent := range intents {
-		until(t, w, intent, "the intent is attached or told that it is not", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-			c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
-			return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == volumesv1alpha1.ReasonNodeLimitReached)
-		})
+		until(t, w, intent, "the intent is attached or told that it is not",
+			func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+				c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
+				return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == volumesv1alpha1.ReasonNodeLimitReached)
+			})
 		if meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
 			attached = append(attached, intent)
 		} else {
@@ -161,7 +164,8 @@ func aNodeGetsNoMoreVolumesThanItCanHave(t *testing.T, w *world) {
 	}
 	c.expect(t, limit, limit)
 	for _, intent := range waiting {
-		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached)
+		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+			volumesv1alpha1.ReasonNodeLimitReached)
 		if want := "node limit has 10 of 10 volumes of driver " + driverName; message != want {
 			t.Errorf("message %q, want %q", message, want)
 		}
@@ -207,7 +211,9 @@ func attachmentsOfOtherControllersCount(t *testing.T, w *world) {
 	w.volume(t, "others-pod", volumeOptions{})
 	foreign := upstreamAttachment("", "others-pod", "others")
 	w.create(t, foreign)
-	until(t, w, foreign, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	until(t, w, foreign, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 	attached, waiting := w.decided(t, w.intents(t, 3, "others", "others"))
 	if len(attached) != 1 || len(waiting) != 2 {
 		t.Fatalf("%d attached and %d waiting beside one of others, want 1 and 2", len(attached), len(waiting))
@@ -259,7 +265,8 @@ func aRefusedCreateReturnsItsCapacity(t *testing.T, w *world) {
 	w.limitedNode(t, "refused", 1)
 	intents := w.intents(t, 2, "refused", "refused")
 	w.attached(t, intents[1])
-	w.reason(t, intents[0], volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached)
+	w.reason(t, intents[0], volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonNodeLimitReached)
 }
 
 func aCreateOfUnknownOutcomeKeepsItsCapacity(t *testing.T, w *world) {
@@ -289,7 +296,8 @@ func aDriverThatIsFullIsReportedAsTheLimit(t *testing.T, w *world) {
 		va.Status.AttachError.ErrorCode = ptr.To[int32](8)
 		va.Status.AttachError.Time = metav1.NewTime(va.Status.AttachError.Time.Add(1e9))
 	})
-	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonNodeLimitReached)
 	if !strings.Contains(message, "26 of 25 volumes are attached") {
 		t.Errorf("message: %s", message)
 	}

@@ -63,7 +63,9 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *requestCounter
 }
 
 // start runs a manager as manage does, and leaves it to the caller to wait until its cache is filled.
-func (w *world) start(t *testing.T, o managerOptions) (requests *requestCounter, filled func(context.Context) bool, stop func()) {
+func (w *world) start(
+	t *testing.T, o managerOptions,
+) (requests *requestCounter, filled func(context.Context) bool, stop func()) {
 	t.Helper()
 	if o.clock == nil {
 		o.clock = clock.RealClock{}
@@ -72,7 +74,8 @@ func (w *world) start(t *testing.T, o managerOptions) (requests *requestCounter,
 	cfg := rest.CopyConfig(w.config)
 	if o.policies != nil {
 		cfg.Impersonate = rest.ImpersonationConfig{
-			UserName: "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":hawser-manager", Groups: []string{"system:authenticated"},
+			UserName: "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":hawser-manager",
+			Groups:   []string{"system:authenticated"},
 		}
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {

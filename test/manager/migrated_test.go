@@ -59,24 +59,33 @@ func aVolumeOfABuiltInPluginBelongsToItsCSIDriver(t *testing.T, w *world) {
 	w.create(t, claim)
 	pv := newVolume(claim, volumeOptions{})
 	pv.Labels = map[string]string{corev1.LabelTopologyZone: "zone-1"}
-	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk", FSType: "ext4"}}
+	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{
+		GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk", FSType: "ext4"},
+	}
 	w.create(t, pv)
 	w.bind(t, claim)
 	p := w.pod(t, "pod-old", "pod-old", "pod-old")
 
 	const handle = "projects/UNSPECIFIED/zones/zone-1/disks/disk"
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(diskDriver, handle, "pod-old")}}
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(diskDriver, handle, "pod-old")},
+	}
 	w.attaches(t, va)
-	if source := va.Spec.Source; source.PersistentVolumeName == nil || *source.PersistentVolumeName != pv.Name || source.InlineVolumeSpec != nil || va.Spec.Attacher != diskDriver {
+	if source := va.Spec.Source; source.PersistentVolumeName == nil || *source.PersistentVolumeName != pv.Name ||
+		source.InlineVolumeSpec != nil || va.Spec.Attacher != diskDriver {
 		t.Errorf("spec: %s", dump(va.Spec))
 	}
 	intent := w.podIntents(t, p, "pod-old")[0]
 	w.attached(t, intent)
-	if name := volume.UniqueName(diskDriver, handle); intent.Status.UniqueVolumeName != name || intent.Status.VolumeName != pv.Name {
+	if name := volume.UniqueName(diskDriver, handle); intent.Status.UniqueVolumeName != name ||
+		intent.Status.VolumeName != pv.Name {
 		t.Errorf("status: %s", dump(intent.Status))
 	}
-	state := until(t, w, stateOf("pod-old"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 1 })
-	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.VolumeHandle != handle || e.FSType != "ext4" || e.PersistentVolumeName != pv.Name {
+	state := until(t, w, stateOf("pod-old"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 1
+	})
+	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.VolumeHandle != handle || e.FSType != "ext4" ||
+		e.PersistentVolumeName != pv.Name {
 		t.Errorf("entry: %s", dump(e))
 	}
 	w.kill(t, p)
@@ -101,15 +110,19 @@ func aBuiltInSourceThatCannotBeTranslatedIsReported(t *testing.T, w *world) {
 	claim := newClaim("pod-illegible", volumeOptions{})
 	w.create(t, claim)
 	pv := newVolume(claim, volumeOptions{})
-	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://a/b/c"}}
+	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{
+		AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://a/b/c"},
+	}
 	w.create(t, pv)
 	w.bind(t, claim)
 	p := w.pod(t, "pod-illegible", "pod-illegible", "pod-illegible")
-	w.podEvent(t, p, "FailedAttachVolume", "pv-pod-illegible", "default/pod-illegible", "Invalid format for AWS volume (aws://a/b/c)")
+	w.podEvent(t, p, "FailedAttachVolume", "pv-pod-illegible", "default/pod-illegible",
+		"Invalid format for AWS volume (aws://a/b/c)")
 	w.podIntents(t, p)
 	intent := newIntent("pod-illegible", "pod-illegible", "pod-illegible")
 	w.create(t, intent)
-	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeSourceInvalid)
+	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeSourceInvalid)
 	w.reason(t, intent, volumesv1alpha1.ConditionStalled, metav1.ConditionTrue, volumesv1alpha1.ReasonVolumeSourceInvalid)
 }
 
@@ -143,17 +156,22 @@ func anInlineVolumeOfAPodIsAttached(t *testing.T, w *world) {
 	va := diskAttachment("one", "disk-a")
 	w.attaches(t, va)
 	spec := va.Spec.Source.InlineVolumeSpec
-	if va.Spec.Source.PersistentVolumeName != nil || spec == nil || spec.CSI == nil || spec.CSI.FSType != "ext4" || spec.ClaimRef != nil ||
+	if va.Spec.Source.PersistentVolumeName != nil || spec == nil || spec.CSI == nil || spec.CSI.FSType != "ext4" ||
+		spec.ClaimRef != nil ||
 		len(spec.AccessModes) != 1 || va.Spec.Attacher != diskDriver {
 		t.Fatalf("spec: %s", dump(va.Spec))
 	}
 	intent := w.podVolumeIntent(t, p)
 	w.attached(t, intent)
-	if s := intent.Status; s.ClaimUID != p.UID || s.VolumeName != "" || s.UniqueVolumeName != volume.UniqueName(diskDriver, spec.CSI.VolumeHandle) {
+	if s := intent.Status; s.ClaimUID != p.UID || s.VolumeName != "" ||
+		s.UniqueVolumeName != volume.UniqueName(diskDriver, spec.CSI.VolumeHandle) {
 		t.Errorf("status: %s", dump(s))
 	}
-	state := until(t, w, stateOf("disk-a"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 1 })
-	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.FSType != "ext4" || e.AttachmentUID != va.UID || e.PersistentVolumeName != "" {
+	state := until(t, w, stateOf("disk-a"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 1
+	})
+	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.FSType != "ext4" || e.AttachmentUID != va.UID ||
+		e.PersistentVolumeName != "" {
 		t.Errorf("entry: %s", dump(e))
 	}
 	// A writer is exclusive, also when the other one has the disk in itself.
@@ -162,7 +180,8 @@ func anInlineVolumeOfAPodIsAttached(t *testing.T, w *world) {
 	other := diskPod("disk-too", "disk-b", "one", false)
 	w.create(t, other)
 	second := w.podVolumeIntent(t, other)
-	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.Contains(message, "pod default/disk") {
 		t.Errorf("message: %s", message)
 	}
@@ -172,7 +191,9 @@ func anInlineVolumeOfAPodIsAttached(t *testing.T, w *world) {
 	w.kill(t, other)
 	gone(t, w, diskAttachment("one", "disk-b"))
 	gone(t, w, va)
-	until(t, w, stateOf("disk-b"), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("disk-b"), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 }
 
 func readOnlyPodsShareADisk(t *testing.T, w *world) {
@@ -190,14 +211,15 @@ func anAttachmentOfUpstreamForAnInlineVolumeIsShared(t *testing.T, w *world) {
 	w.node(t, "disk-up")
 	w.addDriver(t, "disk-up", diskDriver)
 	va := diskAttachment("up", "disk-up")
-	va.Spec = storagev1.VolumeAttachmentSpec{Attacher: diskDriver, NodeName: "disk-up", Source: storagev1.VolumeAttachmentSource{
-		InlineVolumeSpec: &corev1.PersistentVolumeSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: diskDriver, VolumeHandle: "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/up",
-			}},
-		},
-	}}
+	va.Spec = storagev1.VolumeAttachmentSpec{Attacher: diskDriver, NodeName: "disk-up",
+		Source: storagev1.VolumeAttachmentSource{
+			InlineVolumeSpec: &corev1.PersistentVolumeSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: diskDriver, VolumeHandle: "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/up",
+				}},
+			},
+		}}
 	p := diskPod("disk-up", "disk-up", "up", false)
 	w.create(t, p, va)
 	uid := va.UID
@@ -219,13 +241,16 @@ func anIntentOfAUserForAnInlineVolumeWaitsForItsPod(t *testing.T, w *world) {
 	intent := newIntent("disk-own", "disk-own", "")
 	setOnlyAttached(intent)
 	intent.Spec.Publisher = volumesv1alpha1.PublisherKubelet
-	intent.Spec.Volume = volumesv1alpha1.VolumeSource{PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: "disk-own", VolumeName: "disk"}}
+	intent.Spec.Volume = volumesv1alpha1.VolumeSource{
+		PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: "disk-own", VolumeName: "disk"},
+	}
 	w.create(t, intent)
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonPodNotFound)
 	p := diskPod("disk-own", "", "own", false)
 	w.create(t, p)
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonPodNotOnNode)
-	if err := w.client.SubResource("binding").Create(t.Context(), p, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "disk-own"}}); err != nil {
+	if err := w.client.SubResource("binding").Create(t.Context(), p,
+		&corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "disk-own"}}); err != nil {
 		t.Fatalf("binding: %v", err)
 	}
 	w.attaches(t, diskAttachment("own", "disk-own"))

@@ -42,7 +42,9 @@ func leaderWithStaleAccessModes(t *testing.T, w *world) {
 	first := w.intent(t, "modes-first", "modes-a", "modes")
 	second := w.intent(t, "modes-second", "modes-b", "modes")
 	for _, node := range []string{"modes-a", "modes-b"} {
-		until(t, w, attachmentOf("modes", node), "the driver has attached it", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+		until(t, w, attachmentOf("modes", node), "the driver has attached it", func(va *storagev1.VolumeAttachment) bool {
+			return va.Status.Attached
+		})
 	}
 	w.attached(t, w.intent(t, "modes-marker-2", "modes-a", "modes-marker"))
 	quiet.end()

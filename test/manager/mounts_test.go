@@ -35,7 +35,8 @@ type mountChecker struct {
 }
 
 func newMountChecker() *mountChecker {
-	return &mountChecker{volumes: map[string]string{}, published: map[place]types.UID{}, mounted: map[place][]string{}, changed: make(chan struct{})}
+	return &mountChecker{volumes: map[string]string{}, published: map[place]types.UID{}, mounted: map[place][]string{},
+		changed: make(chan struct{})}
 }
 
 // change changes the state and wakes what waits for it.

@@ -23,7 +23,8 @@ func aNodeStateIsCreatedAndDeletedWithItsNode(t *testing.T, w *world) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "coming"}}
 	w.create(t, node)
 	state := until(t, w, stateOf("coming"), "the state is there", exists)
-	if len(state.Finalizers) != 1 || state.Finalizers[0] != volumesv1alpha1.ReleaseFinalizer || len(state.OwnerReferences) != 0 {
+	if len(state.Finalizers) != 1 || state.Finalizers[0] != volumesv1alpha1.ReleaseFinalizer ||
+		len(state.OwnerReferences) != 0 {
 		t.Errorf("state: %s", dump(state))
 	}
 	w.delete(t, node)
@@ -38,7 +39,9 @@ func aNodeStateOutlivesItsNodeWhileAVolumeIsAttached(t *testing.T, w *world) {
 	until(t, w, intent, "the intent is Ready", isReady)
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "outlived"}})
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonNodeNotFound)
-	until(t, w, attachmentOf("outlived", "outlived"), "the volume stays", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
+	until(t, w, attachmentOf("outlived", "outlived"), "the volume stays", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.DeletionTimestamp == nil
+	})
 	w.delete(t, intent)
 	gone(t, w, intent)
 	gone(t, w, attachmentOf("outlived", "outlived"))
@@ -56,7 +59,8 @@ func anUnreachableAgentIsReportedOnItsNodeStateAndIntents(t *testing.T, w *world
 	w.renew(t, "silent", 1)
 	state := until(t, w, stateOf("silent"), "the node is Unknown", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		ready := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady)
-		return ready != nil && ready.Status == metav1.ConditionUnknown && ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
+		return ready != nil && ready.Status == metav1.ConditionUnknown &&
+			ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
 	})
 	if !strings.Contains(state.Status.Conditions[0].Message, "silent") {
 		t.Errorf("message: %s", state.Status.Conditions[0].Message)
@@ -87,17 +91,21 @@ func aNodeOutOfServiceLosesItsVolumesAndGetsNoneBeforeItsAgentReports(t *testing
 	})
 	w.attached(t, second)
 	gone(t, w, first)
-	state := until(t, w, stateOf("dead"), "the entry stays, marked detached", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].DetachedTime != nil
-	})
-	if e := state.Spec.Attachments[0].Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint || e.BootID != "boot-1" || !strings.Contains(e.Message, "dead") {
+	state := until(t, w, stateOf("dead"), "the entry stays, marked detached",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return len(s.Spec.Attachments) == 1 && s.Spec.Attachments[0].DetachedTime != nil
+		})
+	if e := state.Spec.Attachments[0].Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint ||
+		e.BootID != "boot-1" || !strings.Contains(e.Message, "dead") {
 		t.Errorf("evidence: %s", dump(e))
 	} else if !e.Unprotected {
 		t.Error("nobody vouches that the driver cuts the node's access, and the evidence does not say so")
 	}
-	until(t, w, attachmentOf("forced", "dead"), "the attachment's name stays taken", func(va *storagev1.VolumeAttachment) bool {
-		return exists(va) && va.DeletionTimestamp != nil && len(va.Finalizers) == 1 && va.Finalizers[0] == volumesv1alpha1.ForcedAwayFinalizer
-	})
+	until(t, w, attachmentOf("forced", "dead"), "the attachment's name stays taken",
+		func(va *storagev1.VolumeAttachment) bool {
+			return exists(va) && va.DeletionTimestamp != nil && len(va.Finalizers) == 1 &&
+				va.Finalizers[0] == volumesv1alpha1.ForcedAwayFinalizer
+		})
 	third := w.intent(t, "forced-third", "dead", "forced")
 	w.delete(t, second)
 	gone(t, w, second)
@@ -139,11 +147,14 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	other := w.intent(t, "timed-other", "timed", "timed-absent")
 	w.delete(t, other)
 	gone(t, w, other)
-	until(t, w, attachmentOf("timed", "timed"), "nothing is forced early", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
-	w.advance(t, c, "timed", time.Minute)
-	state := until(t, w, stateOf("timed"), "the first volume is forced away", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "timed").DetachedTime != nil
+	until(t, w, attachmentOf("timed", "timed"), "nothing is forced early", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.DeletionTimestamp == nil
 	})
+	w.advance(t, c, "timed", time.Minute)
+	state := until(t, w, stateOf("timed"), "the first volume is forced away",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return entryIn(s, "timed").DetachedTime != nil
+		})
 	if e := entryIn(state, "timed").Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout || e.Unprotected {
 		t.Errorf("evidence: %s", dump(e))
 	}
@@ -172,8 +183,12 @@ func anExpansionIsWrittenToTheNodeStateAndTheClaim(t *testing.T, w *world) {
 	pv := newVolume(claim, volumeOptions{})
 	w.change(t, pv, func() { pv.Spec.Capacity = capacity("2Gi") })
 	w.changeStatus(t, claim, func() {
-		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
-		claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending}
+		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+			{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue},
+		}
+		claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+		}
 	})
 	until(t, w, stateOf("growing"), "the node is told", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		e := entryIn(s, "growing")

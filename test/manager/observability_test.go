@@ -29,6 +29,9 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
+// plugin is the name under which metrics count the volumes of the driver.
+const plugin = "kubernetes.io/csi:" + driverName
+
 // TestObservability runs every scenario of what users and Prometheus see.
 func TestObservability(t *testing.T) {
 	// The metrics are the process's.
@@ -37,7 +40,8 @@ func TestObservability(t *testing.T) {
 		name     string
 		scenario func(*testing.T, *world)
 	}{
-		{"an event of the pod names the pod that holds its volume, and is counted when repeated", anEventOfThePodNamesThePodThatHoldsItsVolume},
+		{"an event of the pod names the pod that holds its volume, and is counted when repeated",
+			anEventOfThePodNamesThePodThatHoldsItsVolume},
 		{"a pod whose volume upstream attached is named", aPodWhoseVolumeUpstreamAttachedIsNamed},
 		{"a driver's errors become one counted event of the pod", aDriversErrorsBecomeOneEventOfThePod},
 		{"metrics have upstream's names and labels", metricsHaveUpstreamsNamesAndLabels},
@@ -87,7 +91,9 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	holder := w.pod(t, "tell-holder", "tell-a", "tell")
 	held := w.podIntents(t, holder, "tell")[0]
 	w.attached(t, held)
-	told := w.eventOf(t, holder.UID, "tells the holder of its volume", func(e *eventsv1.Event) bool { return e.Reason == "SuccessfulAttachVolume" })
+	told := w.eventOf(t, holder.UID, "tells the holder of its volume", func(e *eventsv1.Event) bool {
+		return e.Reason == "SuccessfulAttachVolume"
+	})
 	if told.Type != corev1.EventTypeNormal || told.Related == nil || told.Related.UID != held.UID {
 		t.Errorf("event: %s", dump(told))
 	}
@@ -95,7 +101,8 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	waiting := w.pod(t, "tell-waiting", "tell-b", "tell")
 	intent := w.podIntents(t, waiting, "tell")[0]
 	const want = "the volume may be used on one node only and is held by node tell-a: pod default/tell-holder"
-	if message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse); message != want {
+	if message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse); message != want {
 		t.Errorf("message %q, want %q", message, want)
 	}
 	first := w.eventOf(t, waiting.UID, "tells who waits of the holder", failedToAttach)
@@ -105,7 +112,9 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	version := intent.ResourceVersion
 	ticks.advance(31 * time.Second)
 	w.touchClaim(t, "tell", "once")
-	again := w.eventOf(t, waiting.UID, "is told again", func(e *eventsv1.Event) bool { return failedToAttach(e) && e.Series != nil })
+	again := w.eventOf(t, waiting.UID, "is told again", func(e *eventsv1.Event) bool {
+		return failedToAttach(e) && e.Series != nil
+	})
 	if again.Name != first.Name || again.Series.Count != 2 {
 		t.Errorf("the second time is not counted in the first event: %s", dump(again))
 	}
@@ -115,7 +124,9 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	}
 	w.kill(t, holder)
 	w.attached(t, intent)
-	w.eventOf(t, waiting.UID, "tells that it has its volume", func(e *eventsv1.Event) bool { return e.Reason == "SuccessfulAttachVolume" })
+	w.eventOf(t, waiting.UID, "tells that it has its volume", func(e *eventsv1.Event) bool {
+		return e.Reason == "SuccessfulAttachVolume"
+	})
 }
 
 func aPodWhoseVolumeUpstreamAttachedIsNamed(t *testing.T, w *world) {
@@ -126,7 +137,8 @@ func aPodWhoseVolumeUpstreamAttachedIsNamed(t *testing.T, w *world) {
 	w.pod(t, "up-holder", "up-a", "up")
 	w.create(t, upstreamAttachment("", "up", "up-a"))
 	intent := w.intent(t, "up", "up-b", "up")
-	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.HasSuffix(message, "node up-a: pod default/up-holder") {
 		t.Errorf("message: %s", message)
 	}
@@ -138,7 +150,9 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 	w.managedNode(t, "sick")
 	w.attacher.set("pv-sick", "the array is on fire", false)
 	w.volume(t, "sick", volumeOptions{})
-	until(t, w, stateOf("sick"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	until(t, w, stateOf("sick"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID == s.UID
+	})
 	pod := w.pod(t, "sick", "sick", "sick")
 	first := w.eventOf(t, pod.UID, "tells of the error", failedToAttach)
 	if !strings.Contains(first.Note, "the array is on fire") {
@@ -146,12 +160,16 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 	}
 	va := attachmentOf("sick", "sick")
 	w.changeStatus(t, va, func() { va.Status.AttachError.Time = metav1.NewTime(va.Status.AttachError.Time.Add(3e9)) })
-	again := w.eventOf(t, pod.UID, "tells of the second error", func(e *eventsv1.Event) bool { return failedToAttach(e) && e.Series != nil })
+	again := w.eventOf(t, pod.UID, "tells of the second error", func(e *eventsv1.Event) bool {
+		return failedToAttach(e) && e.Series != nil
+	})
 	if again.Name != first.Name {
 		t.Errorf("the second error is another event: %s", dump(again))
 	}
 	w.attacher.set("pv-sick", "", false)
-	w.eventOf(t, pod.UID, "tells that it has its volume", func(e *eventsv1.Event) bool { return e.Reason == "SuccessfulAttachVolume" })
+	w.eventOf(t, pod.UID, "tells that it has its volume", func(e *eventsv1.Event) bool {
+		return e.Reason == "SuccessfulAttachVolume"
+	})
 }
 
 // scrape asks for the metrics as Prometheus does, and returns its lines.
@@ -210,7 +228,9 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 	o := withPods(true)
 	o.metrics = registry
 	_, stop := w.manage(t, o)
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	server := httptest.NewServer(
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}),
+	)
 	defer server.Close()
 	before := scrape(t, server.URL)
 
@@ -220,20 +240,26 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 	w.volume(t, "measured", volumeOptions{})
 	w.volume(t, "measured-away", volumeOptions{})
 	pod := w.pod(t, "measured", "measured", "measured")
-	w.eventOf(t, pod.UID, "tells of an error", func(e *eventsv1.Event) bool { return failedToAttach(e) && strings.Contains(e.Note, "not at once") })
+	w.eventOf(t, pod.UID, "tells of an error", func(e *eventsv1.Event) bool {
+		return failedToAttach(e) && strings.Contains(e.Note, "not at once")
+	})
 	w.attacher.set("pv-measured", "", false)
 	w.attached(t, w.podIntents(t, pod, "measured")[0])
-	w.eventOf(t, pod.UID, "tells that it has its volume", func(e *eventsv1.Event) bool { return e.Reason == "SuccessfulAttachVolume" })
+	w.eventOf(t, pod.UID, "tells that it has its volume", func(e *eventsv1.Event) bool {
+		return e.Reason == "SuccessfulAttachVolume"
+	})
 	away := w.intent(t, "measured-away", "measured-away", "measured-away")
 	until(t, w, away, "the intent is Ready", isReady)
 	lines := scrape(t, server.URL)
 	for _, want := range []string{
-		`attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:stub.csi.hawser.io",state="desired_state_of_world"}`,
-		`attachdetach_controller_total_volumes{plugin_name="kubernetes.io/csi:stub.csi.hawser.io",state="actual_state_of_world"}`,
-		`storage_count_attachable_volumes_in_use{node="measured",volume_plugin="kubernetes.io/csi:stub.csi.hawser.io"} 1`,
-		`storage_count_attachable_volumes_in_use{node="measured-away",volume_plugin="kubernetes.io/csi:stub.csi.hawser.io"} 1`,
-		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_attach",status="success",volume_plugin="kubernetes.io/csi:stub.csi.hawser.io"}`,
-		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_attach",status="fail-unknown",volume_plugin="kubernetes.io/csi:stub.csi.hawser.io"}`,
+		`attachdetach_controller_total_volumes{plugin_name="` + plugin + `",state="desired_state_of_world"}`,
+		`attachdetach_controller_total_volumes{plugin_name="` + plugin + `",state="actual_state_of_world"}`,
+		`storage_count_attachable_volumes_in_use{node="measured",volume_plugin="` + plugin + `"} 1`,
+		`storage_count_attachable_volumes_in_use{node="measured-away",volume_plugin="` + plugin + `"} 1`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_attach",` +
+			`status="success",volume_plugin="` + plugin + `"}`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_attach",` +
+			`status="fail-unknown",volume_plugin="` + plugin + `"}`,
 		`hawser_phase_duration_seconds_count{driver="stub.csi.hawser.io",phase="attach"}`,
 	} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) }) {
@@ -247,12 +273,15 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 		node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
 	})
 	w.delete(t, away)
-	until(t, w, attachmentOf("measured-away", "measured-away"), "the driver has unpublished", func(va *storagev1.VolumeAttachment) bool {
-		return !exists(va) || va.DeletionTimestamp != nil && !slices.Contains(va.Finalizers, attacherFinalizer)
-	})
+	until(t, w, attachmentOf("measured-away", "measured-away"), "the driver has unpublished",
+		func(va *storagev1.VolumeAttachment) bool {
+			return !exists(va) || va.DeletionTimestamp != nil && !slices.Contains(va.Finalizers, attacherFinalizer)
+		})
 	w.kill(t, pod)
 	gone(t, w, attachmentOf("measured", "measured"))
-	until(t, w, stateOf("measured"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("measured"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 
 	// What is counted at the end of a pass has been counted when the manager has come to its end.
 	stop()
@@ -260,9 +289,10 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 	for metric, labels := range map[string][]string{
 		"attachdetach_controller_total_volumes":                            {"plugin_name", "state"},
 		"attach_detach_controller_attachdetach_controller_forced_detaches": {"reason"},
-		"storage_operation_duration_seconds_bucket":                        {"le", "migrated", "operation_name", "status", "volume_plugin"},
-		"hawser_detaches_total":                                            {"driver", "evidence"},
-		"hawser_phase_duration_seconds_bucket":                             {"driver", "le", "phase"},
+		"storage_operation_duration_seconds_bucket": {"le", "migrated", "operation_name", "status",
+			"volume_plugin"},
+		"hawser_detaches_total":                {"driver", "evidence"},
+		"hawser_phase_duration_seconds_bucket": {"driver", "le", "phase"},
 	} {
 		if got := labelsOf(lines, metric); !slices.Equal(got, labels) {
 			t.Errorf("%s has labels %v, want %v", metric, got, labels)
@@ -278,7 +308,8 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 		}
 	}
 	for _, want := range []string{
-		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_detach",status="success",volume_plugin="kubernetes.io/csi:stub.csi.hawser.io"}`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_detach",` +
+			`status="success",volume_plugin="` + plugin + `"}`,
 		`hawser_phase_duration_seconds_count{driver="stub.csi.hawser.io",phase="detach"}`,
 	} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) }) {

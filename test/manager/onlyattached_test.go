@@ -28,13 +28,18 @@ func TestAttachedIntents(t *testing.T) {
 			name     string
 			scenario func(*testing.T, *world, managerOptions, string)
 		}{
-			{"the intent is removed at once, and the volume is detached without a write to the intent", anIntentIsRemovedAtOnceAndItsVolumeDetached},
-			{"a volume whose intent was deleted while no manager ran is detached at the next start", aVolumeWhoseIntentWasDeletedWhileNoManagerRanIsDetached},
+			{"the intent is removed at once, and the volume is detached without a write to the intent",
+				anIntentIsRemovedAtOnceAndItsVolumeDetached},
+			{"a volume whose intent was deleted while no manager ran is detached at the next start",
+				aVolumeWhoseIntentWasDeletedWhileNoManagerRanIsDetached},
 			{"a volume in use stays attached without its intent", aVolumeInUseStaysAttachedWithoutItsIntent},
 			{"the release of a lowered intent is waited for", theReleaseOfALoweredIntentIsWaitedFor},
-			{"when the intent is raised, the claim is protected and the intent gets the finalizer", aRaisedIntentGetsItsFinalizer},
-			{"the claim may be removed, and the volume stays attached until its intent is deleted", aClaimOfAnAttachedIntentMayBeRemoved},
-			{"an intent raised after the deletion of its claim is not published, and reports it", anIntentRaisedAfterTheDeletionOfItsClaimIsNotPublished},
+			{"when the intent is raised, the claim is protected and the intent gets the finalizer",
+				aRaisedIntentGetsItsFinalizer},
+			{"the claim may be removed, and the volume stays attached until its intent is deleted",
+				aClaimOfAnAttachedIntentMayBeRemoved},
+			{"an intent raised after the deletion of its claim is not published, and reports it",
+				anIntentRaisedAfterTheDeletionOfItsClaimIsNotPublished},
 		} {
 			t.Run(string(mode)+", "+s.name, func(t *testing.T) { s.scenario(t, w, o, name) })
 		}
@@ -115,7 +120,9 @@ func aVolumeInUseStaysAttachedWithoutItsIntent(t *testing.T, w *world, o manager
 	a := w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
 	a.set(func() { a.mounted = map[string]bool{uniqueName(name): true} })
-	until(t, w, stateOf(name), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 })
+	until(t, w, stateOf(name), "the volume is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.Volumes) == 1
+	})
 	w.delete(t, intent)
 	gone(t, w, intent)
 	w.keepsAttached(t, name)
@@ -186,7 +193,8 @@ func aClaimOfAnAttachedIntentMayBeRemoved(t *testing.T, w *world, o managerOptio
 	claim := newClaim(name, volumeOptions{})
 	w.delete(t, claim)
 	gone(t, w, claim)
-	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonClaimNotFound)
 	if !strings.Contains(message, "default/"+name) || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
@@ -206,17 +214,20 @@ func anIntentRaisedAfterTheDeletionOfItsClaimIsNotPublished(t *testing.T, w *wor
 	until(t, w, claim, "the claim is there", exists)
 	w.change(t, claim, func() { claim.Finalizers = append(claim.Finalizers, "example.com/other") })
 	w.delete(t, claim)
-	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonClaimDeleting)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue,
+		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "does not wait for this intent") {
 		t.Errorf("message: %s", message)
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
-	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimDeleting)
+	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "not be mounted") || !strings.Contains(message, "pv-"+name) {
 		t.Errorf("message: %s", message)
 	}
 	w.keepsAttached(t, name)
-	if until(t, w, intent, "the intent is there", exists); status.Finalized(intent) || status.AgentConditionsPresent(intent) {
+	if until(t, w, intent, "the intent is there", exists); status.Finalized(intent) ||
+		status.AgentConditionsPresent(intent) {
 		t.Errorf("the intent of a claim that is being deleted is carried out: %s", dump(intent))
 	}
 	w.change(t, claim, func() { claim.Finalizers = nil })

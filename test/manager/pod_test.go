@@ -37,7 +37,8 @@ func TestPodIntents(t *testing.T) {
 		w.manage(t, withPods(true))
 		for _, s := range []podScenario{
 			{"a pod that fails or succeeds releases its volumes", aPodThatTerminatesReleasesItsVolumes},
-			{"a pod that waits or whose containers are unknown keeps its volumes until it is deleted", aPodThatDoesNotRunKeepsItsVolumes},
+			{"a pod that waits or whose containers are unknown keeps its volumes until it is deleted",
+				aPodThatDoesNotRunKeepsItsVolumes},
 			{"a pod deleted with force releases its volumes", aPodDeletedWithForceReleasesItsVolumes},
 			{"a pod of the same name is another pod", aPodOfTheSameNameIsAnotherPod},
 			{"a pod that is not bound to a node waits", aPodThatIsNotBoundWaits},
@@ -47,7 +48,8 @@ func TestPodIntents(t *testing.T) {
 			{"volumes that need no attach get no intent", volumesThatNeedNoAttachGetNoIntent},
 			{"a claim that a pod names twice is attached once", aClaimThatAPodNamesTwiceIsAttachedOnce},
 			{"a claim is attached once it is bound", aClaimIsAttachedOnceItIsBound},
-			{"a claim that waits for its first consumer is left to the scheduler", aClaimThatWaitsForItsFirstConsumerIsLeftToTheScheduler},
+			{"a claim that waits for its first consumer is left to the scheduler",
+				aClaimThatWaitsForItsFirstConsumerIsLeftToTheScheduler},
 			{"a missing claim is reported, and attached once it exists", aMissingClaimIsReported},
 			{"a claim deleted before its pod is created is refused", aClaimDeletedBeforeItsPodIsRefused},
 			{"a claim deleted while its pod uses it is attached", aClaimDeletedWhileItsPodUsesItIsAttached},
@@ -107,8 +109,10 @@ func newPod(name, node string, claims ...string) *corev1.Pod {
 	}
 	for i, claim := range claims {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
-			Name:         "v" + string(rune('0'+i)),
-			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+			Name: "v" + string(rune('0'+i)),
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			},
 		})
 	}
 	return p
@@ -157,7 +161,8 @@ func (w *world) podIntents(t *testing.T, p *corev1.Pod, claims ...string) []*vol
 			t.Fatalf("watching intents: %v", err)
 		}
 		for open := true; open; _, open = <-watcher.ResultChan() {
-			if err := w.client.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(p.UID)}); err != nil {
+			if err := w.client.List(ctx, list, client.InNamespace(p.Namespace),
+				client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(p.UID)}); err != nil {
 				break
 			}
 			var intents []*volumesv1alpha1.VolumeAttachmentIntent
@@ -227,7 +232,9 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 	w.managedNode(t, "pod-simple")
 	w.volume(t, "pod-simple-a", volumeOptions{})
 	w.volume(t, "pod-simple-b", volumeOptions{})
-	until(t, w, stateOf("pod-simple"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	until(t, w, stateOf("pod-simple"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID == s.UID
+	})
 	requests.reset()
 	p := w.pod(t, "pod-simple", "pod-simple", "pod-simple-a", "pod-simple-b")
 	w.run(t, p, true)
@@ -239,7 +246,8 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 			t.Errorf("metadata: %s", dump(intent.ObjectMeta))
 		}
 		spec := intent.Spec
-		if spec.NodeName != "pod-simple" || spec.Publisher != volumesv1alpha1.PublisherKubelet || spec.DesiredState != volumesv1alpha1.DesiredAttached ||
+		if spec.NodeName != "pod-simple" || spec.Publisher != volumesv1alpha1.PublisherKubelet ||
+			spec.DesiredState != volumesv1alpha1.DesiredAttached ||
 			spec.DetachPolicy == nil || spec.DetachPolicy.ForceAfter.Duration != 6*time.Minute {
 			t.Errorf("spec: %s", dump(spec))
 		}
@@ -285,7 +293,9 @@ func aPodThatDoesNotRunKeepsItsVolumes(t *testing.T, w *world) {
 	w.create(t, p)
 	w.attached(t, w.podIntents(t, p, "pod-waits")[0])
 	w.changeStatus(t, p, func() {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
+		}
 	})
 	w.podIntents(t, p, "pod-waits")
 	w.changeStatus(t, p, func() { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} })
@@ -330,7 +340,8 @@ func aPodThatIsNotBoundWaits(t *testing.T, w *world) {
 	w.volume(t, "pod-bound", volumeOptions{})
 	p := w.pod(t, "pod-bound", "", "pod-bound")
 	w.noPodIntents(t, p)
-	if err := w.client.SubResource("binding").Create(t.Context(), p, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "pod-bound"}}); err != nil {
+	if err := w.client.SubResource("binding").Create(t.Context(), p,
+		&corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "pod-bound"}}); err != nil {
 		t.Fatalf("binding: %v", err)
 	}
 	w.attached(t, w.podIntents(t, p, "pod-bound")[0])
@@ -374,7 +385,8 @@ func podsKeepTheirIntentsWhenTheirNodeIsDeleted(t *testing.T, w *world) {
 
 func volumesThatNeedNoAttachGetNoIntent(t *testing.T, w *world) {
 	w.managedNode(t, "pod-plain")
-	w.create(t, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "pod-plain.csi.hawser.io"}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)}})
+	w.create(t, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "pod-plain.csi.hawser.io"},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)}})
 	for name, source := range map[string]corev1.PersistentVolumeSource{
 		"pod-plain-nfs": {NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}},
 		"pod-plain-csi": {CSI: &corev1.CSIPersistentVolumeSource{Driver: "pod-plain.csi.hawser.io", VolumeHandle: "h"}},
@@ -390,7 +402,9 @@ func volumesThatNeedNoAttachGetNoIntent(t *testing.T, w *world) {
 	p := newPod("pod-plain", "pod-plain", "pod-plain-nfs", "pod-plain-csi", "pod-plain")
 	p.Spec.Volumes = append(p.Spec.Volumes,
 		corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}},
+		corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
+		}},
 		corev1.Volume{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: driverName}}},
 	)
 	w.create(t, p)
@@ -543,9 +557,10 @@ func anEphemeralClaimHasToBeThePodsOwn(t *testing.T, w *world) {
 	w.managedNode(t, "pod-eph")
 	foreign := w.volume(t, "pod-eph-scratch", volumeOptions{})
 	p := newPod("pod-eph", "pod-eph")
-	p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: newClaim("", volumeOptions{}).Spec},
-	}}}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "scratch",
+		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: newClaim("", volumeOptions{}).Spec},
+		}}}}
 	w.create(t, p)
 	w.podEvent(t, p, "FailedAttachVolume", "volume scratch", "default/pod-eph-scratch", "not owner")
 	w.podIntents(t, p)
@@ -553,7 +568,9 @@ func anEphemeralClaimHasToBeThePodsOwn(t *testing.T, w *world) {
 	gone(t, w, foreign)
 	w.delete(t, newVolume(foreign, volumeOptions{}))
 	own := newClaim("pod-eph-scratch", volumeOptions{})
-	own.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)}}
+	own.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)},
+	}
 	w.create(t, own)
 	pv := newVolume(own, volumeOptions{})
 	pv.Name = "pv-pod-eph-own"
@@ -576,12 +593,16 @@ func aHandleMayHaveAnyCharacterAndAnyLength(t *testing.T, w *world) {
 		w.bind(t, claim)
 		p := w.pod(t, name, "pod-handle", name)
 		w.attached(t, w.podIntents(t, p, name)[0])
-		va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, handle, "pod-handle")}}
+		va := &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, handle, "pod-handle")},
+		}
 		until(t, w, va, "it has upstream's name", held)
 		w.kill(t, p)
 		gone(t, w, va)
 	}
-	until(t, w, stateOf("pod-handle"), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("pod-handle"), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 }
 
 func ofTwoVolumesWithOneHandleTheSecondIsRefused(t *testing.T, w *world) {
@@ -604,7 +625,9 @@ func ofTwoVolumesWithOneHandleTheSecondIsRefused(t *testing.T, w *world) {
 	w.kill(t, first)
 	w.attached(t, intent)
 	w.kill(t, second)
-	gone(t, w, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, "vol-pod-same", "pod-same")}})
+	gone(t, w, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, "vol-pod-same", "pod-same")},
+	})
 }
 
 func anIntentOfAPodThatAUserDeletesIsCreatedAgain(t *testing.T, w *world) {
@@ -615,7 +638,9 @@ func anIntentOfAPodThatAUserDeletesIsCreatedAgain(t *testing.T, w *world) {
 	w.attached(t, intent)
 	uid := intent.UID
 	w.delete(t, intent)
-	until(t, w, intent, "there is another intent of the name", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) && i.UID != uid })
+	until(t, w, intent, "there is another intent of the name", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return exists(i) && i.UID != uid
+	})
 	w.attached(t, intent)
 }
 
@@ -706,7 +731,9 @@ func intentsOfPodsAreDeletedWhenSwitchedOff(t *testing.T, w *world) {
 	late := newIntent("pod-off-late", "pod-off", "pod-off-late")
 	w.create(t, late)
 	w.attached(t, late)
-	until(t, w, other, "the intent of a person stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool { return exists(i) && i.DeletionTimestamp == nil })
+	until(t, w, other, "the intent of a person stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return exists(i) && i.DeletionTimestamp == nil
+	})
 	if n := requests.of("POST volumeattachmentintents"); n > 0 {
 		t.Errorf("%d intents were made", n)
 	}
@@ -716,7 +743,9 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	const count = 30
 	requests, _ := w.manage(t, withPods(true))
 	w.managedNode(t, "pod-many")
-	until(t, w, stateOf("pod-many"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.Status.ObservedUID == s.UID })
+	until(t, w, stateOf("pod-many"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.Status.ObservedUID == s.UID
+	})
 	for i := range count {
 		w.volume(t, fmt.Sprintf("pod-many-%d", i), volumeOptions{})
 	}
@@ -742,7 +771,9 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 		w.podIntents(t, p)
 		gone(t, w, attachmentOf(fmt.Sprintf("pod-many-%d", i), "pod-many"))
 	}
-	until(t, w, stateOf("pod-many"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("pod-many"), "the node is empty", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/count, what)
 	if requests.of("DELETE volumeattachmentintents") != count || requests.of("GET pods") > 0 {

@@ -18,7 +18,9 @@ import (
 
 // podOnDeadNode makes a pod whose volume the kubelet has mounted, lets its machine die, deletes the pod and makes
 // another that wants the volume elsewhere. It returns the other, and its intent.
-func (w *world) podOnDeadNode(t *testing.T, name string, died time.Time) (*corev1.Pod, *volumesv1alpha1.VolumeAttachmentIntent) {
+func (w *world) podOnDeadNode(
+	t *testing.T, name string, died time.Time,
+) (*corev1.Pod, *volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
 	a := w.managedNode(t, name)
 	w.managedNode(t, name+"-other")
@@ -55,7 +57,8 @@ func aPodsVolumeIsForcedAwayAfterTheTimeForPods(t *testing.T, w *world) {
 	w.listed(t, "hasty", "hasty")
 	w.advance(t, c, "hasty", time.Minute)
 	w.notListed(t, "hasty", "hasty")
-	if e := w.entryState(t, "hasty", "hasty", volumesv1alpha1.AttachmentDetaching).Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+	if e := w.entryState(t, "hasty", "hasty",
+		volumesv1alpha1.AttachmentDetaching).Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("evidence: %s", dump(e))
 	}
 	w.attached(t, intent)

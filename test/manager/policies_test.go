@@ -35,7 +35,8 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 
 	data := w.intent(t, "data", "here", "data")
 	message := w.reason(t, data, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, withoutPolicies)
-	if !strings.Contains(message, "there is no ValidatingAdmissionPolicy") || !strings.Contains(message, "config/admission") {
+	if !strings.Contains(message, "there is no ValidatingAdmissionPolicy") ||
+		!strings.Contains(message, "config/admission") {
 		t.Errorf("message: %s", message)
 	}
 	w.notAttached(t, "data", "here")
@@ -55,7 +56,8 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 		name, says string
 		kubectl    []string
 	}{
-		{"the binding is deleted", "there is no ValidatingAdmissionPolicyBinding", []string{"delete", "validatingadmissionpolicybinding", "hawser-hold"}},
+		{"the binding is deleted", "there is no ValidatingAdmissionPolicyBinding",
+			[]string{"delete", "validatingadmissionpolicybinding", "hawser-hold"}},
 		{"the binding is back, but only warns", "does not act on a dry run", []string{"create", "-f", "-"}},
 	} {
 		kubectl(warning, step.kubectl...)
@@ -99,7 +101,8 @@ spec: {policyName: hawser-hold, validationActions: [Warn]}
 func (w *world) notAttached(t *testing.T, claim, node string) {
 	t.Helper()
 	va := attachmentOf(claim, node)
-	if err := client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)); err != nil || exists(va) {
+	if err := client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)); err != nil ||
+		exists(va) {
 		t.Errorf("VolumeAttachment %s was made, error %v", va.Name, err)
 	}
 }
@@ -113,7 +116,8 @@ func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gate)
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" || len(families[0].GetMetric()) != 7 {
+	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||
+		len(families[0].GetMetric()) != 7 {
 		t.Fatalf("metrics %v, error %v", families, err)
 	}
 	for _, m := range families[0].GetMetric() {

@@ -23,7 +23,9 @@ func (w *world) diskVolume(t *testing.T, name, node string) (*storagev1.VolumeAt
 	w.create(t, claim)
 	pv := newVolume(claim, volumeOptions{})
 	pv.Labels = map[string]string{corev1.LabelTopologyZone: "zone-1"}
-	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, FSType: "ext4"}}
+	pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{
+		GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, FSType: "ext4"},
+	}
 	w.create(t, pv)
 	w.bind(t, claim)
 	handle := "projects/UNSPECIFIED/zones/zone-1/disks/" + name

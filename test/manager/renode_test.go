@@ -26,7 +26,8 @@ func TestANodeThatIsDeletedAndRegistersAgain(t *testing.T) {
 		name     string
 		scenario func(*testing.T, *world)
 	}{
-		{"a kubelet that is about to mount may continue without its Node", aKubeletThatIsAboutToMountMayContinueWithoutItsNode},
+		{"a kubelet that is about to mount may continue without its Node",
+			aKubeletThatIsAboutToMountMayContinueWithoutItsNode},
 		{"a Node that registers between Detaching and the unlisting", aNodeThatRegistersBeforeTheUnlisting},
 		{"a Node that registers between the unlisting and the agent's check", aNodeThatRegistersBeforeTheCheck},
 		{"the manager waits for an absent Node until it counts as gone", theManagerWaitsForAnAbsentNodeUntilItCountsAsGone},
@@ -51,7 +52,8 @@ func (w *world) deregister(t *testing.T, name string) {
 func (w *world) register(t *testing.T, name string) {
 	t.Helper()
 	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{corev1.LabelHostname: name}, Annotations: map[string]string{cached.ManagedNodeAnnotation: "true"},
+		Name: name, Labels: map[string]string{corev1.LabelHostname: name},
+		Annotations: map[string]string{cached.ManagedNodeAnnotation: "true"},
 	}})
 }
 
@@ -140,7 +142,9 @@ func aNodeThatRegistersBeforeTheCheck(t *testing.T, w *world) {
 	w.listed(t, "anew-2", "anew-2")
 	a.set(func() { a.skipsChecks = true })
 	w.kill(t, p)
-	until(t, w, stateOf("anew-2"), "it is unlisted", func(s *volumesv1alpha1.NodeVolumeState) bool { return entryIn(s, "anew-2").UnlistedGeneration > 0 })
+	until(t, w, stateOf("anew-2"), "it is unlisted", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return entryIn(s, "anew-2").UnlistedGeneration > 0
+	})
 	w.deregister(t, "anew-2")
 	waits := w.considered(t, "anew-2", "anew-2-other")
 	w.stillThere(t, "anew-2", "anew-2")

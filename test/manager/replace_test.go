@@ -29,22 +29,28 @@ func TestReplace(t *testing.T) {
 	}{
 		{"a pod's volume is listed for the kubelet and unlisted after it", aPodsVolumeIsListedForTheKubeletAndUnlisted},
 		{"a volume that the kubelet reports in use stays attached", aVolumeThatTheKubeletReportsInUseStaysAttached},
-		{"a mount that the kubelet forgot but the agent sees keeps the volume attached", aMountThatTheKubeletForgotKeepsTheVolumeAttached},
+		{"a mount that the kubelet forgot but the agent sees keeps the volume attached",
+			aMountThatTheKubeletForgotKeepsTheVolumeAttached},
 		{"nothing is deleted before the agent has checked", nothingIsDeletedBeforeTheAgentsCheck},
 		{"an attachment of upstream is adopted unchanged", anAttachmentOfUpstreamIsAdoptedUnchanged},
 		{"an attachment that upstream left is detached", anAttachmentThatUpstreamLeftIsDetached},
 		{"a failed attachment of upstream is detached", aFailedAttachmentOfUpstreamIsDetached},
-		{"an attach that upstream began for a built-in plugin is finished for its pod, and undone without one", anAttachOfUpstreamForABuiltInPluginIsFinishedOrUndone},
+		{"an attach that upstream began for a built-in plugin is finished for its pod, and undone without one",
+			anAttachOfUpstreamForABuiltInPluginIsFinishedOrUndone},
 		{"an attachment to an unmanaged node is left alone", anAttachmentToAnUnmanagedNodeIsLeftAlone},
 		{"a volume that is listed but not attached is unlisted", aVolumeThatIsListedButNotAttachedIsUnlisted},
 		{"an intent's volume is never listed", anIntentsVolumeIsNeverListed},
 		{"nothing is detached while the node's list cannot be written", nothingIsDetachedWhileTheNodesListCannotBeWritten},
 		{"the volumes of a node out of service are unlisted and detached", aNodeOutOfServiceIsUnlisted},
-		{"the next manager writes the boot of an unlisting if the one that unlisted dies", theNextManagerWritesTheBootOfAnUnlisting},
-		{"a pod's volume is forced away from a node that is not Ready after the time for pods", aPodsVolumeIsForcedAwayAfterTheTimeForPods},
-		{"without a time for pods no volume is forced away from a node that is not Ready", withoutATimeForPodsNoVolumeIsForcedAway},
+		{"the next manager writes the boot of an unlisting if the one that unlisted dies",
+			theNextManagerWritesTheBootOfAnUnlisting},
+		{"a pod's volume is forced away from a node that is not Ready after the time for pods",
+			aPodsVolumeIsForcedAwayAfterTheTimeForPods},
+		{"without a time for pods no volume is forced away from a node that is not Ready",
+			withoutATimeForPodsNoVolumeIsForcedAway},
 		{"an exclusive volume follows its pod to another node", anExclusiveVolumeFollowsItsPod},
-		{"pods and intents keep their volumes through a switch of modes and back", podsAndIntentsKeepTheirVolumesThroughASwitchOfModes},
+		{"pods and intents keep their volumes through a switch of modes and back",
+			podsAndIntentsKeepTheirVolumesThroughASwitchOfModes},
 		{"the claim of an intent is removed after a switch", aClaimOfAnIntentIsRemovedAfterASwitchToReplace},
 		{"the next manager continues after a death at any write", theNextManagerContinuesForPodsAfterADeathAtAnyWrite},
 	} {
@@ -72,7 +78,9 @@ func (w *world) listed(t *testing.T, node, claim string) {
 
 func (w *world) notListed(t *testing.T, node, claim string) {
 	t.Helper()
-	until(t, w, nodeNamed(node), "node "+node+" does not list "+claim, func(n *corev1.Node) bool { return !lists(n, claim) })
+	until(t, w, nodeNamed(node), "node "+node+" does not list "+claim, func(n *corev1.Node) bool {
+		return !lists(n, claim)
+	})
 }
 
 // kubeletUses sets what the kubelet says it uses.
@@ -88,13 +96,16 @@ func (w *world) kubeletUses(t *testing.T, node string, claims ...string) {
 }
 
 // entryState waits until the node's entry for the claim's volume is in this state; empty for none.
-func (w *world) entryState(t *testing.T, node, claim string, state volumesv1alpha1.AttachmentState) *volumesv1alpha1.NodeAttachment {
+func (w *world) entryState(
+	t *testing.T, node, claim string, state volumesv1alpha1.AttachmentState,
+) *volumesv1alpha1.NodeAttachment {
 	t.Helper()
 	var entry *volumesv1alpha1.NodeAttachment
-	until(t, w, stateOf(node), "the entry of "+claim+" on "+node+" is "+string(state), func(nvs *volumesv1alpha1.NodeVolumeState) bool {
-		entry = handshake.AttachmentOf(nvs, uniqueName(claim))
-		return entry == nil && state == "" || entry != nil && entry.State == state
-	})
+	until(t, w, stateOf(node), "the entry of "+claim+" on "+node+" is "+string(state),
+		func(nvs *volumesv1alpha1.NodeVolumeState) bool {
+			entry = handshake.AttachmentOf(nvs, uniqueName(claim))
+			return entry == nil && state == "" || entry != nil && entry.State == state
+		})
 	return entry
 }
 
@@ -218,7 +229,9 @@ func anAttachmentOfUpstreamIsAdoptedUnchanged(t *testing.T, w *world) {
 	w.volume(t, "over", volumeOptions{})
 	va := upstreamAttachment("", "over", "over")
 	w.create(t, va)
-	until(t, w, va, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	until(t, w, va, "upstream's attachment is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 	uid := va.UID
 	n := nodeNamed("over")
 	w.changeStatus(t, n, func() {
@@ -259,7 +272,9 @@ func aFailedAttachmentOfUpstreamIsDetached(t *testing.T, w *world) {
 	w.attacher.set("pv-tried", "rpc error: code = DeadlineExceeded", false)
 	va := upstreamAttachment("", "tried", "tried")
 	w.create(t, va)
-	until(t, w, va, "the attacher has failed", func(va *storagev1.VolumeAttachment) bool { return va.Status.AttachError != nil })
+	until(t, w, va, "the attacher has failed", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.AttachError != nil
+	})
 	w.attacher.set("pv-tried", "", true)
 	_, stop := w.manage(t, replace)
 	defer stop()
@@ -332,7 +347,9 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	a.stop()
 	n := nodeNamed("dead")
 	w.change(t, n, func() {
-		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"}}
+		n.Spec.Taints = []corev1.Taint{
+			{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"},
+		}
 	})
 	w.kill(t, p)
 	w.notListed(t, "dead", "dead")
@@ -369,7 +386,9 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	a.stop()
 	away.Store(true)
 	w.change(t, n, func() {
-		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"}}
+		n.Spec.Taints = []corev1.Taint{
+			{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute, Value: "nodeshutdown"},
+		}
 	})
 	w.kill(t, p)
 	select {

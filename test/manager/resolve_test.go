@@ -56,7 +56,8 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
-			name: "claim-waiting", reason: volumesv1alpha1.ReasonWaitForFirstConsumer, names: []string{"default/claim-waiting", "node-claim-waiting"},
+			name: "claim-waiting", reason: volumesv1alpha1.ReasonWaitForFirstConsumer,
+			names: []string{"default/claim-waiting", "node-claim-waiting"},
 			setUp: setUpWaitForFirstConsumer,
 		},
 		{
@@ -68,7 +69,8 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
-			name: "volume-missing", reason: volumesv1alpha1.ReasonVolumeNotFound, names: []string{"default/volume-missing", "pv-volume-missing"},
+			name: "volume-missing", reason: volumesv1alpha1.ReasonVolumeNotFound,
+			names: []string{"default/volume-missing", "pv-volume-missing"},
 			setUp: func(t *testing.T, w *world, name, _ string) func() {
 				claim := newClaim(name, volumeOptions{})
 				w.create(t, claim)
@@ -77,7 +79,8 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
-			name: "volume-of-another", reason: volumesv1alpha1.ReasonVolumeBoundElsewhere, names: []string{"default/volume-of-another", "pv-volume-of-another"},
+			name: "volume-of-another", reason: volumesv1alpha1.ReasonVolumeBoundElsewhere,
+			names: []string{"default/volume-of-another", "pv-volume-of-another"},
 			setUp: func(t *testing.T, w *world, name, _ string) func() {
 				claim := newClaim(name, volumeOptions{})
 				w.create(t, claim)
@@ -108,7 +111,8 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
-			name: "affinity", reason: volumesv1alpha1.ReasonNodeAffinityMismatch, names: []string{"pv-affinity", "node-affinity"},
+			name: "affinity", reason: volumesv1alpha1.ReasonNodeAffinityMismatch,
+			names: []string{"pv-affinity", "node-affinity"},
 			setUp: func(t *testing.T, w *world, name, node string) func() {
 				w.volume(t, name, volumeOptions{affinity: "somewhere-else"})
 				object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
@@ -135,7 +139,8 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
-			name: "driver-missing", reason: volumesv1alpha1.ReasonDriverNotInstalled, attached: true, names: []string{driverName, "node-driver-missing"},
+			name: "driver-missing", reason: volumesv1alpha1.ReasonDriverNotInstalled, attached: true,
+			names: []string{driverName, "node-driver-missing"},
 			setUp: func(t *testing.T, w *world, name, node string) func() {
 				w.volume(t, name, volumeOptions{})
 				w.delete(t, csiNode(node))
@@ -207,7 +212,8 @@ func invalidInputIsReportedAndRecoversOnceRepaired(t *testing.T, w *world) {
 			mend()
 			w.attached(t, intent)
 			until(t, w, intent, "the error is cleared", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
-				return i.Status.LastError == nil && meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionStalled) == nil
+				return i.Status.LastError == nil &&
+					meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionStalled) == nil
 			})
 		})
 	}
@@ -220,7 +226,8 @@ func aClaimThatIsDeletedWhileUsedWaitsForItsIntents(t *testing.T, w *world) {
 	intent := w.intent(t, "deleting", "deleting-a", "deleting")
 	w.attached(t, intent)
 	w.delete(t, claim)
-	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonClaimDeleting)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue,
+		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "default/deleting") {
 		t.Errorf("message: %s", message)
 	}
@@ -251,12 +258,16 @@ func anIntentDoesNotSwitchToAClaimThatWasCreatedAgain(t *testing.T, w *world) {
 	gone(t, w, claim)
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound)
 	w.create(t, newClaim("anew", volumeOptions{}))
-	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimReplaced)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonClaimReplaced)
 	if !strings.Contains(message, "default/anew") || !strings.Contains(message, "pv-anew") {
 		t.Errorf("message: %s", message)
 	}
-	if !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled) || intent.Status.VolumeName != "pv-anew" {
+	if !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled) ||
+		intent.Status.VolumeName != "pv-anew" {
 		t.Errorf("status: %s", dump(intent.Status))
 	}
-	until(t, w, attachmentOf("anew", "anew-a"), "the volume stays attached", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
+	until(t, w, attachmentOf("anew", "anew-a"), "the volume stays attached", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.DeletionTimestamp == nil
+	})
 }

@@ -27,8 +27,10 @@ func TestRestores(t *testing.T) {
 		scenario func(*testing.T, *world)
 	}{
 		{"nothing is detached from a node before its agent reports", nothingIsDetachedBeforeTheAgentReports},
-		{"a session waits for unreachable agents until an administrator declares them gone", aSessionWaitsForUnreachableAgents},
-		{"a volume in use on another node is detached before a session is confirmed", aVolumeInUseOnAnotherNodeIsDetachedFirst},
+		{"a session waits for unreachable agents until an administrator declares them gone",
+			aSessionWaitsForUnreachableAgents},
+		{"a volume in use on another node is detached before a session is confirmed",
+			aVolumeInUseOnAnotherNodeIsDetachedFirst},
 		{"a session names the volume that two nodes use and waits until one does not", aSessionNamesTheVolumeThatTwoNodesUse},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, newWorld(t)) })
@@ -44,9 +46,10 @@ func (w *world) session(t *testing.T, node string, number int64) {
 
 func (w *world) confirmed(t *testing.T, node string, session int64) *volumesv1alpha1.NodeVolumeState {
 	t.Helper()
-	return until(t, w, stateOf(node), "session "+strconv.FormatInt(session, 10)+" is confirmed", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.ConfirmedSession == session
-	})
+	return until(t, w, stateOf(node), "session "+strconv.FormatInt(session, 10)+" is confirmed",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return s.Spec.ConfirmedSession == session
+		})
 }
 
 func nothingIsDetachedBeforeTheAgentReports(t *testing.T, w *world) {
@@ -138,7 +141,9 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 	// The API server is restored: it has forgotten that the volume has moved, but the node where it is in use reports it.
 	w.changeStatus(t, other, func() {
 		other.Status.ObservedUID, other.Status.BootID, other.Status.Reports = other.UID, "boot-1", 1
-		other.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("moved"), AttachmentUID: "forgotten", InUse: true}}
+		other.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: uniqueName("moved"), AttachmentUID: "forgotten", InUse: true},
+		}
 	})
 	w.session(t, "was-there", 7)
 	_, stop = w.manage(t, managerOptions{})
@@ -167,15 +172,20 @@ func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 	// A driver that knows no attach keeps no two nodes apart, and the kubelets have asked no controller.
 	w.changeStatus(t, another, func() {
 		another.Status.ObservedUID, another.Status.BootID, another.Status.Reports = another.UID, "boot-1", 1
-		another.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("both"), InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
+		another.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: uniqueName("both"), InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
+		}
 	})
 	w.changeStatus(t, one, func() {
-		one.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("both"), AttachmentUID: entryIn(one, "both").AttachmentUID, InUse: true}}
+		one.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: uniqueName("both"), AttachmentUID: entryIn(one, "both").AttachmentUID, InUse: true},
+		}
 	})
 	w.session(t, "one", 7)
 	_, stop = w.manage(t, managerOptions{})
 	defer stop()
-	if note := w.awaitEvent(t, "one", node.EventVolumeInUse); !strings.Contains(note, uniqueName("both")+" is in use on node another") {
+	if note := w.awaitEvent(t, "one", node.EventVolumeInUse); !strings.Contains(note,
+		uniqueName("both")+" is in use on node another") {
 		t.Errorf("event: %s", note)
 	}
 	w.changeStatus(t, another, func() { another.Status.Volumes, another.Status.Reports = nil, 2 })

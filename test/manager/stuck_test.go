@@ -75,25 +75,31 @@ func TestAMissingAttacherIsReportedAndItsFinalizerCanBeRemovedAsDocumented(t *te
 
 	c.advance(3 * time.Minute)
 	w.change(t, va, func() { va.Labels = map[string]string{"look": "again"} })
-	says := until(t, w, stateOf("here"), "the entry says what it waits for", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "data").DetachError != ""
-	})
+	says := until(t, w, stateOf("here"), "the entry says what it waits for",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return entryIn(s, "data").DetachError != ""
+		})
 	for _, part := range []string{driverName, va.DeletionTimestamp.UTC().Format(time.RFC3339), attacherFinalizer} {
 		if message := entryIn(says, "data").DetachError; !strings.Contains(message, part) {
 			t.Errorf("it does not say %q: %s", part, message)
 		}
 	}
-	if note := w.awaitEvent(t, "here", "FailedDetachVolume"); !strings.Contains(note, driverName) || !strings.Contains(note, va.Name) {
+	if note := w.awaitEvent(t, "here", "FailedDetachVolume"); !strings.Contains(note, driverName) ||
+		!strings.Contains(note, va.Name) {
 		t.Errorf("event: %s", note)
 	}
 	again := w.intent(t, "again", "here", "data")
-	if message := w.reason(t, again, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonDetachFailed); !strings.Contains(message, driverName) {
+	if message := w.reason(t, again, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonDetachFailed); !strings.Contains(message, driverName) {
 		t.Errorf("message: %s", message)
 	}
 
 	uid := va.UID
-	w.walk(t, documented(t, "troubleshoot.md", "An attacher that is gone", "csi-a46d7a27...", va.Name, "external-attacher/loop-csi-hawser-io", attacherFinalizer))
-	until(t, w, va, "there is another attachment", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.UID != uid })
+	w.walk(t, documented(t, "troubleshoot.md", "An attacher that is gone", "csi-a46d7a27...", va.Name,
+		"external-attacher/loop-csi-hawser-io", attacherFinalizer))
+	until(t, w, va, "there is another attachment", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.UID != uid
+	})
 	w.attacher.set("pv-data", "", false)
 	w.attached(t, again)
 }
@@ -117,14 +123,20 @@ func TestADeletedNodeStateReportsWhatItWaitsForAndIsCreatedAgain(t *testing.T) {
 	uid := state.UID
 
 	w.delete(t, intent)
-	until(t, w, state, "there is another", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.UID != uid })
+	until(t, w, state, "there is another", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.UID != uid
+	})
 	w.attached(t, w.intent(t, "again", "here", "data"))
 	// An empty one is deleted at once.
 	w.node(t, "empty")
-	empty := until(t, w, stateOf("empty"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Reports > 0 })
+	empty := until(t, w, stateOf("empty"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return s.Status.Reports > 0
+	})
 	uid = empty.UID
 	w.delete(t, empty)
-	until(t, w, empty, "there is another", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && s.UID != uid })
+	until(t, w, empty, "there is another", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return exists(s) && s.UID != uid
+	})
 }
 
 func terminatingState(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -152,7 +164,8 @@ func TestUnreadableLocksAreReportedAndRepairedAsDocumented(t *testing.T) {
 		t.Errorf("event: %s", note)
 	}
 	there := w.intent(t, "there", "there", "data")
-	if message := w.reason(t, there, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, "LocksUnreadable"); !strings.Contains(message, locks.Name) {
+	if message := w.reason(t, there, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		"LocksUnreadable"); !strings.Contains(message, locks.Name) {
 		t.Errorf("message: %s", message)
 	}
 	// What is attached stays, and so does what needs other locks.

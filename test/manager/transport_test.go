@@ -189,7 +189,8 @@ func refusal(r *http.Request, code int, reason metav1.StatusReason, message stri
 		panic(err) // these are plain fields
 	}
 	return &http.Response{
-		Status: fmt.Sprintf("%d %s", code, http.StatusText(code)), StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Status: fmt.Sprintf("%d %s", code, http.StatusText(code)), StatusCode: code, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
 		ContentLength: int64(len(body)), Request: r,
 	}
@@ -447,7 +448,8 @@ func (f *killSwitch) client(cfg *rest.Config, o client.Options) (client.Client, 
 			}
 			return c.Update(ctx, o, opts...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			if err := f.write(fmt.Sprintf("patching %T", o)); err != nil {
 				return err
 			}
@@ -459,13 +461,15 @@ func (f *killSwitch) client(cfg *rest.Config, o client.Options) (client.Client, 
 			}
 			return c.Delete(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if err := f.write(fmt.Sprintf("updating %s of %T", sub, o)); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			if err := f.write(fmt.Sprintf("patching %s of %T", sub, o)); err != nil {
 				return err
 			}

@@ -53,7 +53,8 @@ func uninstall(t *testing.T, arg string) {
 	t.Cleanup(func() { i.stop() })
 
 	a := w.managedNode(t, "node")
-	claims := []*corev1.PersistentVolumeClaim{w.volume(t, "data", volumeOptions{}), w.volume(t, "bare", volumeOptions{}), w.volume(t, "pod", volumeOptions{})}
+	claims := []*corev1.PersistentVolumeClaim{w.volume(t, "data", volumeOptions{}), w.volume(t, "bare", volumeOptions{}),
+		w.volume(t, "pod", volumeOptions{})}
 	w.usedByPod(t, a, arg)
 	until(t, w, w.intent(t, "data", "node", "data"), "the intent is Ready", isReady)
 	bare := newIntent("bare", "node", "bare")
@@ -62,8 +63,10 @@ func uninstall(t *testing.T, arg string) {
 	w.attached(t, bare)
 
 	for _, step := range []string{
-		"1. Give the pods back to upstream", "2. Delete the intents", "3. Wait until nothing is being detached", "4. Remove the admission bindings",
-		"5. Stop manager and agents", "6. Delete the NodeVolumeStates", "7. Delete the rest", "8. Let the PersistentVolumeClaims go",
+		"1. Give the pods back to upstream", "2. Delete the intents", "3. Wait until nothing is being detached",
+		"4. Remove the admission bindings",
+		"5. Stop manager and agents", "6. Delete the NodeVolumeStates", "7. Delete the rest",
+		"8. Let the PersistentVolumeClaims go",
 	} {
 		i.walk(step)
 		switch step[0] {
@@ -80,11 +83,13 @@ func uninstall(t *testing.T, arg string) {
 			return !slices.Contains(c.Finalizers, volumesv1alpha1.ClaimFinalizer)
 		})
 	}
-	va := until(t, w, attachmentOf("pod", "node"), "the pod's attachment stays", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.Status.Attached })
+	va := until(t, w, attachmentOf("pod", "node"), "the pod's attachment stays",
+		func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.Status.Attached })
 	// Nothing keeps upstream from detaching it when the pod has gone.
 	w.delete(t, va)
 	gone(t, w, va)
-	if err := w.client.List(t.Context(), &volumesv1alpha1.NodeVolumeStateList{}); !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+	if err := w.client.List(t.Context(), &volumesv1alpha1.NodeVolumeStateList{}); !meta.IsNoMatchError(err) &&
+		!apierrors.IsNotFound(err) {
 		t.Errorf("the kinds are still served: %v", err)
 	}
 }
@@ -103,11 +108,15 @@ func (w *world) usedByPod(t *testing.T, a *agent, arg string) {
 	w.listed(t, "node", "pod")
 	w.kubeletUses(t, "node", "pod")
 	a.set(func() { a.mounted = map[string]bool{uniqueName("pod"): true} })
-	until(t, w, attachmentOf("pod", "node"), "the pod's volume is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	until(t, w, attachmentOf("pod", "node"), "the pod's volume is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 }
 
 func hawserManager() *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: "hawser-manager"}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: "hawser-manager"},
+	}
 }
 
 // installed is a fake of the controllers that run Hawser's Deployment and empty namespaces.
@@ -139,7 +148,8 @@ func (i *installed) walk(heading string) {
 		i.t.Fatal(err)
 	}
 	commands.Dir = apiserver.Root()
-	commands.Env = append(os.Environ(), "KUBECONFIG="+apiserver.Kubeconfig(i.t, i.config), "PATH="+assets+":"+os.Getenv("PATH"))
+	commands.Env = append(os.Environ(), "KUBECONFIG="+apiserver.Kubeconfig(i.t, i.config),
+		"PATH="+assets+":"+os.Getenv("PATH"))
 	var message strings.Builder
 	commands.Stdout, commands.Stderr = &message, &message
 	done := make(chan error, 1)
@@ -158,7 +168,8 @@ func (i *installed) walk(heading string) {
 				i.follow(d)
 			}
 		case e := <-watches[1].ResultChan():
-			if namespace, ok := e.Object.(*corev1.Namespace); ok && e.Type != watch.Deleted && namespace.DeletionTimestamp != nil {
+			if namespace, ok := e.Object.(*corev1.Namespace); ok && e.Type != watch.Deleted &&
+				namespace.DeletionTimestamp != nil {
 				i.empty(namespace)
 			}
 		}
@@ -190,8 +201,10 @@ func (i *installed) follow(d *appsv1.Deployment) {
 		return
 	}
 	d = d.DeepCopy()
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
-	if err := i.client.Status().Update(i.t.Context(), d); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n,
+		AvailableReplicas: n}
+	if err := i.client.Status().Update(i.t.Context(), d); err != nil && !apierrors.IsConflict(err) &&
+		!apierrors.IsNotFound(err) {
 		i.t.Fatal(err)
 	}
 }
@@ -204,7 +217,8 @@ func (i *installed) empty(namespace *corev1.Namespace) {
 	}
 	namespace = namespace.DeepCopy()
 	namespace.Spec.Finalizers = nil
-	_, err := kubernetes.NewForConfigOrDie(i.config).CoreV1().Namespaces().Finalize(i.t.Context(), namespace, metav1.UpdateOptions{})
+	_, err := kubernetes.NewForConfigOrDie(i.config).CoreV1().Namespaces().Finalize(i.t.Context(), namespace,
+		metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		i.t.Errorf("finalizing namespace %s: %v", namespace.Name, err)
 	}

@@ -31,22 +31,29 @@ func TestAnUnconfirmedAttachmentIsDeletedWithItsVolume(t *testing.T) {
 			}
 			_, stop := w.manage(t, managerOptions{})
 			intent := w.intent(t, volume, volume, volume)
-			until(t, w, attachmentOf(volume, volume), "the attachment is held", func(va *storagev1.VolumeAttachment) bool { return exists(va) && held(va) })
+			until(t, w, attachmentOf(volume, volume), "the attachment is held", func(va *storagev1.VolumeAttachment) bool {
+				return exists(va) && held(va)
+			})
 			w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching)
 			stop()
 			w.deleteWithoutFinalizers(t, intent, claim)
 			w.manage(t, managerOptions{})
 			gone(t, w, attachmentOf(volume, volume))
-			until(t, w, stateOf(volume), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool { return exists(s) && len(s.Spec.Attachments) == 0 })
+			until(t, w, stateOf(volume), "nothing is left", func(s *volumesv1alpha1.NodeVolumeState) bool {
+				return exists(s) && len(s.Spec.Attachments) == 0
+			})
 			w.lockGone(t, volume)
 		})
 	}
 }
 
 // deleteWithoutFinalizers deletes an intent, its claim and its volume as a user does that removes every finalizer.
-func (w *world) deleteWithoutFinalizers(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim) {
+func (w *world) deleteWithoutFinalizers(
+	t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, claim *corev1.PersistentVolumeClaim,
+) {
 	t.Helper()
-	for _, o := range []client.Object{intent, claim, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}} {
+	for _, o := range []client.Object{intent, claim,
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}} {
 		w.delete(t, o)
 		w.change(t, o, func() { o.SetFinalizers(nil) })
 	}

@@ -27,11 +27,16 @@ func TestTimeAsEvidence(t *testing.T) {
 		name     string
 		scenario func(*testing.T, *world)
 	}{
-		{"a forced detach is not delayed by a restart or a clock that jumps", aForcedDetachIsNotDelayedByARestartOrAClockThatJumps},
-		{"the time starts again after a node was Ready between two managers", theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers},
-		{"a Node deleted while the manager is down counts as gone in time", aNodeDeletedWhileTheManagerIsDownCountsAsGoneInTime},
-		{"a renamed node keeps its mounts until its agent releases them", aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem},
-		{"the time in a Lease does not decide whether an agent is reachable", theTimeInALeaseDoesNotDecideWhetherAnAgentIsReachable},
+		{"a forced detach is not delayed by a restart or a clock that jumps",
+			aForcedDetachIsNotDelayedByARestartOrAClockThatJumps},
+		{"the time starts again after a node was Ready between two managers",
+			theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers},
+		{"a Node deleted while the manager is down counts as gone in time",
+			aNodeDeletedWhileTheManagerIsDownCountsAsGoneInTime},
+		{"a renamed node keeps its mounts until its agent releases them",
+			aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem},
+		{"the time in a Lease does not decide whether an agent is reachable",
+			theTimeInALeaseDoesNotDecideWhetherAnAgentIsReachable},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.scenario(t, w) })
 	}
@@ -42,7 +47,9 @@ func (w *world) setReady(t *testing.T, name string, status corev1.ConditionStatu
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.changeStatus(t, node, func() {
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(at)}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(at)},
+		}
 	})
 }
 
@@ -57,10 +64,11 @@ func (w *world) advance(t *testing.T, c *stepClock, name string, d time.Duration
 // watched waits until managers have watched the node for so long since that transition.
 func (w *world) watched(t *testing.T, name string, since time.Time, d time.Duration) {
 	t.Helper()
-	until(t, w, stateOf(name), fmt.Sprintf("node %s was watched for %s", name, d), func(s *volumesv1alpha1.NodeVolumeState) bool {
-		u := s.Spec.Unready
-		return u != nil && u.Observed.Duration == d && u.Transition.Unix() == since.Unix()
-	})
+	until(t, w, stateOf(name), fmt.Sprintf("node %s was watched for %s", name, d),
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			u := s.Spec.Unready
+			return u != nil && u.Observed.Duration == d && u.Transition.Unix() == since.Unix()
+		})
 }
 
 // deadNode creates a node whose machine dies while a volume is in use there. Its intent, whose policy forces after six
@@ -82,9 +90,10 @@ func (w *world) deadNode(t *testing.T, name string, at time.Time) *volumesv1alph
 // forced waits until the volume was detached because time was up.
 func (w *world) forced(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	t.Helper()
-	state := until(t, w, stateOf(intent.Spec.NodeName), "the volume is forced away", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, intent.Name).DetachedTime != nil
-	})
+	state := until(t, w, stateOf(intent.Spec.NodeName), "the volume is forced away",
+		func(s *volumesv1alpha1.NodeVolumeState) bool {
+			return entryIn(s, intent.Name).DetachedTime != nil
+		})
 	if e := entryIn(state, intent.Name).Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("evidence: %s", dump(e))
 	}
@@ -94,7 +103,9 @@ func (w *world) forced(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentInt
 func (w *world) stillThere(t *testing.T, claim, node string) {
 	t.Helper()
 	va := attachmentOf(claim, node)
-	until(t, w, va, "nothing is forced early", func(va *storagev1.VolumeAttachment) bool { return exists(va) && va.DeletionTimestamp == nil })
+	until(t, w, va, "nothing is forced early", func(va *storagev1.VolumeAttachment) bool {
+		return exists(va) && va.DeletionTimestamp == nil
+	})
 }
 
 func aForcedDetachIsNotDelayedByARestartOrAClockThatJumps(t *testing.T, w *world) {
@@ -158,7 +169,8 @@ func theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers(t *testing.T, w *wor
 	}
 	// Ready: what was watched is forgotten, in the API too.
 	w.setReady(t, "relapse", corev1.ConditionTrue, again.Add(time.Minute))
-	until(t, w, stateOf("relapse"), "the time that was watched is forgotten", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Unready == nil })
+	until(t, w, stateOf("relapse"), "the time that was watched is forgotten",
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Unready == nil })
 	w.advance(t, second, "relapse", time.Hour)
 	w.stillThere(t, "relapse", "relapse")
 	w.agent(t, "relapse")
@@ -233,7 +245,9 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	w.volume(t, "renamed", volumeOptions{})
 	intent := w.intent(t, "renamed", "old-name", "renamed")
 	until(t, w, intent, "the intent is Ready", isReady)
-	uid := until(t, w, stateOf("old-name"), "it is in use", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Status.Volumes) == 1 }).Status.Volumes[0].AttachmentUID
+	uid := until(t, w, stateOf("old-name"), "it is in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Status.Volumes) == 1
+	}).Status.Volumes[0].AttachmentUID
 	// The kubelet and the agent start under another name, on the same machine; what is mounted there stays.
 	machine.stop()
 	w.delete(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-name"}})
@@ -243,7 +257,9 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	state := stateOf("new-name")
 	w.changeStatus(t, state, func() {
 		state.Status.ObservedUID, state.Status.BootID, state.Status.Reports = state.UID, "boot-1", 1
-		state.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: uniqueName("renamed"), AttachmentUID: uid, InUse: true}}
+		state.Status.Volumes = []volumesv1alpha1.NodeVolume{
+			{VolumeName: uniqueName("renamed"), AttachmentUID: uid, InUse: true},
+		}
 	})
 	w.delete(t, intent)
 	waiting := &waitingIntents{w: w, clock: c, claim: "renamed", node: "other-machine"}

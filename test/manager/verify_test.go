@@ -135,7 +135,9 @@ func (d *realDriver) volume(t *testing.T, w *world, name string) string {
 // verify runs a verifier until the test ends.
 func (w *world) verify(t *testing.T, d *realDriver) {
 	t.Helper()
-	mgr, err := manager.New(w.config, manager.Options{Scheme: apiserver.Scheme(), Cache: cached.Options(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := manager.New(w.config, manager.Options{
+		Scheme: apiserver.Scheme(), Cache: cached.Options(), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,8 @@ func (w *world) verify(t *testing.T, d *realDriver) {
 		Endpoints: verify.Endpoints{csiloop.DriverName: d.controller.Endpoint}, Period: 200 * time.Millisecond,
 	}
 	// The controllers' caches; in the manager they watch all of these already.
-	for _, o := range []client.Object{&storagev1.VolumeAttachment{}, &storagev1.CSINode{}, &corev1.PersistentVolume{}, &volumesv1alpha1.NodeVolumeState{}} {
+	for _, o := range []client.Object{&storagev1.VolumeAttachment{}, &storagev1.CSINode{}, &corev1.PersistentVolume{},
+		&volumesv1alpha1.NodeVolumeState{}} {
 		if _, err := mgr.GetCache().GetInformer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +171,8 @@ func (w *world) awaitEvent(t *testing.T, name, reason string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	watcher, err := w.client.Watch(ctx, &eventsv1.EventList{}, client.MatchingFields{"regarding.name": name, "reason": reason})
+	watcher, err := w.client.Watch(ctx, &eventsv1.EventList{},
+		client.MatchingFields{"regarding.name": name, "reason": reason})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +197,8 @@ func TestAVolumeThatAnotherClientDetachedInTheDriverIsAttachedAgain(t *testing.T
 	w.create(t, intent)
 	w.attached(t, intent)
 	name := volume.AttachmentName(csiloop.DriverName, handle, "verified")
-	va := until(t, w, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}, "it is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	va := until(t, w, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}, "it is attached",
+		func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
 	uid := va.UID
 
 	backend, err := store.Open(d.backing, 0)
@@ -204,19 +209,24 @@ func TestAVolumeThatAnotherClientDetachedInTheDriverIsAttachedAgain(t *testing.T
 		t.Fatal(err)
 	}
 	// The driver hangs when it is to attach it again, so that what is said meanwhile can be read.
-	fault, err := faults.Add(d.backing, faults.Fault{Method: "ControllerPublishVolume", Volume: handle, Action: faults.Hang})
+	fault, err := faults.Add(d.backing,
+		faults.Fault{Method: "ControllerPublishVolume", Volume: handle, Action: faults.Hang})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.verify(t, d)
-	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttachmentLost)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttachmentLost)
 	if !strings.Contains(message, "not by Hawser") || !strings.Contains(message, name) {
 		t.Errorf("message: %s", message)
 	}
-	if note := w.awaitEvent(t, "verified", verify.ReasonAttachmentLost); !strings.Contains(note, name) || !strings.Contains(note, "node verified") {
+	if note := w.awaitEvent(t, "verified", verify.ReasonAttachmentLost); !strings.Contains(note, name) ||
+		!strings.Contains(note, "node verified") {
 		t.Errorf("event: %s", note)
 	}
-	state := until(t, w, stateOf("verified"), "the entry stays", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 1 })
+	state := until(t, w, stateOf("verified"), "the entry stays", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 1
+	})
 	if e := state.Spec.Attachments[0]; e.State != volumesv1alpha1.AttachmentAttached || e.AttachmentUID != uid {
 		t.Errorf("entry: %s", dump(e))
 	}
@@ -224,7 +234,9 @@ func TestAVolumeThatAnotherClientDetachedInTheDriverIsAttachedAgain(t *testing.T
 		t.Fatal(err)
 	}
 	w.attached(t, intent)
-	until(t, w, va, "it is attached by the same attachment", func(va *storagev1.VolumeAttachment) bool { return va.UID == uid && va.Status.Attached })
+	until(t, w, va, "it is attached by the same attachment", func(va *storagev1.VolumeAttachment) bool {
+		return va.UID == uid && va.Status.Attached
+	})
 	if _, err := backend.Published(handle, d.id); err != nil {
 		t.Errorf("the driver has not published it again: %v", err)
 	}
@@ -247,10 +259,13 @@ func TestADriverThatIsDownLeavesAttachmentsUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.verify(t, d)
-	if note := w.awaitEvent(t, csiloop.DriverName, verify.ReasonVerificationFailed); !strings.Contains(note, "not verified") {
+	if note := w.awaitEvent(t, csiloop.DriverName, verify.ReasonVerificationFailed); !strings.Contains(note,
+		"not verified") {
 		t.Errorf("event: %s", note)
 	}
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(csiloop.DriverName, handle, "unverified")}}
+	va := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(csiloop.DriverName, handle, "unverified")},
+	}
 	until(t, w, va, "it is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
 	until(t, w, intent, "the intent is", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return meta.IsStatusConditionTrue(i.Status.Conditions, volumesv1alpha1.ConditionAttached)
@@ -276,13 +291,17 @@ func anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain(t *testing.T, 
 	until(t, w, intent, "the attacher's words are told", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "the array is on fire")
 	})
-	state := until(t, w, stateOf("marked"), "the entry stays", func(s *volumesv1alpha1.NodeVolumeState) bool { return entryIn(s, "marked").AttachmentUID == va.UID })
+	state := until(t, w, stateOf("marked"), "the entry stays", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return entryIn(s, "marked").AttachmentUID == va.UID
+	})
 	if e := entryIn(state, "marked"); e.State != volumesv1alpha1.AttachmentAttached || !state.Status.Volumes[0].InUse {
 		t.Errorf("state: %s", dump(state))
 	}
 	// It comes back as another device.
 	w.changeStatus(t, va, func() {
-		va.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "/dev/other"}}
+		va.Status = storagev1.VolumeAttachmentStatus{
+			Attached: true, AttachmentMetadata: map[string]string{"device": "/dev/other"},
+		}
 	})
 	w.attached(t, intent)
 	until(t, w, stateOf("marked"), "the node is told of the device", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -308,17 +327,22 @@ func aFailedDetachIsReportedOnItsNodeUntilItSucceeds(t *testing.T, w *world) {
 	w.delete(t, intent)
 	gone(t, w, intent)
 	va := attachmentOf("undetached", "undetached")
-	until(t, w, va, "it is to be detached", func(va *storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })
+	until(t, w, va, "it is to be detached", func(va *storagev1.VolumeAttachment) bool {
+		return va.DeletionTimestamp != nil
+	})
 	requests.reset()
 	fail := func(at time.Time, message string) {
-		w.changeStatus(t, va, func() { va.Status.DetachError = &storagev1.VolumeError{Time: metav1.NewTime(at), Message: message} })
+		w.changeStatus(t, va, func() {
+			va.Status.DetachError = &storagev1.VolumeError{Time: metav1.NewTime(at), Message: message}
+		})
 		until(t, w, stateOf("undetached"), "the node's state says why not", func(s *volumesv1alpha1.NodeVolumeState) bool {
 			return entryIn(s, "undetached").DetachError == message
 		})
 	}
 	now := time.Now()
 	fail(now, `failed to load secret "tenant/publish"`)
-	if note := w.awaitEvent(t, "undetached", attachment.EventFailedDetach); !strings.Contains(note, "tenant/publish") || !strings.Contains(note, va.Name) {
+	if note := w.awaitEvent(t, "undetached", attachment.EventFailedDetach); !strings.Contains(note, "tenant/publish") ||
+		!strings.Contains(note, va.Name) {
 		t.Errorf("event: %s", note)
 	}
 	// The same again costs nothing.
@@ -329,7 +353,9 @@ func aFailedDetachIsReportedOnItsNodeUntilItSucceeds(t *testing.T, w *world) {
 	}
 	w.attacher.set("pv-undetached", "", false)
 	gone(t, w, va)
-	until(t, w, stateOf("undetached"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool { return len(s.Spec.Attachments) == 0 })
+	until(t, w, stateOf("undetached"), "the entry is gone", func(s *volumesv1alpha1.NodeVolumeState) bool {
+		return len(s.Spec.Attachments) == 0
+	})
 }
 
 // aDeletedIntentReportsThatItWaitsForAnUnreachableAgent: its namespace may wait with it.
@@ -345,7 +371,8 @@ func aDeletedIntentReportsThatItWaitsForAnUnreachableAgent(t *testing.T, w *worl
 	machine.stop()
 	w.delete(t, intent)
 	w.renew(t, "mute", 1)
-	message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown, volumesv1alpha1.ReasonAgentUnreachable)
+	message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown,
+		volumesv1alpha1.ReasonAgentUnreachable)
 	for _, words := range []string{"being deleted", "6m0s", corev1.TaintNodeOutOfService} {
 		if !strings.Contains(message, words) {
 			t.Errorf("%q does not speak of %q", message, words)

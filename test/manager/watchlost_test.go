@@ -30,7 +30,8 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 	c := newBlocker()
 	requests, stop := w.manage(t, managerOptions{attachMode: mode, transport: c.transport})
 	defer stop()
-	leaving, moving, staying := w.wantAttached(t, mode, out, out, a), w.wantAttached(t, mode, moves, moves, a), w.wantAttached(t, mode, stays, stays, a)
+	leaving, moving, staying := w.wantAttached(t, mode, out, out, a), w.wantAttached(t, mode, moves, moves, a),
+		w.wantAttached(t, mode, stays, stays, a)
 	leaving.awaitAttached(t)
 	moving.awaitAttached(t)
 	attachment := staying.awaitAttached(t)
@@ -39,7 +40,9 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 	coming := w.wantAttached(t, mode, in, in, a)
 	leaving.drop(t)
 	until(t, w, attachmentOf(in, a), "it is being attached", exists)
-	until(t, w, attachmentOf(out, a), "it is being detached", func(va *storagev1.VolumeAttachment) bool { return va.DeletionTimestamp != nil })
+	until(t, w, attachmentOf(out, a), "it is being detached", func(va *storagev1.VolumeAttachment) bool {
+		return va.DeletionTimestamp != nil
+	})
 	meanwhile := w.record(t, name+"-sentinel-2")
 	requests.reset()
 
@@ -47,7 +50,9 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 	c.awaitRequests(t)
 	w.attacher.set("pv-"+in, "", false)
 	w.attacher.set("pv-"+out, "", false)
-	until(t, w, attachmentOf(in, a), "it is attached", func(va *storagev1.VolumeAttachment) bool { return va.Status.Attached })
+	until(t, w, attachmentOf(in, a), "it is attached", func(va *storagev1.VolumeAttachment) bool {
+		return va.Status.Attached
+	})
 	gone(t, w, attachmentOf(out, a))
 	// The pod that comes has the name of the one that went, as in a StatefulSet.
 	moving.drop(t)
@@ -76,7 +81,8 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 	if mode == controller.Coexist {
 		listed = nil
 	}
-	wrong := append(checkHistory(everything.history(t.Context())), disturbances(history, []*storagev1.VolumeAttachment{attachment}, listed)...)
+	wrong := append(checkHistory(everything.history(t.Context())),
+		disturbances(history, []*storagev1.VolumeAttachment{attachment}, listed)...)
 	for _, what := range wrong {
 		t.Error(what)
 	}

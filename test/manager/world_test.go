@@ -139,9 +139,10 @@ func newVolume(claim *corev1.PersistentVolumeClaim, o volumeOptions) *corev1.Per
 		},
 	}
 	if o.affinity != "" {
-		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{o.affinity}}},
-		}}}}
+		terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{o.affinity}},
+		}}}
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 	}
 	return pv
 }
@@ -152,7 +153,9 @@ func (w *world) bind(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	w.change(t, claim, func() {
 		claim.Spec.VolumeName = "pv-" + claim.Name
 		// Nothing here would remove Kubernetes' own protection again.
-		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == "kubernetes.io/pvc-protection" })
+		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool {
+			return f == "kubernetes.io/pvc-protection"
+		})
 	})
 	w.phase(t, claim, corev1.ClaimBound)
 }
@@ -206,10 +209,14 @@ func (w *world) volume(t *testing.T, name string, o volumeOptions) *corev1.Persi
 func newIntent(name, node, claim string) *volumesv1alpha1.VolumeAttachmentIntent {
 	return &volumesv1alpha1.VolumeAttachmentIntent{
 		// The finalizer is what the admission policy sets on an intent whose volume is to be published.
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Finalizers: []string{volumesv1alpha1.ReleaseFinalizer},
+		},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: node,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim},
+			},
 		},
 	}
 }
@@ -225,7 +232,9 @@ func (w *world) intent(t *testing.T, name, node, claim string) *volumesv1alpha1.
 func uniqueName(claim string) string { return volume.UniqueName(driverName, "vol-"+claim) }
 
 func attachmentOf(claim, node string) *storagev1.VolumeAttachment {
-	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, "vol-"+claim, node)}}
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(driverName, "vol-"+claim, node)},
+	}
 }
 
 func stateOf(node string) *volumesv1alpha1.NodeVolumeState {

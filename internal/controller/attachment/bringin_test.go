@@ -45,7 +45,8 @@ func TestWhoIsTheSingleUser(t *testing.T) {
 			on("a", wanted("i*", "j*")), "", []string{"default/i", "default/j"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := decision.Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true, Nodes: []*decision.Node{c.node}}
+			f := decision.Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true,
+				Nodes: []*decision.Node{c.node}}
 			for _, i := range c.node.Wanted {
 				i.Object.UID = types.UID("uid-" + i.Object.Name)
 			}

@@ -49,8 +49,8 @@ func (u unread) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// fixture is a volume with its claim, an intent that wants it on node a, and an attachment to node b. The entry of node b alone
-// tells that the attachment is of the volume.
+// fixture is a volume with its claim, an intent that wants it on node a, and an attachment to node b. The entry of node
+// b alone tells that the attachment is of the volume.
 type fixture struct {
 	pv      *corev1.PersistentVolume
 	claim   *corev1.PersistentVolumeClaim

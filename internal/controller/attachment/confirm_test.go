@@ -93,7 +93,8 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
 	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
+	if err := c.attacher().confirm(t.Context(),
+		&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
 		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
 		t.Errorf("entry %+v, %v", n.State.Entry, err)
 	}
@@ -237,8 +238,9 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				}
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n, on("b",
-				va("2", "terminating"))}}
+			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"),
+				Nodes: []*decision.Node{n, on("b",
+					va("2", "terminating"))}}
 			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,9 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 		}, deleted: true, waits: true},
 		{name: "a forced detach rests on the node's state as it is", state: forcedAway(), node: nodeNamed("a")},
 		{name: "and holds the name first",
-			state: forcedAway(), node: nodeNamed("a"), given: func(_ *decision.Facts, n *decision.Node) { n.Live = true }, nameHeld: true},
+			state: forcedAway(), node: nodeNamed("a"), given: func(_ *decision.Facts, n *decision.Node) {
+				n.Live = true
+			}, nameHeld: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
@@ -166,7 +168,8 @@ func TestADeleteMayRestOnWhatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
-	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil || liveAttachment(t, c, "va-1") != nil {
+	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil ||
+		liveAttachment(t, c, "va-1") != nil {
 		t.Errorf("not deleted: %v", err)
 	}
 }
@@ -245,7 +248,8 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 func TestTheEntryOfANodeWhoseStateIsGoneIsGoneToo(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil || n.State.Exists ||
+	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||
+		n.State.Exists ||
 		n.Wait != nil {
 		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
 	}

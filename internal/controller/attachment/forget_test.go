@@ -26,7 +26,8 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			err := w.Patch(ctx, o, p, opts...)
 			woken(t, c.enqueuer().intentChanged, intent.Object, nil)
 			return err

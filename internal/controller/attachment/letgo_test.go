@@ -44,7 +44,8 @@ func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
 	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
-	if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
+	if err := c.locker().collect(t.Context(),
+		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
 		t.Errorf("%d live reads, %v", *reads, err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "a" {
@@ -80,10 +81,12 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 			}
 		}
 		c, _ := over(t, append(objects, lockObject(gone, lock))...)
-		if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+		if err := c.locker().collect(t.Context(),
+			&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder || left.MovedFrom != lock.MovedFrom {
+		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder ||
+			left.MovedFrom != lock.MovedFrom {
 			t.Errorf("%s: the lock is %+v, %v", name, left, err)
 		}
 	}
@@ -110,7 +113,8 @@ func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 			return errDown
 		},
 	})
-	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) || lists != 1 {
+	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) ||
+		lists != 1 {
 		t.Errorf("where the attachments cannot be listed: %v after %d", got, lists)
 	}
 	if woken(t, c.enqueuer().stateChanged, declaredState(), declaredState()); lists != 1 {

@@ -158,17 +158,22 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 		finished bool
 	}{
 		{"nobody waits", moving.Handshake(), moving, func(*decision.Facts, *decision.Node) {}, true},
-		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *decision.Facts, n *decision.Node) { wanted("i")(n) }, false},
+		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *decision.Facts, n *decision.Node) {
+			wanted("i")(n)
+		}, false},
 		{"the lock cannot be read",
 			moving.Handshake(), moving, func(f *decision.Facts, _ *decision.Node) { f.LockUnreadable = unreadable }, false},
 		{"none is known to be under way", lockOn("a"), moving, func(*decision.Facts, *decision.Node) {}, false},
-		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"}, func(*decision.Facts, *decision.Node) {}, false},
-		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"}, func(*decision.Facts, *decision.Node) {}, false},
+		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"},
+			func(*decision.Facts, *decision.Node) {}, false},
+		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"},
+			func(*decision.Facts, *decision.Node) {}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, lockObject("v", test.stands), reported("b"))
 			n := on("a")
-			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known, Nodes: []*decision.Node{n}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known,
+				Nodes: []*decision.Node{n}}
 			test.given(f, n)
 			if err := c.locker().finishMove(t.Context(), f); err != nil {
 				t.Fatal(err)

@@ -25,9 +25,15 @@ func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 		change func(*decision.Facts, *decision.Intent)
 		may    bool
 	}{
-		"whom the lock names":               {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-x"} }, true},
-		"nobody else":                       {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-y"} }, false},
-		"who is already":                    {func(_ *decision.Facts, i *decision.Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
+		"whom the lock names": {func(f *decision.Facts, _ *decision.Intent) {
+			f.Lock = handshake.Lock{Exists: true, User: "uid-x"}
+		}, true},
+		"nobody else": {func(f *decision.Facts, _ *decision.Intent) {
+			f.Lock = handshake.Lock{Exists: true, User: "uid-y"}
+		}, false},
+		"who is already": {func(_ *decision.Facts, i *decision.Intent) {
+			i.Object.Status.UniqueVolumeName = "v"
+		}, true},
 		"anybody, where several may use it": {func(f *decision.Facts, _ *decision.Intent) { f.SingleUser = false }, true},
 	} {
 		c, _ := over(t)
@@ -49,11 +55,12 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 		user exclusive.User
 		want handshake.Intent
 	}{
-		"it is there":              {stored(there), user, handshake.Intent{Exists: true}},
-		"it is being deleted":      {[]client.Object{deleting}, user, handshake.Intent{Exists: true, Deleting: true}},
-		"it is gone":               {nil, user, handshake.Intent{}},
-		"another one has its name": {stored(there), exclusive.User{Namespace: "default", Name: "x", UID: "before"}, handshake.Intent{}},
-		"nobody":                   {stored(there), exclusive.User{}, handshake.Intent{}},
+		"it is there":         {stored(there), user, handshake.Intent{Exists: true}},
+		"it is being deleted": {[]client.Object{deleting}, user, handshake.Intent{Exists: true, Deleting: true}},
+		"it is gone":          {nil, user, handshake.Intent{}},
+		"another one has its name": {stored(there), exclusive.User{Namespace: "default", Name: "x", UID: "before"},
+			handshake.Intent{}},
+		"nobody": {stored(there), exclusive.User{}, handshake.Intent{}},
 	} {
 		c, _ := over(t, test.live...)
 		behind(t, c)
@@ -62,7 +69,8 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
-		if got, err := c.live().readUser(t.Context(), test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
+		if got, err := c.live().readUser(t.Context(),
+			test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
 			t.Errorf("%s, which cannot be read: %+v, %v", name, got, err)
 		}
 	}
@@ -88,22 +96,27 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 }
 
 func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
-	for name, user := range map[string]exclusive.User{"its own": {Namespace: "default", Name: "x", UID: "uid-x"}, "nobody": {}} {
+	for name, user := range map[string]exclusive.User{
+		"its own": {Namespace: "default", Name: "x", UID: "uid-x"}, "nobody": {},
+	} {
 		f, n := single("x")
 		c, _ := over(t, reported("a"))
 		reads := counting(c)
-		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
+		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes ||
+			err != nil || *reads > 0 {
 			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
 		}
 	}
 	f, n := single("x")
 	c, _ := over(t, reported("a"))
 	reads := counting(c)
-	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken ||
+		err != nil || *reads > 0 {
 		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
 	}
 	f.SingleUser = false
-	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n,
+		exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
 		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
 	}
 }
@@ -123,7 +136,8 @@ func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
+	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
+		n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
 	}
 }
@@ -151,14 +165,16 @@ func TestTheListsOfANodeAreReadLive(t *testing.T) {
 	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	c, _ := over(t, node)
 	n := on("a")
-	if err := c.live().readLists(t.Context(), "v", n); err != nil || n.Lists != (handshake.KubeletLists{Attached: true, InUse: true}) {
+	both := handshake.KubeletLists{Attached: true, InUse: true}
+	if err := c.live().readLists(t.Context(), "v", n); err != nil || n.Lists != both {
 		t.Errorf("Node a lists v: %+v, error %v, expected it as attached and in use", n.Lists, err)
 	}
 	if err := c.live().readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
 		t.Errorf("Node a lists other: %+v, error %v, expected nothing", n.Lists, err)
 	}
 	missing := on("b")
-	if err := c.live().readLists(t.Context(), "v", missing); err != nil || missing.Lists != (handshake.KubeletLists{Missing: true}) {
+	none := handshake.KubeletLists{Missing: true}
+	if err := c.live().readLists(t.Context(), "v", missing); err != nil || missing.Lists != none {
 		t.Errorf("Node b, which does not exist, lists v: %+v, error %v, expected it missing", missing.Lists, err)
 	}
 	failing(c, false, "*v1.Node")

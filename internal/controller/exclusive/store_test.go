@@ -56,7 +56,8 @@ func newAPI(t *testing.T) *api {
 		return first()
 	}
 	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			a.mu.Lock()
 			a.reads++
 			a.mu.Unlock()
@@ -137,7 +138,8 @@ func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
-	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" || lock.Write != 1 {
+	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" ||
+		lock.Write != 1 {
 		t.Errorf("taken %t: %+v", taken, lock)
 	}
 	if stands, taken := swap(t, other, "v", Lock{}, Lock{Holder: "b"}); taken || stands.Holder != "a" {
@@ -253,7 +255,8 @@ func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stands, swapped, err := s.Swap(t.Context(), "v", known, Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
+	if stands, swapped, err := s.Swap(t.Context(), "v", known,
+		Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
 		t.Errorf("%+v, %t, %v", stands, swapped, err)
 	}
 	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
@@ -267,7 +270,8 @@ func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), volumesv1alpha1.InstallNamespace)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) || a.writes != 1 {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) ||
+		a.writes != 1 {
 		t.Errorf("taken %t after %d writes, %v", taken, a.writes, err)
 	}
 }
@@ -296,7 +300,8 @@ func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil || !strings.Contains(err.Error(), broken.Name) {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil ||
+		!strings.Contains(err.Error(), broken.Name) {
 		t.Errorf("taken %t, %v", taken, err)
 	}
 }
@@ -362,7 +367,8 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},"since":"then","write":7}`
+	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},` +
+		`"since":"then","write":7}`
 	if string(line) != want {
 		t.Errorf("written:\n%s, want\n%s", line, want)
 	}
@@ -376,7 +382,8 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 		t.Errorf("an older manager reads %+v, %v", old, err)
 	}
 	var lock Lock
-	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil || lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
+	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil ||
+		lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
 		t.Errorf("of an older manager's line: %+v, %v", lock, err)
 	}
 	if line, err := json.Marshal(lock); err != nil || strings.Contains(string(line), "user") {
@@ -386,7 +393,8 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 
 func TestWhereALockStandsDoesNotChange(t *testing.T) {
 	// A process that searched elsewhere would not find the locks of the others.
-	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-locks-14" {
+	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace ||
+		key.Name != "hawser-exclusive-locks-14" {
 		t.Errorf("the lock stands in %s", key)
 	}
 }

@@ -98,7 +98,8 @@ func order(s *Slots, asked ...rank) []rank {
 func TestWorkThatGoesOnComesFirstAndWhatIsSharedLast(t *testing.T) {
 	s := New(1)
 	s.patience = time.Hour
-	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got, []rank{goingOn, beginning, beginning, shared}) {
+	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got,
+		[]rank{goingOn, beginning, beginning, shared}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -106,7 +107,8 @@ func TestWorkThatGoesOnComesFirstAndWhatIsSharedLast(t *testing.T) {
 func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
 	s := New(1)
 	s.patience = time.Second
-	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got, []rank{shared, goingOn, beginning, shared}) {
+	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got,
+		[]rank{shared, goingOn, beginning, shared}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -139,7 +139,9 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 func TestAChangeThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 	w, _ := writer(t, nil)
 	refused := errors.New("refused")
-	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, refused }); !errors.Is(err, refused) {
+	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		return nil, refused
+	}); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
 	if nvs, err := w.Apply(t.Context(), node, addEntry("v", "")); err != nil || len(nvs.Spec.Attachments) != 1 {
@@ -165,7 +167,8 @@ func readMany(t *testing.T) {
 	w, c := writerWith(t, slots, nil)
 	reads := 0
 	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			reads++ // one commit at a time
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -223,13 +226,15 @@ func behind(t *testing.T, cached *volumesv1alpha1.NodeVolumeState) (w *Writer, c
 	w, c = writer(t, nil)
 	reads = new(int)
 	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			*reads++
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
 	w.Client = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if cached == nil {
 				return c.Get(ctx, key, o, opts...)
 			}

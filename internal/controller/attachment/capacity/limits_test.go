@@ -69,7 +69,8 @@ func (l *line) gone(name string) {
 
 func attachmentTo(name string, uid types.UID) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"},
 	}
 }
 

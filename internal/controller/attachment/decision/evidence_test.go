@@ -78,10 +78,13 @@ func TestWhenEvidenceForANodeThatDoesNotReleaseMayCome(t *testing.T) {
 		{"nothing on a Node that is gone", true, on("a", missing, due), false},
 		{"in Replace an attachment of others", true, on("a", va("1"), due), false},
 		{"in Replace an attachment of others to a Node that is gone", true, on("a", va("1"), missing, due), true},
-		{"detaching, which waits for the driver", false, on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), false},
-		{"in Replace, while the agent has to check first", true, on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), true},
+		{"detaching, which waits for the driver", false,
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), false},
+		{"in Replace, while the agent has to check first", true,
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), true},
 		{"the same with evidence", true, on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted, due), false},
-		{"in Replace, while the driver detaches", true, on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), due), false},
+		{"in Replace, while the driver detaches", true,
+			on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), due), false},
 	} {
 		want := time.Duration(0)
 		if c.due {
@@ -118,7 +121,8 @@ func TestSilenceIsNoEvidenceWhileAnotherNodeUsesTheSameAttachment(t *testing.T) 
 			on("a", entry(handshake.Attached, "1"), silent), on("b", va("2"), inUse("")), false},
 		{"another attachment of an exclusive volume", true,
 			on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("2")), false},
-		{"an administrator has declared it", false, on("a", entry(handshake.Attached, "1"), declared), on("b", inUse("1")), false},
+		{"an administrator has declared it", false,
+			on("a", entry(handshake.Attached, "1"), declared), on("b", inUse("1")), false},
 		{"no evidence", false, on("a", entry(handshake.Attached, "1")), on("b", inUse("1")), false},
 	} {
 		before := c.a.Evidence

@@ -32,7 +32,8 @@ func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
 		f.Lock = lock
 		i := n.Wanted[0]
 		test.change(f, n)
-		if got := f.LockUser(n); string(got.UID) != test.user || test.user != "" && (got.Namespace != "default" || got.Name != "x") {
+		if got := f.LockUser(n); string(got.UID) != test.user ||
+			test.user != "" && (got.Namespace != "default" || got.Name != "x") {
 			t.Errorf("%s: the user is to be %+v", name, got)
 		}
 		if f.Locked(n) != test.locked || f.LockNames(i) != test.uses {

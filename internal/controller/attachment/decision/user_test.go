@@ -23,7 +23,8 @@ func single(names ...string) (*Facts, *Node) {
 		i.Object.UID, i.Result.Pins.UniqueVolumeName = types.UID("uid-"+i.Object.Name), "v"
 	}
 	return &Facts{
-		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*Node{n},
+		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true,
+		Nodes: []*Node{n},
 	}, n
 }
 
@@ -41,7 +42,8 @@ func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *test
 func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T) {
 	f, n := single("y")
 	entry(handshake.Attached, "1")(n)
-	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod || !strings.Contains(found.Message, "not yet the one") {
+	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
+		!strings.Contains(found.Message, "not yet the one") {
 		t.Errorf("found %+v", found)
 	}
 	n.SetWait(volumesv1alpha1.ReasonClaimDeleting, "refused")
@@ -55,7 +57,8 @@ func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
-	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" || len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
+	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" ||
+		len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
 		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
 	}
 	f, n = single("z")
