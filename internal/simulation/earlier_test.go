@@ -23,6 +23,8 @@ type mend struct {
 	edits []edit
 	// found is in what the simulation says then.
 	found string
+	// mode in which the seeds run; empty for both.
+	mode string
 }
 
 // edit puts without in place of with, which stands once in file.
@@ -41,7 +43,7 @@ var mends = map[string]mend{
 		file:    "internal/agent/plan/facts.go",
 		with:    "s.Phase == record.PhaseDone && s.BootID == f.Now.BootID && (s.Source ==",
 		without: "s.Phase == record.PhaseDone && (s.Source ==",
-	}}, found: "BROKEN"},
+	}}, found: "BROKEN", mode: "Coexist"},
 	"an attachment in use is marked as detaching": {edits: []edit{{
 		file: "internal/handshake/protocol.go",
 		with: "p.refuse(GuardNotInUse, !n.InUse() || evidence && (n.Use.UID == uid || n.Use.UID == \"\"" +
@@ -137,7 +139,7 @@ func (m mend) runWithout(t *testing.T, top string) string {
 	write(t, overlay, replace)
 	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-timeout=30m", "-overlay="+overlay,
 		"-run=TestSimulation|TestTwoIntents",
-		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 300)))
+		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 300)), "-mode="+m.mode)
 	run.Dir = top
 	out, err := run.CombinedOutput()
 	if err == nil {

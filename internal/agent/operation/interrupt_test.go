@@ -8,6 +8,7 @@ package operation
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,9 @@ var errGather = errors.New("the mount table cannot be read")
 
 // works is long work on a volume. It ends when its context does, or when the test lets it.
 type works struct {
-	volume   *Volume
+	volume *Volume
+	// mu is held by what gathers, and by a test that reads what the work has noted until then.
+	mu       sync.Mutex
 	gathered int
 	// gatherErr is what gathering fails with, still whether the step is still the next one.
 	gatherErr error
@@ -42,7 +45,12 @@ func newWorks() *works {
 // begin returns what the work ends with.
 func (w *works) begin(ctx context.Context) <-chan error {
 	env := &Environment{Options: Options{Clock: clock.RealClock{}, Log: logr.Discard(),
-		Gather: func(context.Context, *Volume) (plan.Facts, error) { w.gathered++; return plan.Facts{}, w.gatherErr }}}
+		Gather: func(context.Context, *Volume) (plan.Facts, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.gathered++
+			return plan.Facts{}, w.gatherErr
+		}}}
 	long := longWork{Environment: env, volume: w.volume, name: "test", describe: func() string { return "half done" }}
 	ended := make(chan error, 1)
 	go func() {
@@ -57,6 +65,14 @@ func (w *works) begin(ctx context.Context) <-chan error {
 	}()
 	synctest.Wait()
 	return ended
+}
+
+// noted returns how often the work gathered, and the progress that it reported last.
+func (w *works) noted() (gathered int, progress string) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gathered, w.volume.slow
 }
 
 func TestLongWorkEndsEarlyOnlyForWhatComesFirst(t *testing.T) {
@@ -119,15 +135,13 @@ func TestLongWorkReportsItsProgressFromTimeToTime(t *testing.T) {
 		ended := w.begin(t.Context())
 		for k, pause := range []time.Duration{slowCall, progressInterval, progressInterval} {
 			<-time.After(pause - time.Nanosecond)
-			synctest.Wait()
-			if w.gathered != k {
-				t.Errorf("before report %d of %s: %d reports, want %d", k+1, w.volume.Name, w.gathered, k)
+			if gathered, _ := w.noted(); gathered != k {
+				t.Errorf("before report %d of %s: %d reports, want %d", k+1, w.volume.Name, gathered, k)
 			}
 			<-time.After(time.Nanosecond)
-			synctest.Wait()
-			if w.gathered != k+1 || w.volume.slow != "half done" {
-				t.Errorf("report %d of %s: %d reports and %q, want %d and %q", k+1, w.volume.Name, w.gathered,
-					w.volume.slow, k+1, "half done")
+			if gathered, progress := w.noted(); gathered != k+1 || progress != "half done" {
+				t.Errorf("report %d of %s: %d reports and %q, want %d and %q", k+1, w.volume.Name, gathered,
+					progress, k+1, "half done")
 			}
 		}
 		w.finish <- nil
