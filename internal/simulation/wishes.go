@@ -281,6 +281,9 @@ func (m *machine) declare() {
 		return
 	}
 	state := w.state(m.name).DeepCopy()
+	if state.Name == "" {
+		return // no manager has made it yet
+	}
 	for _, e := range state.Spec.Attachments {
 		if w.forced[e.AttachmentUID] {
 			w.chance.reach(declared)
