@@ -173,7 +173,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 			continue
 		}
 		if n, what := m.requests.writes(); n > 0 {
-			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)
+			t.Errorf("the manager without a cache of %s made %d writes, want none: %s", resource, n, what)
 		}
 	}
 	stop()

@@ -37,7 +37,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	message := w.reason(t, data, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, withoutPolicies)
 	if !strings.Contains(message, "there is no ValidatingAdmissionPolicy") ||
 		!strings.Contains(message, "config/admission") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of the intent: %q; want the missing policy and the directory to apply", message)
 	}
 	w.notAttached(t, "data", "here")
 	expectGate(t, gate, "hawser-hold", false)
@@ -103,7 +103,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 	va := attachmentOf(claim, node)
 	if err := client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)); err != nil ||
 		exists(va) {
-		t.Errorf("VolumeAttachment %s was made, error %v", va.Name, err)
+		t.Errorf("VolumeAttachment %s: error %v, UID %q; want that it does not exist", va.Name, err, va.UID)
 	}
 }
 
@@ -118,12 +118,12 @@ func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||
 		len(families[0].GetMetric()) != 7 {
-		t.Fatalf("metrics %v, error %v", families, err)
+		t.Fatalf("metrics %v, error %v; want hawser_admission_policy_in_force for 7 policies", families, err)
 	}
 	for _, m := range families[0].GetMetric() {
 		name := m.GetLabel()[0].GetValue()
 		if name == missing && m.GetGauge().GetValue() != 0 || ready && m.GetGauge().GetValue() != 1 {
-			t.Errorf("metric: %v", m)
+			t.Errorf("metric %v; want 0 for %q, or 1 for all if ready (%t)", m, missing, ready)
 		}
 	}
 }
