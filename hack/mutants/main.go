@@ -49,8 +49,10 @@ var (
 		"internal/controller/node/declarations.go",
 		"internal/controller/intent/finalizer.go",
 		"internal/agent/plan/plan.go", "internal/agent/plan/facts.go", "internal/agent/plan/wanted.go",
+		"internal/agent/plan/ownership.go", "internal/agent/record/source.go",
 		"internal/agent/operation/inuse.go", "internal/agent/operation/stage.go", "internal/agent/operation/reference.go",
 		"internal/agent/operation/publish.go", "internal/agent/operation/unpublish.go", "internal/agent/operation/unstage.go",
+		"internal/agent/operation/ownership.go", "internal/agent/operation/interrupt.go",
 		"internal/agent/operation/shutdown.go", "internal/agent/operation/clear.go",
 		"internal/agent/operation/environment.go",
 		"internal/agent/recovery.go", "internal/agent/kubelet/file.go",
@@ -60,7 +62,8 @@ var (
 		"internal/handshake", "internal/controller/attachment/decision", "internal/controller/attachment",
 		"internal/controller/outage",
 		"internal/controller/node", "internal/controller/intent",
-		simulation, "internal/agent", "internal/agent/plan", "internal/agent/report",
+		simulation, "internal/agent", "internal/agent/plan", "internal/agent/record", "internal/agent/operation",
+		"internal/agent/report",
 	}
 )
 

@@ -61,17 +61,16 @@ var mends = map[string]mend{
 		with: "(!n.State.Use.InUse || inherited)", without: "(!n.State.InUse() || inherited)",
 	}}, found: "I8 a later life is not harmed"},
 	"an agent waits for a kubelet that waits for the agent": {edits: []edit{{
-		file: "internal/agent/release.go",
-		with: "return slices.Contains(node.Status.VolumesInUse, name) &&\n" +
-			"		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })",
-		without: "return slices.Contains(node.Status.VolumesInUse, name)",
+		file:    "internal/agent/operation/unstage.go",
+		with:    "return !slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) ||",
+		without: "return true ||",
 	}}, found: "what is wanted is not there"},
 	"an agent waits for a device that the kubelet has mounted": {edits: []edit{{
-		file: "internal/agent/device.go",
-		with: "if kubelets.asks(d.Device) {", without: "if false && kubelets.asks(d.Device) {",
+		file: "internal/agent/operation/device.go",
+		with: "if kubelets.Checks(d.Device) {", without: "if false && kubelets.Checks(d.Device) {",
 	}}, found: "what is wanted is not there"},
 	"a Node lists a volume for pods that are gone beside its single user": {edits: []edit{{
-		file:    "internal/controller/attachment/user.go",
+		file:    "internal/controller/attachment/decision/user.go",
 		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
 		without: "return false && f.Replace && n.Lists.Attached &&",
 	}}, found: "single user"},

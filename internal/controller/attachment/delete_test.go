@@ -273,3 +273,22 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 		t.Errorf("finalizers %v, waits %v", got, n.Wait)
 	}
 }
+
+func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheUnlisting(t *testing.T) {
+	for _, checked := range []bool{true, false} {
+		state := entryIn(reported("a"), leavesIt, "1", byTaint)
+		state.Spec.Attachments[0].UnlistedGeneration = 5
+		if state.Status.ObservedGeneration = 4; checked {
+			state.Status.ObservedGeneration = 5
+		}
+		c, _ := over(t, state)
+		c.Protocol.Kubelet = true
+		n := on("a", entry(handshake.Detaching, "1"))
+		if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
+			t.Fatal(err)
+		}
+		if stays := handshake.AttachmentOf(liveState(t, c, "a"), "v") != nil; stays == checked {
+			t.Errorf("the agent has checked: %t, the entry of volume v on node a stays: %t", checked, stays)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -138,5 +139,46 @@ func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
 	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
 		n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
+	}
+}
+
+func TestTheUserIsNotTakenWhileTheListOfTheNodeCannotBeRead(t *testing.T) {
+	gone := exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}
+	for _, replace := range []bool{true, false} {
+		f, n := single("y")
+		f.Replace = replace
+		c, _ := over(t, append(stored(f), reported("a"))...)
+		failing(c, false, "*v1.Node")
+		taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: gone})
+		if replace && (taken || !errors.Is(err, errDown)) {
+			t.Errorf("in Replace, while Node a cannot be read: the user is taken %t, error %v, expected %v", taken, err, errDown)
+		}
+		if !replace && err != nil {
+			t.Errorf("in Coexist, where Node a says nothing of it: error %v", err)
+		}
+	}
+}
+
+func TestTheListsOfANodeAreReadLive(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "node-uid"}}
+	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
+	c, _ := over(t, node)
+	n := on("a")
+	if err := c.live().readLists(t.Context(), "v", n); err != nil ||
+		n.Lists != (handshake.KubeletLists{Attached: true, InUse: true}) {
+		t.Errorf("Node a lists v: %+v, error %v, expected it as attached and in use", n.Lists, err)
+	}
+	if err := c.live().readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
+		t.Errorf("Node a lists other: %+v, error %v, expected nothing", n.Lists, err)
+	}
+	missing := on("b")
+	if err := c.live().readLists(t.Context(), "v", missing); err != nil ||
+		missing.Lists != (handshake.KubeletLists{Missing: true}) {
+		t.Errorf("Node b, which does not exist, lists v: %+v, error %v, expected it missing", missing.Lists, err)
+	}
+	failing(c, false, "*v1.Node")
+	if err := c.live().readLists(t.Context(), "v", n); !errors.Is(err, errDown) {
+		t.Errorf("Node a cannot be read: error %v, expected %v", err, errDown)
 	}
 }

@@ -69,3 +69,47 @@ func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
 		t.Errorf("decided %+v", steps)
 	}
 }
+
+func TestAVolumeForASingleUserThatTheKubeletStillSeesIsDetachedBeforeAnAgentsIntentGetsIt(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Facts, *Node)
+		want   bool
+	}{
+		{"as said", func(*Facts, *Node) {}, true},
+		{"in Coexist upstream lists", func(f *Facts, _ *Node) { f.Replace = false }, false},
+		{"several users", func(f *Facts, _ *Node) { f.SingleUser = false }, false},
+		{"not listed", func(_ *Facts, n *Node) { n.Lists.Attached = false }, false},
+		{"nobody wants it", func(_ *Facts, n *Node) { n.Wanted = nil }, false},
+		{"an intent of the kubelet", func(_ *Facts, n *Node) {
+			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
+		}, false},
+		{"the lock names the intent", func(f *Facts, _ *Node) { f.Lock.User = "uid-y" }, false},
+		{"the lock names another one", func(f *Facts, _ *Node) { f.Lock.User = "uid-x" }, true},
+		{"an intent that is pinned", func(_ *Facts, n *Node) { n.Wanted[0].Object.Status.UniqueVolumeName = "v" }, false},
+	} {
+		f, n := single("y")
+		entry(handshake.Attached, "1")(n)
+		va("1", "held", "attached")(n)
+		f.Replace, n.Lists.Attached = true, true
+		c.change(f, n)
+		if got := f.ListedForAnother(n); got != c.want {
+			t.Errorf("%s: listed for another one is %t, expected %t", c.name, got, c.want)
+		}
+		steps := attachSteps(f, n)
+		if c.want && len(steps) != 0 {
+			t.Errorf("%s: steps to attach %+v, expected none", c.name, steps)
+		}
+		if c.want && keeps(f, n, n) {
+			t.Errorf("%s: node a keeps the volume", c.name)
+		}
+		if !c.want && len(n.Wanted) > 0 && !keeps(f, n, n) {
+			t.Errorf("%s: node a does not keep the volume", c.name)
+		}
+	}
+	f, n := single("y")
+	f.Replace, n.Lists.Attached = true, true
+	if !keeps(f, n, n) {
+		t.Error("node a, to which the volume is not attached yet, does not keep it")
+	}
+}
