@@ -122,9 +122,9 @@ func aLockIsKeptUntilTheLastNodeHasReleased(t *testing.T, w *world) {
 	w.delete(t, intent)
 	// The volume is removed by force while it is in use.
 	w.discardVolume(t, "keeping")
-	w.volume(t, "witness", volumeOptions{})
-	recorder := w.intent(t, "witness", "keeping", "witness")
-	w.attached(t, recorder)
+	w.volume(t, "marker", volumeOptions{})
+	marker := w.intent(t, "marker", "keeping", "marker")
+	w.attached(t, marker)
 	if w.lockOf(t, "keeping").Holder != "keeping" {
 		t.Errorf("lock of volume keeping, which is in use: %+v; want holder keeping", w.lockOf(t, "keeping"))
 	}

@@ -48,9 +48,9 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 
 	// This intent waits for a volume that is in use elsewhere: it shows when the manager has seen what happens to the
 	// policies.
-	recorder := w.intent(t, "witness", "there", "data")
-	w.reason(t, recorder, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
-	w.reason(t, recorder, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
+	marker := w.intent(t, "marker", "there", "data")
+	w.reason(t, marker, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	w.reason(t, marker, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	late := newIntent("late", "here", "late")
 	for _, step := range []struct {
 		name, says string
@@ -61,7 +61,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 		{"the binding is back, but only warns", "does not act on a dry run", []string{"create", "-f", "-"}},
 	} {
 		kubectl(warning, step.kubectl...)
-		until(t, w, recorder, step.name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		until(t, w, marker, step.name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 			c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved)
 			return c != nil && c.Reason == withoutPolicies && strings.Contains(c.Message, step.says)
 		})
@@ -84,7 +84,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 
 	kubectl("", "apply", "-k", "admission")
 	w.attached(t, late)
-	w.attached(t, recorder)
+	w.attached(t, marker)
 	w.reason(t, late, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	expectGate(t, gate, "", true)
 }
