@@ -65,6 +65,7 @@ func aPodsVolumeIsForcedAwayAfterTheTimeForPods(t *testing.T, w *world) {
 	w.listed(t, "hasty-other", "hasty")
 	w.kill(t, next)
 	gone(t, w, attachmentOf("hasty", "hasty-other"))
+	gone(t, w, intent) // no agent runs there when this scenario is over
 }
 
 func withoutATimeForPodsNoVolumeIsForcedAway(t *testing.T, w *world) {
