@@ -52,7 +52,7 @@ func (w longWork) run(ctx context.Context, do func(context.Context) error) error
 	defer report.Stop()
 	defer func() { w.volume.slow = "" }()
 	for {
-		goesOn := true
+		var goesOn bool
 		select {
 		case err := <-done:
 			if err != nil && working.Err() != nil && ctx.Err() == nil {

@@ -118,12 +118,12 @@ func TestLongWorkReportsItsProgressFromTimeToTime(t *testing.T) {
 		w := newWorks()
 		ended := w.begin(t.Context())
 		for k, pause := range []time.Duration{slowCall, progressInterval, progressInterval} {
-			time.Sleep(pause - time.Nanosecond)
+			<-time.After(pause - time.Nanosecond)
 			synctest.Wait()
 			if w.gathered != k {
 				t.Errorf("before report %d of %s: %d reports, want %d", k+1, w.volume.Name, w.gathered, k)
 			}
-			time.Sleep(time.Nanosecond)
+			<-time.After(time.Nanosecond)
 			synctest.Wait()
 			if w.gathered != k+1 || w.volume.slow != "half done" {
 				t.Errorf("report %d of %s: %d reports and %q, want %d and %q", k+1, w.volume.Name, w.gathered,

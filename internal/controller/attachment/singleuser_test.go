@@ -165,16 +165,16 @@ func TestTheListsOfANodeAreReadLive(t *testing.T) {
 	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	c, _ := over(t, node)
 	n := on("a")
-	if err := c.live().readLists(t.Context(), "v", n); err != nil ||
-		n.Lists != (handshake.KubeletLists{Attached: true, InUse: true}) {
+	both := handshake.KubeletLists{Attached: true, InUse: true}
+	if err := c.live().readLists(t.Context(), "v", n); err != nil || n.Lists != both {
 		t.Errorf("Node a lists v: %+v, error %v, expected it as attached and in use", n.Lists, err)
 	}
 	if err := c.live().readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
 		t.Errorf("Node a lists other: %+v, error %v, expected nothing", n.Lists, err)
 	}
 	missing := on("b")
-	if err := c.live().readLists(t.Context(), "v", missing); err != nil ||
-		missing.Lists != (handshake.KubeletLists{Missing: true}) {
+	none := handshake.KubeletLists{Missing: true}
+	if err := c.live().readLists(t.Context(), "v", missing); err != nil || missing.Lists != none {
 		t.Errorf("Node b, which does not exist, lists v: %+v, error %v, expected it missing", missing.Lists, err)
 	}
 	failing(c, false, "*v1.Node")

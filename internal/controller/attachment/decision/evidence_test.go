@@ -121,8 +121,8 @@ func TestSilenceIsNoEvidenceWhileAnotherNodeUsesTheSameAttachment(t *testing.T) 
 			on("a", entry(handshake.Attached, "1"), silent), on("b", va("2"), inUse("")), false},
 		{"another attachment of an exclusive volume", true,
 			on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("2")), false},
-		{"an administrator has declared it", false, on("a", entry(handshake.Attached, "1"), declared),
-			on("b", inUse("1")), false},
+		{"an administrator has declared it", false,
+			on("a", entry(handshake.Attached, "1"), declared), on("b", inUse("1")), false},
 		{"no evidence", false, on("a", entry(handshake.Attached, "1")), on("b", inUse("1")), false},
 	} {
 		before := c.a.Evidence
