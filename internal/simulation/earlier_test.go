@@ -64,7 +64,7 @@ var mends = map[string]mend{
 	}}, found: "I8 a later life is not harmed"},
 	"an agent waits for a kubelet that waits for the agent": {edits: []edit{{
 		file:    "internal/agent/operation/unstage.go",
-		with:    "return e == nil || !slices.Contains(e.AccessModes, corev1.ReadWriteOncePod) ||",
+		with:    "return !slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) ||",
 		without: "return true ||",
 	}}, found: "what is wanted is not there"},
 	"an agent waits for a device that the kubelet has mounted": {edits: []edit{{

@@ -55,16 +55,16 @@ func aFailureOfTheAttacherIsReportedAndRetried(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonAttachFailed)
 	if !strings.Contains(message, "the array is on fire") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want the attacher's error", intent.Name, message)
 	}
 	e := intent.Status.LastError
 	if e == nil || e.Operation != "attach" || e.Code != "Internal" || e.Attempts != 1 || e.NextAttemptTime == nil ||
 		e.Message != "the array is on fire" {
-		t.Errorf("lastError: %s", dump(e))
+		t.Errorf("lastError of intent %s: %s; want the attacher's error, attempted once", intent.Name, dump(e))
 	}
 	ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 	if ready == nil || ready.Reason != volumesv1alpha1.ReasonAttachFailed {
-		t.Errorf("Ready: %s", dump(ready))
+		t.Errorf("Ready of intent %s: %s; want reason %s", intent.Name, dump(ready), volumesv1alpha1.ReasonAttachFailed)
 	}
 	w.awaitIntentEvent(t, intent, "FailedAttachVolume")
 	// The attacher fails once more, and then no more.
@@ -76,7 +76,7 @@ func aFailureOfTheAttacherIsReportedAndRetried(t *testing.T, w *world) {
 	w.attacher.set("pv-failing", "", false)
 	w.attached(t, intent)
 	if intent.Status.LastError != nil {
-		t.Errorf("lastError is left: %s", dump(intent.Status.LastError))
+		t.Errorf("lastError of intent %s after the attach: %s; want none", intent.Name, dump(intent.Status.LastError))
 	}
 	w.awaitIntentEvent(t, intent, "SuccessfulAttachVolume")
 }
@@ -89,12 +89,13 @@ func aSlowAttachIsReportedAfterAWhile(t *testing.T, w *world) {
 	intent := w.intent(t, "slow", "slow-a", "slow")
 	w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching)
 	if intent.Status.UniqueVolumeName == "" || intent.Status.Timeline.Requested == nil {
-		t.Errorf("status: %s", dump(intent.Status))
+		t.Errorf("status of intent %s: %s; want the volume's name and the time of the request", intent.Name,
+			dump(intent.Status))
 	}
 	w.attacher.set("pv-slow", "", false)
 	w.attached(t, intent)
 	if intent.Status.Timeline.Attached.Before(intent.Status.Timeline.Requested) {
-		t.Errorf("timeline: %s", dump(intent.Status.Timeline))
+		t.Errorf("timeline of intent %s: %s; want Attached after Requested", intent.Name, dump(intent.Status.Timeline))
 	}
 }
 
@@ -160,7 +161,7 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	n, what := requests.writes()
 	t.Logf("attach: %.2f writes for each volume: %s", float64(n)/volumes, what)
 	if n > 480 {
-		t.Errorf("%d writes for %d volumes: %s", n, volumes, what)
+		t.Errorf("%d writes to attach %d volumes, want at most 480: %s", n, volumes, what)
 	}
 	for _, intent := range intents {
 		until(t, w, intent, "the intent is Ready", isReady)
@@ -179,7 +180,7 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/volumes, what)
 	if n > 300 {
-		t.Errorf("%d writes for %d volumes: %s", n, volumes, what)
+		t.Errorf("%d writes to detach %d volumes, want at most 300: %s", n, volumes, what)
 	}
 }
 

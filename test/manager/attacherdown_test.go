@@ -24,7 +24,7 @@ func (w *world) expectFewWrites(t *testing.T, requests *requestCounter, name, no
 	t.Helper()
 	w.attachAndRelease(t, name, node)
 	if n, what := requests.writes(); n > 13+some {
-		t.Errorf("%d writes while nothing could be done: %s", n, what)
+		t.Errorf("%d writes while volume %s waits, want at most %d: %s", n, name, 13+some, what)
 	}
 }
 
@@ -42,7 +42,7 @@ func theManagerWaitsForAnAttacherThatIsDown(t *testing.T, w *world, mode control
 	first := w.wantAttached(t, mode, name, name, a)
 	if message := first.awaitCondition(t, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonAttaching); !strings.Contains(message, attachmentOf(name, a).Name) {
-		t.Errorf("it does not say what it waits for: %s", message)
+		t.Errorf("message on volume %s: %q; want the attachment that it waits for", name, message)
 	}
 	requests.reset()
 	w.expectFewWrites(t, requests, name+"-meanwhile", a, 0)
@@ -55,7 +55,7 @@ func theManagerWaitsForAnAttacherThatIsDown(t *testing.T, w *world, mode control
 	second := w.wantAttached(t, mode, name+"-second", name, b)
 	if message := second.awaitCondition(t, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, a) {
-		t.Errorf("it does not say where the volume is: %s", message)
+		t.Errorf("message on volume %s: %q; want the node that has it, %s", name, message, a)
 	}
 	requests.reset()
 	w.expectFewWrites(t, requests, name+"-again", a, 0)
@@ -77,7 +77,7 @@ func aFailedDetachIsReportedWhereItIsWaitedFor(t *testing.T, w *world, mode cont
 	x := w.wantAttached(t, mode, name, name, name)
 	if message := x.awaitCondition(t, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonAttachFailed); !strings.Contains(message, "the array is on fire") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message on volume %s: %q; want the attacher's error", name, message)
 	}
 	if x.pod != nil {
 		w.podEvent(t, x.pod, "FailedAttachVolume", "the array is on fire")
@@ -112,7 +112,7 @@ func aFailedDetachIsReportedWhereItIsWaitedFor(t *testing.T, w *world, mode cont
 		return entryIn(s, name).DetachError == "the array is still on fire"
 	})
 	if note := w.awaitEvent(t, name, attachment.EventFailedDetach); !strings.Contains(note, va.Name) {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state %s: %q; want it to name attachment %s", name, note, va.Name)
 	}
 	w.expectFewWrites(t, requests, name+"-again", name, 1)
 	w.attacher.set("pv-"+name, "", false)

@@ -32,14 +32,14 @@ func theManagerWaitsForAnUnreachableAPIServer(t *testing.T, w *world, mode contr
 		select {
 		case <-missed:
 		case <-time.After(patience):
-			t.Fatal("the manager did nothing")
+			t.Fatalf("the manager made no write within %s while volume %s is wanted", patience, late.claim)
 		}
 	}
 	requests.down.Store(nil)
 	late.awaitAttached(t)
 	there.awaitDetached(t)
 	if n, what := requests.writes(); n > 40 {
-		t.Errorf("%d writes around the outage, which is no backoff: %s", n, what)
+		t.Errorf("%d writes around the outage, want at most 40, with backoff: %s", n, what)
 	}
 	late.drop(t)
 	late.awaitDetached(t)

@@ -144,6 +144,13 @@ func (s *historyBuilder) add(o client.Object, gone bool) {
 	s.changes = append(s.changes, apiChange{version: uint64(len(s.changes) + 1), object: o, deleted: gone})
 }
 
+// begin marks everything until now as what was there when the recorder began.
+func (s *historyBuilder) begin() {
+	for i := range s.changes {
+		s.changes[i].initial = true
+	}
+}
+
 const anyVolume = "kubernetes.io/csi/d^v"
 
 func (s *historyBuilder) state(node string, line types.UID, entries ...volumesv1alpha1.NodeAttachment) {
@@ -256,6 +263,17 @@ func TestTheInvariantsOfRecordedHistories(t *testing.T) {
 			s.attachAndUse()
 			s.state("b", "")
 			s.node("b", anyVolume)
+		}, "is listed in volumesAttached of b, and has no entry there"},
+		{"listed before its entry was read, at the beginning", func(s *historyBuilder) {
+			s.node("a", anyVolume)
+			s.attachAndUse()
+			s.begin()
+			s.node("a")
+		}, ""},
+		{"listed without an entry from the beginning", func(s *historyBuilder) {
+			s.node("b", anyVolume)
+			s.begin()
+			s.attachAndUse()
 		}, "is listed in volumesAttached of b, and has no entry there"},
 		{"marked as unlisted while it is listed", func(s *historyBuilder) {
 			s.attachAndUse()

@@ -27,7 +27,7 @@ func aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt(t *testing.T, w *w
 		return exists(i) && i.DeletionTimestamp != nil
 	})
 	if until(t, w, claim, "the claim is still there", isTerminating); !protected(claim) {
-		t.Error("the claim is not protected any more while the volume is in use")
+		t.Errorf("claim %s has lost its finalizer while its volume is in use: %q", claim.Name, claim.Finalizers)
 	}
 	a.set(func() { a.hangs = false })
 	gone(t, w, intent)
@@ -46,7 +46,7 @@ func aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce(t *testing.T, w *world) {
 	w.delete(t, claim)
 	gone(t, w, claim)
 	if n, what := requests.writes(); n > 1 {
-		t.Errorf("%d writes to let a claim go, at most 1 is due: %s", n, what)
+		t.Errorf("%d writes to release claim %s, want at most 1: %s", n, claim.Name, what)
 	}
 	w.discardVolume(t, "once")
 
@@ -54,7 +54,7 @@ func aClaimThatNoIntentUsesAnyMoreIsRemovedAtOnce(t *testing.T, w *world) {
 	second := w.intent(t, "once-anew", "once-a", "once")
 	until(t, w, second, "the claim that was made anew is used", isReady)
 	if second.Status.ClaimUID != anew.UID {
-		t.Errorf("pins: %s", dump(second.Status))
+		t.Errorf("status of intent %s: %s; want claim UID %s", second.Name, dump(second.Status), anew.UID)
 	}
 	until(t, w, anew, "it is protected too", protected)
 }
@@ -76,7 +76,7 @@ func aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart(t *testing.T, w *worl
 	w.manage(t, managerOptions{})
 	gone(t, w, unused)
 	if until(t, w, used, "the other one is still there", isTerminating); !protected(used) {
-		t.Error("a claim that is in use is not protected any more")
+		t.Errorf("claim %s has lost its finalizer while it is in use: %q", used.Name, used.Finalizers)
 	}
 	w.releaseAndDetach(t, user, "meanwhile-used")
 	gone(t, w, used)
@@ -99,7 +99,7 @@ func aClaimOfAnIntentIsRemovedAfterASwitchToReplace(t *testing.T, w *world) {
 	w.delete(t, claim)
 	gone(t, w, claim)
 	if until(t, w, pods, "the other one is there", exists); protected(pods) {
-		t.Error("the claim of a pod is protected")
+		t.Errorf("finalizers of claim %s, which only pods use: %q; want none of Hawser", pods.Name, pods.Finalizers)
 	}
 	w.kill(t, p)
 	gone(t, w, attachmentOf("switched-pod", "switched"))

@@ -51,7 +51,7 @@ func anAttachmentOfUpstreamIsSharedUnderAHold(t *testing.T, w *world) {
 	w.attached(t, intent)
 	until(t, w, va, "it is held", held)
 	if va.UID != uid {
-		t.Error("another attachment was made")
+		t.Errorf("attachment %s has UID %s, want that of upstream's, %s", va.Name, va.UID, uid)
 	}
 	w.delete(t, intent)
 	gone(t, w, va)
@@ -123,7 +123,7 @@ func anExclusiveVolumeThatAPodUsesElsewhereIsWaitedFor(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse)
 	if message == "" {
-		t.Error("no message")
+		t.Errorf("Attached of intent %s has no message; want what it waits for", intent.Name)
 	}
 	until(t, w, va, "upstream's attachment is not touched", func(va *storagev1.VolumeAttachment) bool {
 		return exists(va) && va.DeletionTimestamp == nil && va.Annotations[volumesv1alpha1.HoldAnnotation] == ""

@@ -103,7 +103,7 @@ func theLockOfADeletedVolumeIsCollected(t *testing.T, w *world) {
 	})
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to collect a lock, at most 4 are due: %s", n, what)
+		t.Errorf("%d writes to collect a lock, want at most 4: %s", n, what)
 	}
 	// A volume of that handle may come back, anywhere.
 	w.node(t, "collected-other")
@@ -122,11 +122,11 @@ func aLockIsKeptUntilTheLastNodeHasReleased(t *testing.T, w *world) {
 	w.delete(t, intent)
 	// The volume is removed by force while it is in use.
 	w.discardVolume(t, "keeping")
-	w.volume(t, "witness", volumeOptions{})
-	recorder := w.intent(t, "witness", "keeping", "witness")
-	w.attached(t, recorder)
+	w.volume(t, "marker", volumeOptions{})
+	marker := w.intent(t, "marker", "keeping", "marker")
+	w.attached(t, marker)
 	if w.lockOf(t, "keeping").Holder != "keeping" {
-		t.Error("the lock was given up under a volume that is in use")
+		t.Errorf("lock of volume keeping, which is in use: %+v; want holder keeping", w.lockOf(t, "keeping"))
 	}
 	a.set(func() { a.hangs = false })
 	gone(t, w, intent)
@@ -145,7 +145,7 @@ func theLockOfAVolumeDeletedWhileNoManagerRanIsCollected(t *testing.T, w *world)
 	stop()
 	w.discardVolume(t, claim.Name)
 	if w.lockOf(t, "restarted").Holder != "restarted" {
-		t.Fatal("the lock went without a manager")
+		t.Fatalf("lock of volume restarted without a manager: %+v; want holder restarted", w.lockOf(t, "restarted"))
 	}
 	w.manage(t, managerOptions{})
 	w.lockGone(t, "restarted")

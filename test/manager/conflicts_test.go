@@ -42,11 +42,11 @@ func theManagerRetriesAfterConflicts(t *testing.T, w *world, mode controller.Att
 	r.expect(t, writes...)
 	// Some thirty writes are due, and each may have to be made three times.
 	if n, what := requests.writes(); n > 120 {
-		t.Errorf("%d writes: %s", n, what)
+		t.Errorf("%d writes for volume %s, want at most 120: %s", n, name, what)
 	}
 	stop()
 	for _, wrong := range checkHistory(recorder.history(t.Context())) {
-		t.Error(wrong)
+		t.Errorf("volume %s: %s", name, wrong)
 	}
 }
 

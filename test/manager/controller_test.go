@@ -86,11 +86,12 @@ func attachAndDetach(t *testing.T, w *world) {
 	intent := w.intent(t, "simple", "simple-a", "simple")
 	w.attached(t, intent)
 	if n, what := requests.writes(); n > 5 {
-		t.Errorf("%d writes to attach one volume, at most 5 are due: %s", n, what)
+		t.Errorf("%d writes to attach volume simple, want at most 5: %s", n, what)
 	}
 	if intent.Status.UniqueVolumeName != uniqueName("simple") || intent.Status.ClaimUID != claim.UID ||
 		intent.Status.VolumeName != "pv-simple" {
-		t.Errorf("pins: %s", dump(intent.Status))
+		t.Errorf("status of intent %s: %s; want volume pv-simple and claim UID %s", intent.Name,
+			dump(intent.Status), claim.UID)
 	}
 	va := until(t, w, attachmentOf("simple", "simple-a"), "the attachment is held",
 		func(va *storagev1.VolumeAttachment) bool {
@@ -101,7 +102,8 @@ func attachAndDetach(t *testing.T, w *world) {
 	})
 	if e := state.Spec.Attachments[0]; e.AttachmentUID != va.UID || e.PublishContext["device"] != "/dev/pv-simple" ||
 		e.FSType != "ext4" {
-		t.Errorf("entry: %s", dump(e))
+		t.Errorf("entry of volume simple: %s; want attachment UID %s and what the volume and the attacher give",
+			dump(e), va.UID)
 	}
 	until(t, w, intent, "the intent is Ready", isReady)
 
@@ -109,7 +111,7 @@ func attachAndDetach(t *testing.T, w *world) {
 	requests.reset()
 	w.releaseAndDetach(t, intent, "simple")
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to detach one volume, at most 4 are due: %s", n, what)
+		t.Errorf("%d writes to detach volume simple, want at most 4: %s", n, what)
 	}
 
 	version := claim.ResourceVersion
@@ -117,17 +119,17 @@ func attachAndDetach(t *testing.T, w *world) {
 	again := w.intent(t, "simple-again", "simple-a", "simple")
 	w.attached(t, again)
 	if n, what := requests.writes(); n > 3 {
-		t.Errorf("%d writes to attach the volume again, at most 3 are due: %s", n, what)
+		t.Errorf("%d writes to attach volume simple again, want at most 3: %s", n, what)
 	}
 	until(t, w, again, "the second intent is Ready", isReady)
 	requests.reset()
 	w.releaseAndDetach(t, again, "simple")
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to detach the volume again, at most 4 are due: %s", n, what)
+		t.Errorf("%d writes to detach volume simple again, want at most 4: %s", n, what)
 	}
 	until(t, w, claim, "the claim is protected as before", protected)
 	if claim.ResourceVersion != version {
-		t.Error("the claim was written again")
+		t.Errorf("claim %s was written again: version %s, want %s", claim.Name, claim.ResourceVersion, version)
 	}
 }
 

@@ -95,7 +95,7 @@ func aNodeOutOfServiceThatNeverReturns(t *testing.T, w *world) {
 	w.delete(t, second)
 	until(t, w, third, "a new node of that name has the volume", isReady)
 	if va := until(t, w, attachmentOf("burned", "burned"), "there is an attachment", exists); va.UID == uid {
-		t.Error("the new node has the old attachment")
+		t.Errorf("attachment %s of the new node burned has UID %s, which is that of the old one", va.Name, va.UID)
 	}
 }
 
@@ -120,7 +120,7 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	w.declare(t, "hung", uid)
 	if note := w.awaitEvent(t, "hung", "DetachingVolume"); !strings.Contains(note,
 		"DeclaredByAdministrator: "+declaredReason+"; unprotected") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state hung: %q; want the declaration, its reason and unprotected", note)
 	}
 	w.attached(t, second)
 	gone(t, w, first)
@@ -133,7 +133,7 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	w.reason(t, third, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonForcedAway)
 	if va := attachmentOf("hung",
 		"hung"); !apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)) {
-		t.Error("the node has another attachment before its agent has reported on the one that was declared released")
+		t.Errorf("node hung has attachment %s before its agent has reported on the one that was declared released", va.UID)
 	}
 
 	// The agent that was thought dead speaks again: line and entry go, and the declaration with them.
@@ -228,7 +228,7 @@ func anUnknownUID(t *testing.T, w *world) {
 	w.declare(t, "typo", "5eaf00d5-0000-0000-0000-000000000000")
 	if note := w.awaitEvent(t, "typo", "UnknownAttachment"); !strings.Contains(note,
 		"5eaf00d5-0000-0000-0000-000000000000") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state typo: %q; want the unknown UID", note)
 	}
 	until(t, w, stateOf("typo"), "the declaration is taken off", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return exists(s) && !declares(s, "5eaf00d5-0000-0000-0000-000000000000")
@@ -326,7 +326,7 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 		w.notListed(t, name, name)
 		entry := w.entryState(t, name, name, volumesv1alpha1.AttachmentDetaching)
 		if entry.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-			t.Errorf("%s: detached on evidence %s", name, entry.Evidence.Type)
+			t.Errorf("%s: detached on evidence %s, want AgentReleased", name, entry.Evidence.Type)
 		}
 		a.stop()
 		end(name, entry.AttachmentUID)
@@ -338,6 +338,6 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 	gone(t, w, attachmentOf("by-word", "by-word"))
 	if entry := w.entryState(t, "by-taint", "by-taint",
 		volumesv1alpha1.AttachmentDetaching); entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
-		t.Errorf("detached on evidence %s", entry.Evidence.Type)
+		t.Errorf("volume by-taint: detached on evidence %s, want OutOfServiceTaint", entry.Evidence.Type)
 	}
 }

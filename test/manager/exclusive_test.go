@@ -31,11 +31,11 @@ func (w *world) lockOf(t *testing.T, name string) exclusive.Lock {
 		t.Fatalf("reading the exclusive lock: %v", err)
 	}
 	if object.Labels[volumesv1alpha1.ExclusiveLocksLabel] == "" {
-		t.Errorf("the lock's ConfigMap is not labelled: %s", dump(object))
+		t.Errorf("labels of ConfigMap %s: %v; want %s", object.Name, object.Labels, volumesv1alpha1.ExclusiveLocksLabel)
 	}
 	locks, err := exclusive.Locks(object)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("reading ConfigMap %s: %v", object.Name, err)
 	}
 	return locks[uniqueName(name)]
 }
@@ -61,24 +61,24 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.Contains(message, "node move-a") || !strings.Contains(message, "intent default/move-first") {
-		t.Errorf("the holder is not named: %s", message)
+		t.Errorf("message of intent %s: %q; want the holder, intent default/move-first on node move-a", second.Name, message)
 	}
 	w.awaitIntentEvent(t, second, "FailedAttachVolume")
 	if lock := w.lockOf(t, "move"); lock.Holder != "move-a" || lock.MovedFrom != "" || lock.Since == "" {
-		t.Errorf("lock: %+v", lock)
+		t.Errorf("lock of volume move: %+v; want holder move-a", lock)
 	}
 	requests.reset()
 	w.delete(t, first)
 	w.attached(t, second)
 	gone(t, w, first)
 	if lock := w.lockOf(t, "move"); lock.Holder != "move-b" || lock.MovedFrom != "" {
-		t.Errorf("the lock did not move: %+v", lock)
+		t.Errorf("lock of volume move: %+v; want holder move-b, and the move finished", lock)
 	}
 	until(t, w, stateOf("move-a"), "the first node is fenced and free", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return s.Spec.Fences == 1 && len(s.Spec.Attachments) == 0
 	})
 	if n, what := requests.writes(); n > 14 {
-		t.Errorf("%d writes for a move: %s", n, what)
+		t.Errorf("%d writes to move volume move, want at most 14: %s", n, what)
 	}
 }
 
@@ -99,7 +99,7 @@ func anAttachmentThatTimedOutMayHaveSucceeded(t *testing.T, w *world) {
 	second := w.intent(t, "timeout-second", "timeout-b", "timeout")
 	if message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse); !strings.Contains(message, "timeout-a") {
-		t.Errorf("it does not say where the volume may be: %s", message)
+		t.Errorf("message of intent %s: %q; want the node that may have the volume, timeout-a", second.Name, message)
 	}
 	// What came later has gone through, so the second has been reconciled.
 	w.attached(t, w.intent(t, "timeout-marker", "timeout-b", "timeout-marker"))
@@ -124,21 +124,22 @@ func aVolumeForASinglePodRefusesASecondIntentUntilTheFirstIsGone(t *testing.T, w
 		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonReadWriteOncePod)
 		if !strings.Contains(message, "default/rwop-first") || !strings.Contains(message, "rwop-a") {
-			t.Errorf("the holder is not named: %s", message)
+			t.Errorf("message of intent %s: %q; want the user, default/rwop-first on node rwop-a", intent.Name, message)
 		}
 		if intent.Status.UniqueVolumeName != "" {
-			t.Error("a refused intent is pinned, so that the agent would publish it")
+			t.Errorf("status of intent %s, which is refused: volume %s; want none, or the agent would publish it", intent.Name,
+				intent.Status.UniqueVolumeName)
 		}
 	}
 	if lock := w.lockOf(t, "rwop"); lock.Holder != "rwop-a" || lock.User != userOf(first) {
-		t.Errorf("the lock: %+v", lock)
+		t.Errorf("lock of volume rwop: %+v; want holder rwop-a and user %s", lock, first.Name)
 	}
 	w.delete(t, second)
 	gone(t, w, second)
 	w.delete(t, first)
 	w.attached(t, elsewhere)
 	if lock := w.lockOf(t, "rwop"); lock.Holder != "rwop-b" || lock.User != userOf(elsewhere) {
-		t.Errorf("the lock: %+v", lock)
+		t.Errorf("lock of volume rwop: %+v; want holder rwop-b and user %s", lock, elsewhere.Name)
 	}
 }
 
@@ -162,10 +163,10 @@ func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) 
 	n, what := requests.writes()
 	t.Log(what)
 	if n > 12 {
-		t.Errorf("%d writes to pass the volume on: %s", n, what)
+		t.Errorf("%d writes to pass volume pass to another user, want at most 12: %s", n, what)
 	}
 	if lock := w.lockOf(t, "pass"); lock.Holder != "pass" || lock.User != userOf(second) {
-		t.Errorf("the lock: %+v", lock)
+		t.Errorf("lock of volume pass: %+v; want holder pass and user %s", lock, second.Name)
 	}
 	// An intent of the same name is another user.
 	w.delete(t, second)
@@ -173,7 +174,7 @@ func aVolumeForASinglePodPassesToTheNextIntentOnItsNode(t *testing.T, w *world) 
 	again := w.intent(t, "pass-second", "pass", "pass")
 	until(t, w, again, "the intent is Ready", isReady)
 	if lock := w.lockOf(t, "pass"); lock.User != userOf(again) {
-		t.Errorf("the lock: %+v", lock)
+		t.Errorf("lock of volume pass: %+v; want user %s", lock, again.Name)
 	}
 }
 
@@ -218,7 +219,7 @@ func aVolumeWithoutAttachIsWrittenToTheNodeAtOnce(t *testing.T, w *world) {
 		return len(s.Status.Volumes) == 1
 	})
 	if e := state.Spec.Attachments[0]; e.AttachmentUID == "" || e.AttachmentName != "" {
-		t.Errorf("entry: %s", dump(e))
+		t.Errorf("entry of a volume without attach: %s; want a UID and no attachment", dump(e))
 	}
 	until(t, w, intent, "the intent is Ready", isReady)
 	w.delete(t, intent)

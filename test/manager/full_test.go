@@ -151,7 +151,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 	recorder := w.record(t, name+"-sentinel")
 
 	type late struct {
-		curtain  *blocker
+		blocker  *blocker
 		requests *requestCounter
 		stop     func()
 	}
@@ -162,7 +162,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 		managers[resource] = late{c, requests, stop}
 	}
 	for _, m := range managers {
-		m.curtain.awaitRequests(t)
+		m.blocker.awaitRequests(t)
 	}
 	t.Run("another volume is attached and detached meanwhile", func(t *testing.T) {
 		w.attachAndRelease(t, name+"-meanwhile", name)
@@ -173,12 +173,12 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 			continue
 		}
 		if n, what := m.requests.writes(); n > 0 {
-			t.Errorf("a manager that had not seen %s yet wrote: %s", resource, what)
+			t.Errorf("the manager without a cache of %s made %d writes, want none: %s", resource, n, what)
 		}
 	}
 	stop()
 	for resource, m := range managers {
-		m.curtain.unblock()
+		m.blocker.unblock()
 		w.attachAndRelease(t, name+"-"+resource, name)
 		m.stop()
 	}

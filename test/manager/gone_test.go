@@ -82,7 +82,7 @@ func (w *world) detachedFrom(t *testing.T, c *stepClock, name string) types.UID 
 	})
 	waiting.awaitAttached(t)
 	if e := entryIn(state, name).Evidence; e.Type != volumesv1alpha1.EvidenceNodeGone {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume %s: %s; want NodeGone", name, dump(e))
 	}
 	return entryIn(state, name).AttachmentUID
 }
@@ -150,7 +150,7 @@ func anAbsentNodeIsForgottenAfterTheTimeOfThePolicy(t *testing.T, w *world) {
 	w.reconcileNode(t, "scaled")
 	if note := w.awaitEvent(t, "scaled", node.EventGoneNodeForgotten); !strings.Contains(note, string(uid)) ||
 		!strings.Contains(note, "--forget-gone-nodes-after=2h0m0s") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state scaled: %q; want attachment UID %s and the flag with its value", note, uid)
 	}
 	gone(t, w, attachmentOf("scaled", "scaled"))
 	gone(t, w, stateOf("scaled"))
@@ -186,10 +186,10 @@ func withoutAPolicyAnAbsentNodeIsNotForgotten(t *testing.T, w *world) {
 	w.reconcileNode(t, "kept")
 	w.keptName(t, "kept", uid)
 	if n := requests.count("PUT nodevolumestates"); n > 0 {
-		t.Errorf("%d writes to watch a node that nobody forgets", n)
+		t.Errorf("%d writes to watch a Node without a policy, want none", n)
 	}
 	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Spec.Gone != nil {
-		t.Errorf("the absence was counted: %s", dump(s.Spec.Gone))
+		t.Errorf("node state kept: the absence was counted without a policy: %s", dump(s.Spec.Gone))
 	}
 }
 

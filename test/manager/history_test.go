@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +31,8 @@ type apiChange struct {
 	version uint64
 	object  client.Object
 	deleted bool
+	// initial: the object was there when the recorder began. What happened to it before is not known.
+	initial bool
 }
 
 // recorder records every change since it began.
@@ -50,24 +53,59 @@ func (w *world) record(t *testing.T, name string) *recorder {
 	for _, o := range s.sentinelObjects() {
 		s.sentinels[fmt.Sprintf("%T", o)] = make(chan struct{})
 	}
+	// All kinds as of one version. The watches continue from there.
+	first := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := w.client.List(t.Context(), first); err != nil {
+		t.Fatalf("listing %T: %v", first, err)
+	}
 	for _, list := range []client.ObjectList{
 		&volumesv1alpha1.NodeVolumeStateList{}, &corev1.NodeList{}, &storagev1.VolumeAttachmentList{},
 		&corev1.ConfigMapList{},
 	} {
-		watcher, err := w.client.Watch(t.Context(), list)
-		if err != nil {
-			t.Fatalf("watching %T: %v", list, err)
-		}
-		done := make(chan struct{})
-		t.Cleanup(func() { watcher.Stop(); <-done })
-		go func() {
-			defer close(done)
-			for e := range watcher.ResultChan() {
-				s.observe(e)
-			}
-		}()
+		s.start(list, first.ResourceVersion)
 	}
 	return s
+}
+
+// start takes the objects of a kind as of a version, and records each change after it.
+func (s *recorder) start(list client.ObjectList, version string) {
+	s.Helper()
+	exact := &metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	if err := s.client.List(s.Context(), list, &client.ListOptions{Raw: exact}); err != nil {
+		s.Fatalf("listing %T: %v", list, err)
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		s.Fatalf("%T: %v", list, err)
+	}
+	for _, o := range objects {
+		s.add(apiChange{object: o.(client.Object), initial: true})
+	}
+	after := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}}
+	watcher, err := s.client.Watch(s.Context(), list, after)
+	if err != nil {
+		s.Fatalf("watching %T: %v", list, err)
+	}
+	done := make(chan struct{})
+	s.Cleanup(func() { watcher.Stop(); <-done })
+	go func() {
+		defer close(done)
+		for e := range watcher.ResultChan() {
+			s.observe(e)
+		}
+	}()
+}
+
+// add records a change.
+func (s *recorder) add(h apiChange) {
+	version, err := strconv.ParseUint(h.object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		s.Errorf("the resourceVersion of %T %s is not a number: %v", h.object, h.object.GetName(), err)
+	}
+	h.version = version
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes = append(s.changes, h)
 }
 
 func (s *recorder) observe(e watch.Event) {
@@ -79,19 +117,11 @@ func (s *recorder) observe(e watch.Event) {
 		s.Errorf("the recorder's watch ended: %v", e.Object)
 		return
 	}
-	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		s.Errorf("the resourceVersion of %T %s is not a number: %v", o, o.GetName(), err)
+	if o.GetName() != s.sentinel {
+		s.add(apiChange{object: o, deleted: e.Type == watch.Deleted})
+	} else if e.Type == watch.Added {
+		close(s.sentinels[fmt.Sprintf("%T", o)])
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.GetName() == s.sentinel {
-		if e.Type == watch.Added {
-			close(s.sentinels[fmt.Sprintf("%T", o)])
-		}
-		return
-	}
-	s.changes = append(s.changes, apiChange{version: version, object: o, deleted: e.Type == watch.Deleted})
 }
 
 // sentinelObjects are created last: a watcher that has seen them has seen everything.
@@ -129,7 +159,15 @@ func (s *recorder) historySoFar() []apiChange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	history := slices.Clone(s.changes)
-	slices.SortStableFunc(history, func(a, b apiChange) int { return cmp.Compare(a.version, b.version) })
+	slices.SortStableFunc(history, func(a, b apiChange) int {
+		switch {
+		case a.initial == b.initial:
+			return cmp.Compare(a.version, b.version)
+		case a.initial:
+			return -1
+		}
+		return 1
+	})
 	return history
 }
 

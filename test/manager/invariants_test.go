@@ -173,8 +173,11 @@ func checkHistory(history []apiChange) []string {
 	var broken []string
 	before := map[string]bool{}
 	for at, h := range history {
-		now := map[string]bool{}
-		for _, wrong := range p.apply(h) {
+		now, found := map[string]bool{}, p.apply(h)
+		if h.initial {
+			continue // the objects come one by one, and all of them are one state
+		}
+		for _, wrong := range found {
 			if !before[wrong] {
 				broken = append(broken, fmt.Sprintf("at %d: %s", h.version, wrong))
 				if len(broken) == 1 {

@@ -35,12 +35,12 @@ func TestADeletedIntentOfAPodReportsWhatItWaitsFor(t *testing.T) {
 	if message := w.reason(
 		t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionFalse, volumesv1alpha1.ReasonReleasing,
 	); !strings.Contains(message, "kubelet of node slow") || !strings.Contains(message, "6m0s") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want the kubelet of node slow and the policy's time", intent.Name, message)
 	}
 	w.fallsSilent(t, c, a)
 	if message := w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown,
 		volumesv1alpha1.ReasonAgentUnreachable); !strings.Contains(message, "6m0s") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want the policy's time", intent.Name, message)
 	}
 	w.renew(t, "slow", 3600)
 	w.agent(t, "slow")

@@ -179,7 +179,7 @@ func aNodeGetsNoMoreVolumesThanItCanHave(t *testing.T, w *world) {
 	gone(t, w, attached[0])
 	c.expect(t, limit, limit+1)
 	if n, what := requests.writes(); n > 14 {
-		t.Errorf("%d writes for one volume that left and one that followed, while %d wait: %s", n, len(waiting)-1, what)
+		t.Errorf("%d writes to replace one volume while %d wait, want at most 14: %s", n, len(waiting)-1, what)
 	}
 	w.drop(t, waiting[1:])
 	w.drop(t, append(attached[1:], next))
@@ -299,10 +299,10 @@ func aDriverThatIsFullIsReportedAsTheLimit(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonNodeLimitReached)
 	if !strings.Contains(message, "26 of 25 volumes are attached") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want the driver's error", intent.Name, message)
 	}
 	if e := intent.Status.LastError; e == nil || e.Code != "ResourceExhausted" {
-		t.Errorf("lastError: %s", dump(e))
+		t.Errorf("lastError of intent %s: %s; want code ResourceExhausted", intent.Name, dump(e))
 	}
 	w.attacher.set("pv-exhausted", "", false)
 	w.attached(t, intent)

@@ -73,20 +73,21 @@ func aVolumeOfABuiltInPluginBelongsToItsCSIDriver(t *testing.T, w *world) {
 	w.attaches(t, va)
 	if source := va.Spec.Source; source.PersistentVolumeName == nil || *source.PersistentVolumeName != pv.Name ||
 		source.InlineVolumeSpec != nil || va.Spec.Attacher != diskDriver {
-		t.Errorf("spec: %s", dump(va.Spec))
+		t.Errorf("spec of attachment %s: %s; want PersistentVolume %s of driver %s", va.Name, dump(va.Spec),
+			pv.Name, diskDriver)
 	}
 	intent := w.podIntents(t, p, "pod-old")[0]
 	w.attached(t, intent)
 	if name := volume.UniqueName(diskDriver, handle); intent.Status.UniqueVolumeName != name ||
 		intent.Status.VolumeName != pv.Name {
-		t.Errorf("status: %s", dump(intent.Status))
+		t.Errorf("status of intent %s: %s; want volume %s of %s", intent.Name, dump(intent.Status), name, pv.Name)
 	}
 	state := until(t, w, stateOf("pod-old"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments) == 1
 	})
 	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.VolumeHandle != handle || e.FSType != "ext4" ||
 		e.PersistentVolumeName != pv.Name {
-		t.Errorf("entry: %s", dump(e))
+		t.Errorf("entry of volume %s: %s; want the translated source", pv.Name, dump(e))
 	}
 	w.kill(t, p)
 	gone(t, w, va)
@@ -159,20 +160,20 @@ func anInlineVolumeOfAPodIsAttached(t *testing.T, w *world) {
 	if va.Spec.Source.PersistentVolumeName != nil || spec == nil || spec.CSI == nil || spec.CSI.FSType != "ext4" ||
 		spec.ClaimRef != nil ||
 		len(spec.AccessModes) != 1 || va.Spec.Attacher != diskDriver {
-		t.Fatalf("spec: %s", dump(va.Spec))
+		t.Fatalf("spec of attachment %s: %s; want the translated inline volume", va.Name, dump(va.Spec))
 	}
 	intent := w.podVolumeIntent(t, p)
 	w.attached(t, intent)
 	if s := intent.Status; s.ClaimUID != p.UID || s.VolumeName != "" ||
 		s.UniqueVolumeName != volume.UniqueName(diskDriver, spec.CSI.VolumeHandle) {
-		t.Errorf("status: %s", dump(s))
+		t.Errorf("status of intent %s: %s; want the pod's UID %s and the inline volume", intent.Name, dump(s), p.UID)
 	}
 	state := until(t, w, stateOf("disk-a"), "the entry is there", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments) == 1
 	})
 	if e := state.Spec.Attachments[0]; e.Driver != diskDriver || e.FSType != "ext4" || e.AttachmentUID != va.UID ||
 		e.PersistentVolumeName != "" {
-		t.Errorf("entry: %s", dump(e))
+		t.Errorf("entry of the inline volume: %s; want attachment UID %s and no PersistentVolume", dump(e), va.UID)
 	}
 	// A writer is exclusive, also when the other one has the disk in itself.
 	w.managedNode(t, "disk-b")
@@ -183,7 +184,7 @@ func anInlineVolumeOfAPodIsAttached(t *testing.T, w *world) {
 	message := w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.Contains(message, "pod default/disk") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message on the second pod's volume: %q; want the holder, pod default/disk", message)
 	}
 	w.kill(t, p)
 	w.attaches(t, diskAttachment("one", "disk-b"))
@@ -229,7 +230,7 @@ func anAttachmentOfUpstreamForAnInlineVolumeIsShared(t *testing.T, w *world) {
 	w.attached(t, intent)
 	until(t, w, va, "it is held", held)
 	if va.UID != uid {
-		t.Error("another attachment was made")
+		t.Errorf("attachment %s has UID %s, want that of upstream's, %s", va.Name, va.UID, uid)
 	}
 	w.kill(t, p)
 	gone(t, w, va)

@@ -52,7 +52,7 @@ func leaderWithStaleAccessModes(t *testing.T, w *world) {
 	w.attached(t, first)
 	w.reason(t, second, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 	if lock := w.lockOf(t, "modes"); lock.Holder != "modes-a" {
-		t.Errorf("the lock: %+v", lock)
+		t.Errorf("lock of volume modes: %+v; want holder modes-a", lock)
 	}
 	w.releaseAndDetach(t, first, "modes")
 	w.attached(t, second)

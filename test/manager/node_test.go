@@ -25,7 +25,7 @@ func aNodeStateIsCreatedAndDeletedWithItsNode(t *testing.T, w *world) {
 	state := until(t, w, stateOf("coming"), "the state is there", exists)
 	if len(state.Finalizers) != 1 || state.Finalizers[0] != volumesv1alpha1.ReleaseFinalizer ||
 		len(state.OwnerReferences) != 0 {
-		t.Errorf("state: %s", dump(state))
+		t.Errorf("node state coming: %s; want the release finalizer and no owner", dump(state))
 	}
 	w.delete(t, node)
 	gone(t, w, stateOf("coming"))
@@ -63,11 +63,12 @@ func anUnreachableAgentIsReportedOnItsNodeStateAndIntents(t *testing.T, w *world
 			ready.Reason == volumesv1alpha1.ReasonAgentUnreachable
 	})
 	if !strings.Contains(state.Status.Conditions[0].Message, "silent") {
-		t.Errorf("message: %s", state.Status.Conditions[0].Message)
+		t.Errorf("message of node state silent: %q; want the agent's name", state.Status.Conditions[0].Message)
 	}
 	w.reason(t, intent, volumesv1alpha1.ConditionReady, metav1.ConditionUnknown, volumesv1alpha1.ReasonAgentUnreachable)
 	if !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached) {
-		t.Errorf("the volume counts as detached: %s", dump(intent.Status.Conditions))
+		t.Errorf("conditions of intent %s, whose agent is unreachable: %s; want Attached True", intent.Name,
+			dump(intent.Status.Conditions))
 	}
 	w.renew(t, "silent", 3600)
 	w.agent(t, "silent")
@@ -97,9 +98,10 @@ func aNodeOutOfServiceLosesItsVolumesAndGetsNoneBeforeItsAgentReports(t *testing
 		})
 	if e := state.Spec.Attachments[0].Evidence; e == nil || e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint ||
 		e.BootID != "boot-1" || !strings.Contains(e.Message, "dead") {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach from node dead: %s; want OutOfServiceTaint with boot ID and node", dump(e))
 	} else if !e.Unprotected {
-		t.Error("nobody vouches that the driver cuts the node's access, and the evidence does not say so")
+		t.Errorf("evidence of the detach from node dead: %s; want unprotected, as the driver is not known to cut access",
+			dump(e))
 	}
 	until(t, w, attachmentOf("forced", "dead"), "the attachment's name stays taken",
 		func(va *storagev1.VolumeAttachment) bool {
@@ -156,11 +158,11 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 			return entryIn(s, "timed").DetachedTime != nil
 		})
 	if e := entryIn(state, "timed").Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout || e.Unprotected {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume timed: %s; want ForcedAfterTimeout, protected", dump(e))
 	}
 	gone(t, w, timed)
 	if entryIn(state, "untimed").State != volumesv1alpha1.AttachmentAttached {
-		t.Errorf("a volume whose policy allows no force was forced: %s", dump(state.Spec))
+		t.Errorf("volume untimed, whose policy does not allow force, is not Attached any more: %s", dump(state.Spec))
 	}
 }
 

@@ -95,7 +95,7 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 		return e.Reason == "SuccessfulAttachVolume"
 	})
 	if told.Type != corev1.EventTypeNormal || told.Related == nil || told.Related.UID != held.UID {
-		t.Errorf("event: %s", dump(told))
+		t.Errorf("event of pod %s: %s; want Normal, related to %s", holder.Name, dump(told), held.Name)
 	}
 
 	waiting := w.pod(t, "tell-waiting", "tell-b", "tell")
@@ -107,7 +107,7 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	}
 	first := w.eventOf(t, waiting.UID, "tells who waits of the holder", failedToAttach)
 	if !strings.Contains(first.Note, want) {
-		t.Errorf("event: %s", dump(first))
+		t.Errorf("event of the waiting pod: %s; want a note with %q", dump(first), want)
 	}
 	version := intent.ResourceVersion
 	ticks.advance(31 * time.Second)
@@ -116,11 +116,12 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 		return failedToAttach(e) && e.Series != nil
 	})
 	if again.Name != first.Name || again.Series.Count != 2 {
-		t.Errorf("the second time is not counted in the first event: %s", dump(again))
+		t.Errorf("event of the second time: %s; want it counted in the first, %s", dump(again), first.Name)
 	}
 	until(t, w, intent, "the intent exists", exists)
 	if intent.ResourceVersion != version {
-		t.Errorf("the intent was written though nothing changed: %s", dump(intent))
+		t.Errorf("intent %s was written although nothing changed: version %s, want %s", intent.Name,
+			intent.ResourceVersion, version)
 	}
 	w.kill(t, holder)
 	w.attached(t, intent)
@@ -140,7 +141,7 @@ func aPodWhoseVolumeUpstreamAttachedIsNamed(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse)
 	if !strings.HasSuffix(message, "node up-a: pod default/up-holder") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want the holder, pod default/up-holder on node up-a", intent.Name, message)
 	}
 	w.eventOf(t, intent.UID, "tells the intent of the holder", failedToAttach)
 }
@@ -156,7 +157,7 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 	pod := w.pod(t, "sick", "sick", "sick")
 	first := w.eventOf(t, pod.UID, "tells of the error", failedToAttach)
 	if !strings.Contains(first.Note, "the array is on fire") {
-		t.Errorf("event: %s", dump(first))
+		t.Errorf("event of the pod: %s; want the driver's error", dump(first))
 	}
 	va := attachmentOf("sick", "sick")
 	w.changeStatus(t, va, func() { va.Status.AttachError.Time = metav1.NewTime(va.Status.AttachError.Time.Add(3e9)) })
@@ -164,7 +165,7 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 		return failedToAttach(e) && e.Series != nil
 	})
 	if again.Name != first.Name {
-		t.Errorf("the second error is another event: %s", dump(again))
+		t.Errorf("event of the second error: %s; want it counted in the first, %s", dump(again), first.Name)
 	}
 	w.attacher.set("pv-sick", "", false)
 	w.eventOf(t, pod.UID, "tells that it has its volume", func(e *eventsv1.Event) bool {
@@ -177,7 +178,7 @@ func scrape(t *testing.T, url string) []string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("making a request for %s: %v", url, err)
 	}
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {

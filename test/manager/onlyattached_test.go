@@ -83,17 +83,17 @@ func anIntentIsRemovedAtOnceAndItsVolumeDetached(t *testing.T, w *world, o manag
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
 	if status.Finalized(intent) {
-		t.Error("the manager set a finalizer that nobody needs")
+		t.Errorf("finalizers of intent %s, which only attaches: %q; want none of Hawser", intent.Name, intent.Finalizers)
 	}
 	requests.reset()
 	w.delete(t, intent)
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(intent), intent); !apierrors.IsNotFound(err) {
-		t.Errorf("the intent is still there: %v, %s", err, dump(intent))
+		t.Errorf("reading intent %s, which was deleted: error %v, want not found; %s", intent.Name, err, dump(intent))
 	}
 	w.isDetached(t, name)
 	for _, what := range []string{"PATCH volumeattachmentintents", "PUT volumeattachmentintents/status"} {
 		if n := requests.count(what); n > 0 {
-			t.Errorf("%d times %s for an intent that is gone", n, what)
+			t.Errorf("%d times %s for intent %s, which is gone; want none", n, what, intent.Name)
 		}
 	}
 }
@@ -167,12 +167,13 @@ func aRaisedIntentGetsItsFinalizer(t *testing.T, w *world, o managerOptions, nam
 	intent := w.attachOnly(t, name, name)
 	claim := newClaim(name, volumeOptions{})
 	if until(t, w, claim, "the claim is there", exists); protected(claim) {
-		t.Error("the claim is protected for what is only attached")
+		t.Errorf("finalizers of claim %s of an intent that only attaches: %q; want none of Hawser", claim.Name,
+			claim.Finalizers)
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	until(t, w, intent, "the intent has its finalizer", status.Finalized)
 	if until(t, w, claim, "the claim is there", exists); !protected(claim) {
-		t.Error("the intent got its finalizer before its claim was protected")
+		t.Errorf("claim %s is not protected, but its intent has its finalizer", claim.Name)
 	}
 	until(t, w, intent, "the intent is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return status.Finalized(i) && isReady(i) && i.Status.ObservedGeneration == i.Generation
@@ -188,7 +189,7 @@ func aClaimOfAnAttachedIntentMayBeRemoved(t *testing.T, w *world, o managerOptio
 	w.managedNode(t, name)
 	intent := w.attachOnly(t, name, name)
 	if n := requests.count("PATCH persistentvolumeclaims"); n > 0 {
-		t.Errorf("%d writes to the claim of what is only attached", n)
+		t.Errorf("%d writes to claim %s of an intent that only attaches, want none", n, name)
 	}
 	claim := newClaim(name, volumeOptions{})
 	w.delete(t, claim)
@@ -196,7 +197,7 @@ func aClaimOfAnAttachedIntentMayBeRemoved(t *testing.T, w *world, o managerOptio
 	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonClaimNotFound)
 	if !strings.Contains(message, "default/"+name) || !strings.Contains(message, "pv-"+name) {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want claim default/%s and volume pv-%s", intent.Name, message, name, name)
 	}
 	w.keepsAttached(t, name)
 	w.delete(t, intent)
@@ -217,18 +218,19 @@ func anIntentRaisedAfterTheDeletionOfItsClaimIsNotPublished(t *testing.T, w *wor
 	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue,
 		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "does not wait for this intent") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want that the deletion of the claim does not wait for it", intent.Name, message)
 	}
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	message = w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "not be mounted") || !strings.Contains(message, "pv-"+name) {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want that volume pv-%s is not to be mounted", intent.Name, message, name)
 	}
 	w.keepsAttached(t, name)
 	if until(t, w, intent, "the intent is there", exists); status.Finalized(intent) ||
 		status.AgentConditionsPresent(intent) {
-		t.Errorf("the intent of a claim that is being deleted is carried out: %s", dump(intent))
+		t.Errorf("intent %s, whose claim is being deleted, has a finalizer or conditions of the agent: %s",
+			intent.Name, dump(intent))
 	}
 	w.change(t, claim, func() { claim.Finalizers = nil })
 	gone(t, w, claim)

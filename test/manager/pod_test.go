@@ -243,17 +243,19 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 		owner := metav1.GetControllerOf(intent)
 		if owner == nil || owner.UID != p.UID || owner.Kind != "Pod" || ptr.Deref(owner.BlockOwnerDeletion, true) ||
 			!slices.Contains(intent.Finalizers, volumesv1alpha1.ReleaseFinalizer) {
-			t.Errorf("metadata: %s", dump(intent.ObjectMeta))
+			t.Errorf("metadata of intent %s: %s; want pod %s as owner, and the release finalizer", intent.Name,
+				dump(intent.ObjectMeta), p.Name)
 		}
 		spec := intent.Spec
 		if spec.NodeName != "pod-simple" || spec.Publisher != volumesv1alpha1.PublisherKubelet ||
 			spec.DesiredState != volumesv1alpha1.DesiredAttached ||
 			spec.DetachPolicy == nil || spec.DetachPolicy.ForceAfter.Duration != 6*time.Minute {
-			t.Errorf("spec: %s", dump(spec))
+			t.Errorf("spec of intent %s: %s; want Attached for the kubelet of pod-simple, forced after 6m",
+				intent.Name, dump(spec))
 		}
 	}
 	if n := requests.of("POST volumeattachmentintents"); n != 2 {
-		t.Errorf("%d intents were written for two volumes", n)
+		t.Errorf("%d intents were created for pod %s with two volumes, want 2", n, p.Name)
 	}
 
 	// While its container runs, a pod that is being deleted keeps its volumes.
@@ -265,7 +267,7 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 	w.podIntents(t, p)
 	gone(t, w, attachmentOf("pod-simple-a", "pod-simple"))
 	if n := requests.of("DELETE volumeattachmentintents"); n != 2 {
-		t.Errorf("%d deletes of two intents", n)
+		t.Errorf("%d deletes of the intents of pod %s with two volumes, want 2", n, p.Name)
 	}
 	w.kill(t, p)
 }
@@ -330,7 +332,7 @@ func aPodOfTheSameNameIsAnotherPod(t *testing.T, w *world) {
 	intent := w.podIntents(t, second, "pod-set")[0]
 	w.attached(t, intent)
 	if intent.Spec.NodeName != "pod-set-b" {
-		t.Errorf("the intent is for node %s", intent.Spec.NodeName)
+		t.Errorf("intent %s is for node %s, want pod-set-b", intent.Name, intent.Spec.NodeName)
 	}
 	gone(t, w, attachmentOf("pod-set", "pod-set-a"))
 }
@@ -423,14 +425,14 @@ func aClaimThatAPodNamesTwiceIsAttachedOnce(t *testing.T, w *world) {
 	intent := w.podIntents(t, p, "pod-twice")[0]
 	w.attached(t, intent)
 	if intent.Spec.ReadOnly {
-		t.Error("the claim is read-only although one volume writes")
+		t.Errorf("intent %s is read-only, but one volume of pod %s writes", intent.Name, p.Name)
 	}
 	q := newPod("pod-twice-ro", "pod-twice", "pod-twice-ro")
 	w.volume(t, "pod-twice-ro", volumeOptions{})
 	q.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	w.create(t, q)
 	if !w.podIntents(t, q, "pod-twice-ro")[0].Spec.ReadOnly {
-		t.Error("the claim is not read-only although its only volume is")
+		t.Errorf("the intent of pod %s is not read-only, but its only volume is", q.Name)
 	}
 }
 
@@ -549,7 +551,7 @@ func anIntentDoesNotSwitchToAnotherVolumeOfItsClaim(t *testing.T, w *world) {
 	intent = w.podIntents(t, second, "pod-rebound")[0]
 	w.attached(t, intent)
 	if intent.Status.VolumeName != other.Name {
-		t.Errorf("attached is %s", intent.Status.VolumeName)
+		t.Errorf("intent %s has volume %s, want %s", intent.Name, intent.Status.VolumeName, other.Name)
 	}
 }
 
@@ -707,10 +709,10 @@ func aRestartedManagerWritesNothing(t *testing.T, w *world) {
 	w.attached(t, w.podIntents(t, marker, "pod-idle-marker")[0])
 	stop()
 	if n := requests.of("POST volumeattachmentintents") + requests.of("DELETE volumeattachmentintents"); n != 1 {
-		t.Errorf("%d intents written where one is due", n)
+		t.Errorf("%d creates and deletes of intents after the restart, want 1", n)
 	}
 	if after := w.podIntents(t, p, "pod-idle")[0]; after.ResourceVersion != before.ResourceVersion {
-		t.Error("the intent was written")
+		t.Errorf("intent %s was written: version %s, want %s", after.Name, after.ResourceVersion, before.ResourceVersion)
 	}
 }
 
@@ -735,7 +737,7 @@ func intentsOfPodsAreDeletedWhenSwitchedOff(t *testing.T, w *world) {
 		return exists(i) && i.DeletionTimestamp == nil
 	})
 	if n := requests.of("POST volumeattachmentintents"); n > 0 {
-		t.Errorf("%d intents were made", n)
+		t.Errorf("%d intents were created while intents of pods are off, want none", n)
 	}
 }
 
@@ -761,7 +763,7 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	n, what := requests.writes()
 	t.Logf("attach: %.2f writes for each volume: %s", float64(n)/count, what)
 	if requests.of("POST volumeattachmentintents") != count {
-		t.Errorf("%d pods: %s", count, what)
+		t.Errorf("requests for %d new pods: %s; want one create of an intent each", count, what)
 	}
 	requests.reset()
 	for _, p := range pods {
@@ -777,6 +779,6 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/count, what)
 	if requests.of("DELETE volumeattachmentintents") != count || requests.of("GET pods") > 0 {
-		t.Errorf("%d pods: %s", count, what)
+		t.Errorf("requests for %d deleted pods: %s; want one delete of an intent each and no read of a pod", count, what)
 	}
 }

@@ -59,12 +59,13 @@ func aPodsVolumeIsForcedAwayAfterTheTimeForPods(t *testing.T, w *world) {
 	w.notListed(t, "hasty", "hasty")
 	if e := w.entryState(t, "hasty", "hasty",
 		volumesv1alpha1.AttachmentDetaching).Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume hasty: %s; want ForcedAfterTimeout", dump(e))
 	}
 	w.attached(t, intent)
 	w.listed(t, "hasty-other", "hasty")
 	w.kill(t, next)
 	gone(t, w, attachmentOf("hasty", "hasty-other"))
+	gone(t, w, intent) // no agent runs there when this scenario is over
 }
 
 func withoutATimeForPodsNoVolumeIsForcedAway(t *testing.T, w *world) {
@@ -83,7 +84,7 @@ func withoutATimeForPodsNoVolumeIsForcedAway(t *testing.T, w *world) {
 	gone(t, w, attachmentOf("patient-2", "patient-other"))
 	w.stillThere(t, "patient", "patient")
 	if s := until(t, w, stateOf("patient"), "the state is there", exists); s.Spec.Unready != nil {
-		t.Errorf("the time is taken: %s", dump(s.Spec.Unready))
+		t.Errorf("node state patient measures the time without a policy: %s", dump(s.Spec.Unready))
 	}
 	w.listed(t, "patient", "patient")
 	w.entryState(t, "patient", "patient", volumesv1alpha1.AttachmentAttached)

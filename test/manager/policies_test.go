@@ -37,7 +37,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 	message := w.reason(t, data, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, withoutPolicies)
 	if !strings.Contains(message, "there is no ValidatingAdmissionPolicy") ||
 		!strings.Contains(message, "config/admission") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of the intent: %q; want the missing policy and the directory to apply", message)
 	}
 	w.notAttached(t, "data", "here")
 	expectGate(t, gate, "hawser-hold", false)
@@ -48,9 +48,9 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 
 	// This intent waits for a volume that is in use elsewhere: it shows when the manager has seen what happens to the
 	// policies.
-	recorder := w.intent(t, "witness", "there", "data")
-	w.reason(t, recorder, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
-	w.reason(t, recorder, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
+	marker := w.intent(t, "marker", "there", "data")
+	w.reason(t, marker, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
+	w.reason(t, marker, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	late := newIntent("late", "here", "late")
 	for _, step := range []struct {
 		name, says string
@@ -61,7 +61,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 		{"the binding is back, but only warns", "does not act on a dry run", []string{"create", "-f", "-"}},
 	} {
 		kubectl(warning, step.kubectl...)
-		until(t, w, recorder, step.name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		until(t, w, marker, step.name, func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 			c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionResolved)
 			return c != nil && c.Reason == withoutPolicies && strings.Contains(c.Message, step.says)
 		})
@@ -84,7 +84,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 
 	kubectl("", "apply", "-k", "admission")
 	w.attached(t, late)
-	w.attached(t, recorder)
+	w.attached(t, marker)
 	w.reason(t, late, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, volumesv1alpha1.ReasonResolved)
 	expectGate(t, gate, "", true)
 }
@@ -103,7 +103,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 	va := attachmentOf(claim, node)
 	if err := client.IgnoreNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)); err != nil ||
 		exists(va) {
-		t.Errorf("VolumeAttachment %s was made, error %v", va.Name, err)
+		t.Errorf("VolumeAttachment %s: error %v, UID %q; want that it does not exist", va.Name, err, va.UID)
 	}
 }
 
@@ -118,12 +118,12 @@ func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "hawser_admission_policy_in_force" ||
 		len(families[0].GetMetric()) != 7 {
-		t.Fatalf("metrics %v, error %v", families, err)
+		t.Fatalf("metrics %v, error %v; want hawser_admission_policy_in_force for 7 policies", families, err)
 	}
 	for _, m := range families[0].GetMetric() {
 		name := m.GetLabel()[0].GetValue()
 		if name == missing && m.GetGauge().GetValue() != 0 || ready && m.GetGauge().GetValue() != 1 {
-			t.Errorf("metric: %v", m)
+			t.Errorf("metric %v; want 0 for %q, or 1 for all if ready (%t)", m, missing, ready)
 		}
 	}
 }

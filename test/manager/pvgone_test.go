@@ -62,6 +62,6 @@ func TestADetachAfterTheDeletionOfTheVolumeReportsTheProtectionOfItsDriver(t *te
 		return entryIn(s, "cut").DetachedTime != nil
 	})
 	if e := entryIn(state, "cut").Evidence; e.Type != volumesv1alpha1.EvidenceOutOfServiceTaint || e.Unprotected {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume cut: %s; want OutOfServiceTaint, protected", dump(e))
 	}
 }

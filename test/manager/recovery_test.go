@@ -53,7 +53,7 @@ func anAttachOfUpstreamForABuiltInPluginIsFinishedOrUndone(t *testing.T, w *worl
 		return slices.ContainsFunc(n.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
 	})
 	if wanted.UID != uid {
-		t.Error("it was made anew")
+		t.Errorf("attachment %s has UID %s, want that of upstream's, %s", wanted.Name, wanted.UID, uid)
 	}
 	w.kill(t, p)
 	gone(t, w, wanted)

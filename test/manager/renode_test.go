@@ -118,7 +118,7 @@ func aNodeThatRegistersBeforeTheUnlisting(t *testing.T, w *world) {
 	w.considered(t, "anew-1", "anew-1-other")
 	w.stillThere(t, "anew-1", "anew-1")
 	if e := w.entryState(t, "anew-1", "anew-1", volumesv1alpha1.AttachmentDetaching); e.UnlistedGeneration != 0 {
-		t.Error("the volume counts as unlisted on a Node that nobody could read")
+		t.Errorf("entry of volume anew-1: %s; want it not unlisted, as the Node could not be read", dump(e))
 	}
 	w.register(t, "anew-1")
 	until(t, w, stateOf("anew-1"), "it is unlisted on the new Node", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -204,6 +204,6 @@ func aPodsVolumeIsListedOnTheNewNode(t *testing.T, w *world) {
 	w.register(t, "anew-3")
 	w.listed(t, "anew-3", "anew-3")
 	if entry := w.entryState(t, "anew-3", "anew-3", volumesv1alpha1.AttachmentAttached); entry.AttachmentUID != uid {
-		t.Error("it was attached anew")
+		t.Errorf("entry of volume anew-3 has attachment UID %s, want %s, not a new one", entry.AttachmentUID, uid)
 	}
 }

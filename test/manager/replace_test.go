@@ -122,7 +122,7 @@ func aPodsVolumeIsListedForTheKubeletAndUnlisted(t *testing.T, w *world) {
 	w.entryState(t, "plain", "plain", "")
 	w.notListed(t, "plain", "plain")
 	if n, seen := requests.writes(); n > 13 {
-		t.Errorf("%d writes for one volume there and back: %s", n, seen)
+		t.Errorf("%d writes to attach and detach volume plain, want at most 13: %s", n, seen)
 	}
 }
 
@@ -143,7 +143,7 @@ func nothingIsDetachedWhileTheNodesListCannotBeWritten(t *testing.T, w *world) {
 		select {
 		case <-api.tried:
 		case <-time.After(patience):
-			t.Fatal("the list is not written any more")
+			t.Fatalf("the manager did not try to write the Node's list within %s", patience)
 		}
 	}
 	until(t, w, attachmentOf("unwritten", "unwritten"), "it is attached", held)
@@ -199,7 +199,7 @@ func aMountThatTheKubeletForgotKeepsTheVolumeAttached(t *testing.T, w *world) {
 	gone(t, w, attachmentOf("forgot-2", "forgot"))
 	va := until(t, w, attachmentOf("forgot", "forgot"), "it is there", exists)
 	if va.DeletionTimestamp != nil || va.UID != entry.AttachmentUID {
-		t.Errorf("what is mounted was deleted: %s", dump(va))
+		t.Errorf("attachment %s, which is mounted: %s; want it kept, UID %s", va.Name, dump(va), entry.AttachmentUID)
 	}
 	a.set(func() { a.mounted = nil })
 	gone(t, w, attachmentOf("forgot", "forgot"))
@@ -245,7 +245,7 @@ func anAttachmentOfUpstreamIsAdoptedUnchanged(t *testing.T, w *world) {
 	entry := w.entryState(t, "over", "over", volumesv1alpha1.AttachmentAttached)
 	until(t, w, va, "it is held", held)
 	if va.UID != uid || entry.AttachmentUID != uid {
-		t.Error("another attachment was made")
+		t.Errorf("attachment UID %s, in the entry %s; want that of upstream's, %s", va.UID, entry.AttachmentUID, uid)
 	}
 	w.listed(t, "over", "over")
 	w.kill(t, p)
@@ -327,7 +327,8 @@ func anIntentsVolumeIsNeverListed(t *testing.T, w *world) {
 	w.entryState(t, "agents", "agents", "")
 	after := until(t, w, nodeNamed("agents"), "the node is there", exists)
 	if after.ResourceVersion == before || after.Annotations["volumes.hawser.io/unlistings"] != "1" {
-		t.Errorf("a listing that was decided on before the detach could still arrive: %v", after.Annotations)
+		t.Errorf("annotations of the Node after the unlisting: %v; want unlistings 1, so that earlier listings conflict",
+			after.Annotations)
 	}
 }
 
@@ -355,7 +356,7 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	w.notListed(t, "dead", "dead")
 	entry := w.entryState(t, "dead", "dead", volumesv1alpha1.AttachmentDetaching)
 	if entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
-		t.Errorf("detached on evidence %s", entry.Evidence.Type)
+		t.Errorf("detached on evidence %s, want OutOfServiceTaint", entry.Evidence.Type)
 	}
 	w.pod(t, "dead-2", "alive", "dead")
 	w.listed(t, "alive", "dead")
@@ -394,7 +395,7 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	select {
 	case <-g.held:
 	case <-time.After(patience):
-		t.Fatal("the boot is not about to be written")
+		t.Fatalf("the manager did not try to write the boot within %s", patience)
 	}
 	stop()
 	w.notListed(t, "unlisted", "unlisted")
@@ -421,7 +422,7 @@ func anExclusiveVolumeFollowsItsPod(t *testing.T, w *world) {
 	w.kubeletUses(t, "from")
 	w.listed(t, "to", "moves")
 	if n := until(t, w, nodeNamed("from"), "the node is there", exists); lists(n, "moves") {
-		t.Error("both nodes list an exclusive volume")
+		t.Errorf("node from lists volume moves, which node to lists too: %v", n.Status.VolumesAttached)
 	}
 	w.kill(t, q)
 	gone(t, w, attachmentOf("moves", "to"))
@@ -468,7 +469,7 @@ func podsAndIntentsKeepTheirVolumesThroughASwitchOfModes(t *testing.T, w *world)
 	for va, uid := range map[*storagev1.VolumeAttachment]string{pods: string(podsUID), ours: string(oursUID)} {
 		until(t, w, va, "it is held", held)
 		if string(va.UID) != uid {
-			t.Errorf("%s was made anew", va.Name)
+			t.Errorf("attachment %s has UID %s, want %s, not a new one", va.Name, va.UID, uid)
 		}
 	}
 	w.listed(t, "switch", "switch-pod")

@@ -188,15 +188,15 @@ func invalidInputIsReportedAndRecoversOnceRepaired(t *testing.T, w *world) {
 			message := w.reason(t, intent, condition, metav1.ConditionFalse, bad.reason)
 			for _, name := range bad.names {
 				if !strings.Contains(message, name) {
-					t.Errorf("the message does not name %s: %s", name, message)
+					t.Errorf("message of intent %s: %q; want it to name %s", intent.Name, message, name)
 				}
 			}
 			ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 			if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != bad.reason {
-				t.Errorf("Ready does not say so: %s", dump(ready))
+				t.Errorf("Ready of intent %s: %s; want False, reason %s", intent.Name, dump(ready), bad.reason)
 			}
 			if e := intent.Status.LastError; e == nil || e.Code != bad.reason || e.Attempts != 1 {
-				t.Errorf("lastError: %s", dump(e))
+				t.Errorf("lastError of intent %s: %s; want code %s, attempted once", intent.Name, dump(e), bad.reason)
 			}
 			event := bad.reason
 			if bad.attached {
@@ -205,7 +205,8 @@ func invalidInputIsReportedAndRecoversOnceRepaired(t *testing.T, w *world) {
 			w.awaitIntentEvent(t, intent, event)
 			if mend == nil {
 				if !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled) {
-					t.Errorf("what no retry can mend is not Stalled: %s", dump(intent.Status.Conditions))
+					t.Errorf("conditions of intent %s, which no retry can repair: %s; want Stalled True", intent.Name,
+						dump(intent.Status.Conditions))
 				}
 				return
 			}
@@ -229,7 +230,7 @@ func aClaimThatIsDeletedWhileUsedWaitsForItsIntents(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue,
 		volumesv1alpha1.ReasonClaimDeleting)
 	if !strings.Contains(message, "default/deleting") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of the intent: %q; want claim default/deleting", message)
 	}
 	w.awaitIntentEvent(t, intent, volumesv1alpha1.ReasonClaimDeleting)
 	until(t, w, claim, "the claim is still there", isTerminating)
@@ -261,11 +262,11 @@ func anIntentDoesNotSwitchToAClaimThatWasCreatedAgain(t *testing.T, w *world) {
 	message := w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonClaimReplaced)
 	if !strings.Contains(message, "default/anew") || !strings.Contains(message, "pv-anew") {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want claim default/anew and volume pv-anew", intent.Name, message)
 	}
 	if !meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionStalled) ||
 		intent.Status.VolumeName != "pv-anew" {
-		t.Errorf("status: %s", dump(intent.Status))
+		t.Errorf("status of intent %s: %s; want Stalled True and volume pv-anew", intent.Name, dump(intent.Status))
 	}
 	until(t, w, attachmentOf("anew", "anew-a"), "the volume stays attached", func(va *storagev1.VolumeAttachment) bool {
 		return exists(va) && va.DeletionTimestamp == nil

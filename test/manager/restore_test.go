@@ -99,7 +99,7 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		before := w.state(t, "speaks").Spec.ConfirmedSession
 		w.session(t, "speaks", before+5)
 		if note := w.awaitEvent(t, "speaks", node.EventWaitingForAgents); !strings.Contains(note, "restored from a backup") {
-			t.Errorf("event: %s", note)
+			t.Errorf("event of node state speaks: %q; want that the API server was restored from a backup", note)
 		}
 		c.advance(time.Hour)
 		w.session(t, "speaks", before+6)
@@ -108,7 +108,8 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		leaves(nodeNamed(silent))
 		confirmed := w.confirmed(t, "speaks", before+6)
 		if version(t, confirmed.ResourceVersion) < version(t, mark.ResourceVersion) {
-			t.Errorf("%s: confirmed before anybody said that the node was gone", silent)
+			t.Errorf("%s: the session was confirmed at version %s, before the node was declared gone at %s", silent,
+				confirmed.ResourceVersion, mark.ResourceVersion)
 		}
 	}
 }
@@ -117,7 +118,7 @@ func version(t *testing.T, s string) uint64 {
 	t.Helper()
 	v, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("resourceVersion %q: %v", s, err)
 	}
 	return v
 }
@@ -149,7 +150,7 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 	_, stop = w.manage(t, managerOptions{})
 	defer stop()
 	if e := entryIn(w.confirmed(t, "was-there", 7), "moved"); e.State == volumesv1alpha1.AttachmentAttached {
-		t.Errorf("the session was confirmed with the volume attached: %s", dump(e))
+		t.Errorf("the session of node was-there was confirmed with volume moved attached: %s", dump(e))
 	}
 	gone(t, w, attachmentOf("moved", "was-there"))
 	x.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
@@ -186,7 +187,7 @@ func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 	defer stop()
 	if note := w.awaitEvent(t, "one", node.EventVolumeInUse); !strings.Contains(note,
 		uniqueName("both")+" is in use on node another") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state one: %q; want volume both in use on node another", note)
 	}
 	w.changeStatus(t, another, func() { another.Status.Volumes, another.Status.Reports = nil, 2 })
 	w.confirmed(t, "one", 7)

@@ -27,7 +27,7 @@ func documented(t *testing.T, page, heading string, replace ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", page))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("reading docs/%s: %v", page, err)
 	}
 	_, section, found := strings.Cut(string(text), "# "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n#")
@@ -81,17 +81,17 @@ func TestAMissingAttacherIsReportedAndItsFinalizerCanBeRemovedAsDocumented(t *te
 		})
 	for _, part := range []string{driverName, va.DeletionTimestamp.UTC().Format(time.RFC3339), attacherFinalizer} {
 		if message := entryIn(says, "data").DetachError; !strings.Contains(message, part) {
-			t.Errorf("it does not say %q: %s", part, message)
+			t.Errorf("detachError of volume data: %q; want %q in it", message, part)
 		}
 	}
 	if note := w.awaitEvent(t, "here", "FailedDetachVolume"); !strings.Contains(note, driverName) ||
 		!strings.Contains(note, va.Name) {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state here: %q; want driver %s and attachment %s", note, driverName, va.Name)
 	}
 	again := w.intent(t, "again", "here", "data")
 	if message := w.reason(t, again, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonDetachFailed); !strings.Contains(message, driverName) {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want driver %s", again.Name, message, driverName)
 	}
 
 	uid := va.UID
@@ -116,7 +116,7 @@ func TestADeletedNodeStateReportsWhatItWaitsForAndIsCreatedAgain(t *testing.T) {
 	note := w.awaitEvent(t, "here", "DeletionWaits")
 	for _, part := range []string{uniqueName("data"), "kubectl get vai -A --field-selector spec.nodeName=here"} {
 		if !strings.Contains(note, part) {
-			t.Errorf("the event does not say %q: %s", part, note)
+			t.Errorf("event of the deleted node state: %q; want %q in it", note, part)
 		}
 	}
 	until(t, w, state, "it stays", terminatingState)
@@ -161,12 +161,12 @@ func TestUnreadableLocksAreReportedAndRepairedAsDocumented(t *testing.T) {
 	locks.Namespace, locks.Name = exclusive.Key(uniqueName("data")).Namespace, exclusive.Key(uniqueName("data")).Name
 	w.change(t, locks, func() { locks.Data = map[string]string{"locks.json": `{"writes": 1, "locks": {`} })
 	if note := w.awaitEvent(t, locks.Name, "LocksUnreadable"); !strings.Contains(note, "unexpected end of JSON input") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of ConfigMap %s: %q; want the error of the JSON", locks.Name, note)
 	}
 	there := w.intent(t, "there", "there", "data")
 	if message := w.reason(t, there, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		"LocksUnreadable"); !strings.Contains(message, locks.Name) {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of intent %s: %q; want ConfigMap %s", there.Name, message, locks.Name)
 	}
 	// What is attached stays, and so does what needs other locks.
 	w.attached(t, here)

@@ -158,7 +158,7 @@ func (i *installed) walk(heading string) {
 		select {
 		case err := <-done:
 			if err != nil {
-				i.t.Fatalf("%s: %v: %s", heading, err, message.String())
+				i.t.Fatalf("running the commands of step %q: %v: %s", heading, err, message.String())
 			}
 			return
 		case e := <-watches[0].ResultChan():

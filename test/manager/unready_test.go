@@ -95,7 +95,7 @@ func (w *world) forced(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentInt
 			return entryIn(s, intent.Name).DetachedTime != nil
 		})
 	if e := entryIn(state, intent.Name).Evidence; e.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume %s: %s; want ForcedAfterTimeout", intent.Name, dump(e))
 	}
 	gone(t, w, intent)
 }
@@ -123,7 +123,7 @@ func aForcedDetachIsNotDelayedByARestartOrAClockThatJumps(t *testing.T, w *world
 				w.watched(t, intent.Spec.NodeName, at, m)
 			}
 			if n := requests.count("PUT nodevolumestates"); n > 3 {
-				t.Errorf("%d writes to watch a node for three minutes", n)
+				t.Errorf("%d writes to watch node %s for three minutes, want at most 3", n, intent.Spec.NodeName)
 			}
 			// An hour without a read counts as one plan.
 			w.advance(t, first, intent.Spec.NodeName, time.Hour)
@@ -230,7 +230,7 @@ func aNodeDeletedWhileTheManagerIsDownCountsAsGoneInTime(t *testing.T, w *world)
 		return entryIn(s, "missed").DetachedTime != nil
 	})
 	if e := entryIn(state, "missed").Evidence; e.Type != volumesv1alpha1.EvidenceNodeGone {
-		t.Errorf("evidence: %s", dump(e))
+		t.Errorf("evidence of the detach of volume missed: %s; want NodeGone", dump(e))
 	}
 	gone(t, w, intent)
 	waiting.awaitAttached(t)
@@ -269,7 +269,7 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	waiting.advance(t, 10*time.Minute)
 	w.stillThere(t, "renamed", "old-name")
 	if note := w.awaitEvent(t, "old-name", attachment.EventNodeRenamed); !strings.Contains(note, "new-name") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state old-name: %q; want the new name", note)
 	}
 	// The agent under the new name unmounts what no intent of its own asks for, as an administrator made it do.
 	w.changeStatus(t, state, func() { state.Status.Volumes, state.Status.Reports = nil, 2 })
@@ -296,7 +296,7 @@ func theTimeInALeaseDoesNotDecideWhetherAnAgentIsReachable(t *testing.T, w *worl
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)
 		if unreachable(until(t, w, stateOf(node), "the state is there", exists)) {
-			t.Errorf("an agent whose clock is %s counts as silent", name)
+			t.Errorf("node state %s: the agent, whose clock is %s, counts as unreachable", node, name)
 		}
 		w.fallsSilent(t, c, machine)
 	}

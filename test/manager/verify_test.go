@@ -218,17 +218,17 @@ func TestAVolumeThatAnotherClientDetachedInTheDriverIsAttachedAgain(t *testing.T
 	message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonAttachmentLost)
 	if !strings.Contains(message, "not by Hawser") || !strings.Contains(message, name) {
-		t.Errorf("message: %s", message)
+		t.Errorf("message of the intent: %q; want that attachment %s was detached, not by Hawser", message, name)
 	}
 	if note := w.awaitEvent(t, "verified", verify.ReasonAttachmentLost); !strings.Contains(note, name) ||
 		!strings.Contains(note, "node verified") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of attachment %s: %q; want its name and node verified", name, note)
 	}
 	state := until(t, w, stateOf("verified"), "the entry stays", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return len(s.Spec.Attachments) == 1
 	})
 	if e := state.Spec.Attachments[0]; e.State != volumesv1alpha1.AttachmentAttached || e.AttachmentUID != uid {
-		t.Errorf("entry: %s", dump(e))
+		t.Errorf("entry of the volume: %s; want Attached with UID %s", dump(e), uid)
 	}
 	if err := faults.Remove(d.backing, fault); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestADriverThatIsDownLeavesAttachmentsUnchanged(t *testing.T) {
 	w.verify(t, d)
 	if note := w.awaitEvent(t, csiloop.DriverName, verify.ReasonVerificationFailed); !strings.Contains(note,
 		"not verified") {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of the driver: %q; want that its volumes are not verified", note)
 	}
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName(csiloop.DriverName, handle, "unverified")},
@@ -295,7 +295,7 @@ func anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain(t *testing.T, 
 		return entryIn(s, "marked").AttachmentUID == va.UID
 	})
 	if e := entryIn(state, "marked"); e.State != volumesv1alpha1.AttachmentAttached || !state.Status.Volumes[0].InUse {
-		t.Errorf("state: %s", dump(state))
+		t.Errorf("node state of volume marked: %s; want the entry Attached and the volume in use", dump(state))
 	}
 	// It comes back as another device.
 	w.changeStatus(t, va, func() {
@@ -309,7 +309,7 @@ func anAttachmentMarkedAsDetachedIsReportedUntilItIsAttachedAgain(t *testing.T, 
 		return e.PublishContext["device"] == "/dev/other" && e.AttachmentUID == va.UID
 	})
 	if intent.Status.LastError != nil {
-		t.Errorf("the error stays: %s", dump(intent.Status.LastError))
+		t.Errorf("lastError of intent %s after the attach: %s; want none", intent.Name, dump(intent.Status.LastError))
 	}
 	w.attacher.set("pv-marked", "", false)
 	w.delete(t, intent)
@@ -343,13 +343,13 @@ func aFailedDetachIsReportedOnItsNodeUntilItSucceeds(t *testing.T, w *world) {
 	fail(now, `failed to load secret "tenant/publish"`)
 	if note := w.awaitEvent(t, "undetached", attachment.EventFailedDetach); !strings.Contains(note, "tenant/publish") ||
 		!strings.Contains(note, va.Name) {
-		t.Errorf("event: %s", note)
+		t.Errorf("event of node state undetached: %q; want the driver's error and attachment %s", note, va.Name)
 	}
 	// The same again costs nothing.
 	w.changeStatus(t, va, func() { va.Status.DetachError.Time = metav1.NewTime(now.Add(time.Minute)) })
 	fail(now.Add(2*time.Minute), "the array is on fire")
 	if n := requests.count("PUT nodevolumestates"); n != 2 {
-		t.Errorf("%d writes to say two things", n)
+		t.Errorf("%d writes of node states to report two errors, want 2", n)
 	}
 	w.attacher.set("pv-undetached", "", false)
 	gone(t, w, va)
@@ -375,7 +375,7 @@ func aDeletedIntentReportsThatItWaitsForAnUnreachableAgent(t *testing.T, w *worl
 		volumesv1alpha1.ReasonAgentUnreachable)
 	for _, words := range []string{"being deleted", "6m0s", corev1.TaintNodeOutOfService} {
 		if !strings.Contains(message, words) {
-			t.Errorf("%q does not speak of %q", message, words)
+			t.Errorf("message of intent %s: %q; want %q in it", intent.Name, message, words)
 		}
 	}
 	w.renew(t, "mute", 3600)

@@ -69,7 +69,7 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 		t.Error("no watch tried to continue from an expired version; want at least one")
 	}
 	if n, what := requests.writes(); n > 60 {
-		t.Errorf("%d writes to make up for it: %s", n, what)
+		t.Errorf("%d writes after the watches were lost, want at most 60: %s", n, what)
 	}
 	history := meanwhile.historySoFar()
 	for _, x := range []*want{coming, moved, staying} {

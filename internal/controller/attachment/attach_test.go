@@ -184,7 +184,7 @@ func TestAnAttachmentThatCannotBeCreatedIsAnError(t *testing.T) {
 	}
 }
 
-func TestAttachedIsNotWrittenWhileItIsUnknownWhoUsesTheVolume(t *testing.T) {
+func TestAttachedIsNotWrittenWhileTheUsersOfTheVolumeAreUnknown(t *testing.T) {
 	f, n := single("x")
 	va("1", "held", "attached")(n)
 	c, _ := over(t, append(stored(f), reported("a"), attachedTo("va-1", "1"))...)

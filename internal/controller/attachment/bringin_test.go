@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoIsTheSingleUser(t *testing.T) {
+func TestTheSingleUserOfAVolume(t *testing.T) {
 	unresolved := func(names ...string) func(*decision.Node) {
 		return func(n *decision.Node) {
 			for _, i := range n.Wanted {

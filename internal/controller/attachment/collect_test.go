@@ -90,7 +90,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 	}
 }
 
-func TestALockThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
+func TestAFreeLockIsTakenByOneWrite(t *testing.T) {
 	c, _ := over(t, lockObject(gone, exclusive.Lock{}))
 	n := on("b", wanted("i"))
 	f := &decision.Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*decision.Node{n}}

@@ -100,7 +100,7 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
+func TestARefusedNodeGetsTheHolderOfTheLock(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v",
 		exclusive.Lock{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
@@ -110,7 +110,7 @@ func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
 	}
 }
 
-func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
+func TestAnEntryIsWrittenOnlyIfItChanges(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		state := entryIn(reported("a"), isThere, "1", "")
 		if changed {
@@ -129,7 +129,7 @@ func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
 	}
 }
 
-func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) {
+func TestAConfirmThatTheCacheDoesNotShowYetIsNotRepeated(t *testing.T) {
 	now := attachedTo("va-1", "1")
 	now.Status.AttachmentMetadata = map[string]string{"device": "as it is"}
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
@@ -141,7 +141,7 @@ func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) 
 	}
 }
 
-func TestANodeWhoseStateIsFullIsToldSo(t *testing.T) {
+func TestAFullNodeStateIsReported(t *testing.T) {
 	full := reported("a")
 	full.Annotations = map[string]string{"large": strings.Repeat("x", nodestate.SizeLimit)}
 	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
@@ -251,7 +251,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 	}
 }
 
-func TestANodeIsNotGivenAVolumeWhoseSingleUserIsStillAnother(t *testing.T) {
+func TestANodeDoesNotGetAVolumeThatStillHasAnotherSingleUser(t *testing.T) {
 	other := intentNamed("other").Object
 	other.UID = "uid-other"
 	lock := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "other", UID: "uid-other"}}

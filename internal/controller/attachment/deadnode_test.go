@@ -71,7 +71,7 @@ func deadBeforeItLooked(
 	return look, evidence
 }
 
-func TestANodeThatIsGoneBeforeItsAgentLookedGivesItsVolumeUp(t *testing.T) {
+func TestTheVolumeOfANodeThatIsGoneBeforeItsAgentCheckedIsDetached(t *testing.T) {
 	look, evidence := deadBeforeItLooked(t)
 	for wait := look(); wait > 0; {
 		wait = look()
@@ -81,14 +81,14 @@ func TestANodeThatIsGoneBeforeItsAgentLookedGivesItsVolumeUp(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsAskedToLookIsNotWatched(t *testing.T) {
+func TestNoTimeIsMeasuredForAnAgentThatHasToCheck(t *testing.T) {
 	look, evidence := deadBeforeItLooked(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if again, got := look(), evidence(); again != 0 || got != volumesv1alpha1.EvidenceAgentReleased {
 		t.Errorf("looked at again in %s, evidence %s", again, got)
 	}
 }
 
-func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
+func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	va := &storagev1.VolumeAttachment{

@@ -40,7 +40,7 @@ func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 	}
 }
 
-func TestADeclarationWakesItsVolume(t *testing.T) {
+func TestADeclarationEnqueuesItsVolume(t *testing.T) {
 	pv := persistentVolume()
 	c, _ := over(t, pv, attachmentWithUID("3", "a"))
 	without := func(uid string) *volumesv1alpha1.NodeVolumeState {

@@ -164,7 +164,7 @@ func (e exactClock) Since(t time.Time) time.Duration {
 	return e.FakePassiveClock.Since(t)
 }
 
-func TestADeleteMayRestOnWhatIsJustFreshEnough(t *testing.T) {
+func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
@@ -245,7 +245,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 	}
 }
 
-func TestTheEntryOfANodeWhoseStateIsGoneIsGoneToo(t *testing.T) {
+func TestAnEntryIsGoneWithItsNodeState(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
 	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||

@@ -35,7 +35,7 @@ func declaring(nvs *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1al
 	return nvs
 }
 
-func TestWhatADetachRestsOn(t *testing.T) {
+func TestTheEvidenceOfADetach(t *testing.T) {
 	attached := func() *volumesv1alpha1.NodeVolumeState { return entryIn(reported("a"), isThere, "1", "") }
 	ended := func(evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
 		state := entryIn(reported("a"), leavesIt, "0", evidence)
@@ -173,8 +173,8 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestADetachThatAnotherLeaderWroteIsToldOnce, by that leader, though this one's cache is behind.
-func TestADetachThatAnotherLeaderWroteIsToldOnce(t *testing.T) {
+// TestADetachThatAnotherLeaderWroteIsReportedOnce, by that leader, though this one's cache is behind.
+func TestADetachThatAnotherLeaderWroteIsReportedOnce(t *testing.T) {
 	c, _ := over(t, entryIn(reported("a"), leavesIt, "1", byTaint), attachedTo("va-1", "1"))
 	old := entryIn(reported("a"), isThere, "1", "")
 	old.ResourceVersion = "1"

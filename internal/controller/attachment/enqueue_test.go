@@ -40,7 +40,7 @@ func woken(t *testing.T, w wake, before, after client.Object) []string {
 	return names
 }
 
-func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
+func TestAPodWithTheNameOfAnotherEnqueuesTheVolumesOfBoth(t *testing.T) {
 	bound := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
@@ -70,7 +70,7 @@ func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 	}
 }
 
-func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *testing.T) {
+func TestAPodEnqueuesItsVolumesWhenItStartsAndTerminatesButNotWhenItIsDeleted(t *testing.T) {
 	pv := persistentVolume()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
@@ -104,7 +104,7 @@ func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *t
 	}
 }
 
-func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
+func TestANodeThatBecomesManagedEnqueuesItsAttachedVolumes(t *testing.T) {
 	pv := persistentVolume()
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
@@ -119,7 +119,7 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 	}
 }
 
-func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testing.T) {
+func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing.T) {
 	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
 		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name

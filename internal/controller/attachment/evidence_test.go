@@ -116,7 +116,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 	}
 }
 
-func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
+func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 	bound := func(n *decision.Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
 	for _, c := range []struct {
 		name   string
@@ -294,7 +294,7 @@ func counting(c *Controller) *int {
 	return &reads
 }
 
-func TestANodeIsLookedAtOnceAPeriodHoweverManyWait(t *testing.T) {
+func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	reads := counting(c)
 	for _, step := range []struct {
@@ -309,14 +309,14 @@ func TestANodeIsLookedAtOnceAPeriodHoweverManyWait(t *testing.T) {
 	}
 }
 
-func TestANodeWhoseStateIsGoneIsLookedAtAgainAfterAPeriod(t *testing.T) {
+func TestANodeWithoutANodeStateIsReadAgainAfterAPeriod(t *testing.T) {
 	c, _ := over(t, unreadyNode("a", noon))
 	if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
 		t.Errorf("evidence %t, due in %s", evidence, due)
 	}
 }
 
-func TestALookThatFailsIsTriedAgainAndItsTimeIsNotWatched(t *testing.T) {
+func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	pass(t, c, "a")
 	up := c.Reader
@@ -380,7 +380,7 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 	}
 }
 
-func TestOfManyVolumesThatComeAtOnceOneLooksAtTheNode(t *testing.T) {
+func TestOneOfManyVolumesReadsTheNode(t *testing.T) {
 	c, _ := over(t, reported("a"), unreadyNode("a", noon))
 	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesOn(t *testing.T) {
+func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(t *testing.T) {
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: "v", AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,

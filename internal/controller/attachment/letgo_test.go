@@ -40,7 +40,7 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 	}
 }
 
-func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
+func TestALockInUseIsNotReadForCollection(t *testing.T) {
 	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
@@ -53,7 +53,7 @@ func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestALockThatIsGoneIsNoWork(t *testing.T) {
+func TestADeletedLockIsNoWork(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	r := &requests{}
 	r.through(c)
@@ -92,7 +92,7 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 	}
 }
 
-func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
+func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 	c, _ := over(t)
 	reason := declaredState()
 	reason.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "another reason"

@@ -106,7 +106,7 @@ func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 		Data: map[string]string{"locks.json": locks}}
 }
 
-func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
+func TestAnAttachmentCreatedAgainWithoutAHoldIsNotUsed(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		live := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", UID: "2"},
 			Status: storagev1.VolumeAttachmentStatus{Attached: true}}
@@ -195,7 +195,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	}
 }
 
-func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
+func TestTheEvidenceReportsThatItRestsOnTheMountTableAlone(t *testing.T) {
 	for _, uid := range []types.UID{"1", "another"} {
 		state := reported("a")
 		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
@@ -251,7 +251,7 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 	}
 }
 
-func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
+func TestTheReadsForADeleteRunAtTheSameTime(t *testing.T) {
 	c, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -308,7 +308,7 @@ func (s slowClock) Since(t time.Time) time.Duration {
 	return s.FakePassiveClock.Since(t)
 }
 
-func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
+func TestADeleteDecidedOnAnOldReadIsRetriedAfterABackoff(t *testing.T) {
 	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
@@ -349,7 +349,7 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	}
 }
 
-func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
+func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 	c := onlyCached(t, lockObject("held", exclusive.Lock{Holder: "a"}),
 		lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))

@@ -118,8 +118,8 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	}
 }
 
-// TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder: the holder may have been given the volume since.
-func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
+// TestALockDoesNotMoveOnACachedReadOfItsHolder: the holder may have been given the volume since.
+func TestALockDoesNotMoveOnACachedReadOfItsHolder(t *testing.T) {
 	lock := lockObject("v", exclusive.Lock{Holder: "b"})
 	c, _ := over(t, lock, entryIn(reported("b"), isThere, "2", ""), attachedTo(volume.AttachmentName("d", "h", "b"), "2"))
 	for _, cached := range [][]client.Object{
@@ -139,7 +139,7 @@ func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
 	}
 }
 
-func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
+func TestANodeThatLosesTheRaceForALockWaits(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}))
 	f, n := factsOf(t, c)
 	_, swapped, err := c.locker().swap(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
@@ -148,7 +148,7 @@ func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
 	}
 }
 
-func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
+func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 	moving := exclusive.Lock{Holder: "a", MovedFrom: "b"}
 	for _, test := range []struct {
 		name     string

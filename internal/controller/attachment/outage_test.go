@@ -141,7 +141,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
+func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	node := unreadyNode("a", noon)
 	c, now, api := overAPI(t, reported("a"), node)
 	pass(t, c, "a")
@@ -164,7 +164,7 @@ func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
 	}
 }
 
-func TestNothingIsWatchedForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
+func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	n := forcible("a")
 	n.Leaving = append(n.Leaving, intentNamed("j*"))
@@ -220,7 +220,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	}
 }
 
-func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
+func TestNothingIsDetachedFromANodeThatContinuesUnderAnotherName(t *testing.T) {
 	byTaint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 	byWord := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator}
 	for _, c := range []struct {
@@ -255,7 +255,7 @@ func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatTheAPIServerKeptFromSpeakingHasItsTimeAfterwards(t *testing.T) {
+func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 	renewed := metav1.NewMicroTime(noon.Time)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

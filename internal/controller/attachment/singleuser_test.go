@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
+func TestTheIntentsThatMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*decision.Facts, *decision.Intent)
 		may    bool
@@ -121,7 +121,7 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 	}
 }
 
-func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
+func TestALockThatAnotherClientChangedIsNotTaken(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, reported("a"))
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
@@ -131,7 +131,7 @@ func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
+func TestTheLockOfAWaitingNodeNamesItsHolder(t *testing.T) {
 	user, _ := single("x")
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)

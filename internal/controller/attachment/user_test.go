@@ -49,7 +49,7 @@ func stored(facts ...*decision.Facts) (objects []client.Object) {
 	return objects
 }
 
-func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testing.T) {
+func TestOnlyOneOfTwoLeadersPinsItsIntentOfASingleUser(t *testing.T) {
 	f1, n1 := single("x")
 	f2, n2 := single("y")
 	first, now := over(t, append(stored(f1, f2), reported("a"))...)
@@ -187,7 +187,7 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 	}
 }
 
-func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
+func TestTheWriteOfTheUserOfALockIsRetried(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(f), reported("a"))...)
 	lockedFor(t, c, exclusive.User{})

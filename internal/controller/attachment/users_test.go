@@ -74,7 +74,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 	}
 }
 
-func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
+func TestTheUsersOfAVolumeAreKnownSinceTheOldestAnswer(t *testing.T) {
 	c, now := over(t, nodeNamed("a"))
 	known := map[string]time.Duration{"a/default": -2 * time.Second, "a/other": -3 * time.Second, "a/third": -time.Second}
 	c.users = batch.NewReads(nil, func(_ context.Context, key string) (*users, error) {
@@ -96,7 +96,7 @@ func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatDoesNotComeSaysNothingOfWhoUsesAVolume(t *testing.T) {
+func TestAMissingAnswerDoesNotProveThatAVolumeIsUnused(t *testing.T) {
 	for _, fails := range []string{"*v1.Node", "*v1.PodList"} {
 		c, _ := over(t, nodeNamed("a"))
 		c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{

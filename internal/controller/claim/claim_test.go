@@ -88,7 +88,7 @@ func finalized(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeA
 	return i
 }
 
-func TestAnIntentThatComesToHoldItsClaimIsLookedAt(t *testing.T) {
+func TestAnIntentThatBeginsToUseItsClaimEnqueuesIt(t *testing.T) {
 	attached := only(volumesv1alpha1.VolumeAttachmentIntent{})
 	raised := volumesv1alpha1.VolumeAttachmentIntent{}
 	raised.Spec.DesiredState = volumesv1alpha1.DesiredStaged
@@ -110,7 +110,7 @@ func TestAnIntentThatComesToHoldItsClaimIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
+func TestOurOwnFinalizerDoesNotEnqueueAClaim(t *testing.T) {
 	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		UID: "this", ResourceVersion: "1", Finalizers: []string{"kubernetes.io/pvc-protection"},
 	}}
@@ -152,7 +152,7 @@ func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 	}
 }
 
-func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
+func TestAnIntentEnqueuesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 	const agent, kubelet = volumesv1alpha1.PublisherAgent, volumesv1alpha1.PublisherKubelet
 	now := metav1.Now()
 	guarded := func(c *corev1.PersistentVolumeClaim) {

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-func TestAClaimIsToldWhatANodeMadeOfItsExpansion(t *testing.T) {
+func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 	const name = "kubernetes.io/csi/driver^handle"
 	size := func(s string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}

@@ -134,7 +134,7 @@ func together(n int) []string {
 	return names
 }
 
-func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
+func TestOnlyOneOfTwoProcessesTakesALock(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
@@ -147,7 +147,7 @@ func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
 	}
 }
 
-func TestALockThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
+func TestALockThatWasMovedAwayAndBackIsAnotherLock(t *testing.T) {
 	a := newAPI(t)
 	sleeper, _ := process(a)
 	other, _ := process(a)
@@ -162,7 +162,7 @@ func TestALockThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
 	}
 }
 
-func TestARefusalRestsOnALiveRead(t *testing.T) {
+func TestARefusalIsDecidedOnALiveRead(t *testing.T) {
 	a := newAPI(t)
 	one, seen := process(a)
 	other, _ := process(a)
@@ -181,7 +181,7 @@ func TestARefusalRestsOnALiveRead(t *testing.T) {
 	}
 }
 
-func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
+func TestVolumesWantedAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	synctest.Test(t, lockTwenty)
 }
 
@@ -232,7 +232,7 @@ func lockTwenty(t *testing.T) {
 	}
 }
 
-func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+func TestARefusedLockDoesNotDelayTheOthers(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
@@ -246,7 +246,7 @@ func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
+func TestAFailedWriteIsReturnedToAllThatShareIt(t *testing.T) {
 	a := newAPI(t)
 	s, _ := process(a)
 	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -264,7 +264,7 @@ func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	}
 }
 
-func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
+func TestWithoutItsNamespaceAWriteIsNotRepeated(t *testing.T) {
 	a := newAPI(t)
 	a.first = func() error {
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), volumesv1alpha1.InstallNamespace)
@@ -276,7 +276,7 @@ func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
+func TestAConfigMapDeletedBeforeTheWatchReportedItIsCreatedAgain(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
 	lock, _ := swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -292,7 +292,7 @@ func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
+func TestAnUnreadableConfigMapIsNotOverwritten(t *testing.T) {
 	a := newAPI(t)
 	broken := &corev1.ConfigMap{Data: map[string]string{dataKey: "{"}}
 	broken.Namespace, broken.Name = Key("v").Namespace, Key("v").Name
@@ -306,7 +306,7 @@ func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
+func TestOnlyAChangeByAnotherClientEnqueuesItsVolume(t *testing.T) {
 	a := newAPI(t)
 	one, seen := process(a)
 	other, _ := process(a)
@@ -343,7 +343,7 @@ func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
+func TestADeletedConfigMapIsForgotten(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
 	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -361,7 +361,7 @@ func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
 	}
 }
 
-func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testing.T) {
+func TestLocksWithAndWithoutAUserAreReadByOldAndNewManagers(t *testing.T) {
 	user := User{Namespace: "default", Name: "data", UID: "uid"}
 	line, err := json.Marshal(Lock{Holder: "a", MovedFrom: "b", User: user, Since: "then", Write: 7})
 	if err != nil {
@@ -391,7 +391,7 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 	}
 }
 
-func TestWhereALockStandsDoesNotChange(t *testing.T) {
+func TestTheConfigMapOfALockDoesNotChange(t *testing.T) {
 	// A process that searched elsewhere would not find the locks of the others.
 	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace ||
 		key.Name != "hawser-exclusive-locks-14" {

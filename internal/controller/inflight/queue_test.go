@@ -45,7 +45,7 @@ func (q *Queue) work(ctx context.Context, r reconcile.Reconciler) {
 	}
 }
 
-func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
+func TestAnObjectThatChangesOftenWhileItWaitsIsReconciledOnce(t *testing.T) {
 	synctest.Test(t, addWhileOneWaits)
 }
 
@@ -139,7 +139,7 @@ func (tu *turns) next(n int) []string {
 	return got
 }
 
-func TestThoseOfAGroupComeOneAfterAnother(t *testing.T) {
+func TestObjectsOfAGroupAreHandledOneAfterAnother(t *testing.T) {
 	turns := newTurns()
 	for _, name := range []string{"a1", "b1", "c1", "a2", "b2", "a3"} {
 		turns.join(name[:1], object(name))
@@ -156,7 +156,7 @@ func TestThoseOfAGroupComeOneAfterAnother(t *testing.T) {
 	}
 }
 
-func TestAGroupThatGoesOnComingDoesNotKeepOthersOut(t *testing.T) {
+func TestAGroupThatKeepsGrowingDoesNotStarveOthers(t *testing.T) {
 	turns := newTurns()
 	push := func(name string) {
 		turns.join(name[:1], object(name))

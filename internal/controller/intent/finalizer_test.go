@@ -155,7 +155,7 @@ func TestAFinalizerThatCannotBeWrittenIsTriedAgainUnlessTheIntentHasChanged(t *t
 	}
 }
 
-func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
+func TestADeletedIntentIsReleasedAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*volumesv1alpha1.VolumeAttachmentIntent)

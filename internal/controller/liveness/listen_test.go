@@ -69,7 +69,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	}
 }
 
-func TestASilentAgentIsWaitedForButNotForeverUnlessThereWasARestore(t *testing.T) {
+func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	nobody := func(string) bool { return false }

@@ -98,7 +98,7 @@ func operationsOf(t *testing.T, driver string) map[string]float64 {
 
 type change = func(*storagev1.VolumeAttachment)
 
-func TestOperationsAreTimedFromWhatTheAttacherTells(t *testing.T) {
+func TestOperationsAreTimedByTheReportsOfTheAttacher(t *testing.T) {
 	all := func(changes ...change) []change { return changes }
 	for _, c := range []struct {
 		name string
@@ -165,7 +165,7 @@ func TestOperationsAreTimedFromWhatTheAttacherTells(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLeaderTells(t *testing.T) {
+func TestOnlyTheLeaderReports(t *testing.T) {
 	leading := make(chan struct{})
 	o := &operations{reader: volumes{}, leading: leading, clock: &second{}}
 	o.added(attachment("standby", hold))

@@ -90,7 +90,7 @@ func TestAWallClockThatJumpsNeitherAddsToAnAbsenceNorTakesFromIt(t *testing.T) {
 	}
 }
 
-func TestTheNextLookIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
+func TestTheNextCheckIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
 	var a absences
 	now := time.Now()
 	if due := a.due("n", time.Hour, now); due != 0 {

@@ -86,7 +86,7 @@ func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment
 	}
 }
 
-func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
+func TestADeletedAttachmentIsReconciledOnlyWhereSomethingIsDeclared(t *testing.T) {
 	w := over(t, []client.Object{declaredState(), stateOf("b")}, nil)
 	d := &Declarations{Client: w.Client}
 	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {

@@ -15,7 +15,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFor(t *testing.T) {
+func TestADeletedNodeStateIsRemovedOnceNothingIsLeftAndReportsWhatItWaitsFor(t *testing.T) {
 	type with = []func(*volumesv1alpha1.NodeVolumeState)
 	for _, c := range []struct {
 		name string
@@ -84,7 +84,7 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 	}
 }
 
-func TestADeletedStateOfAGoneNodeOnWhichNothingIsLeftTellsNothing(t *testing.T) {
+func TestADeletedNodeStateOfAnAbsentNodeWithNothingLeftReportsNothing(t *testing.T) {
 	nvs := stateOf("gone", deleted)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.tellDeletion(t.Context(), nvs); again != never || err != nil || w.note(t) != "" {
@@ -92,7 +92,7 @@ func TestADeletedStateOfAGoneNodeOnWhichNothingIsLeftTellsNothing(t *testing.T) 
 	}
 }
 
-func TestADeletedStateWhoseReleaseFailsIsTriedAgain(t *testing.T) {
+func TestTheReleaseOfADeletedNodeStateIsRetried(t *testing.T) {
 	nvs := stateOf("here", deleted)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.down = "update *v1alpha1.NodeVolumeState"

@@ -74,7 +74,7 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing.T) {
+func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs, leaseOf("gone", "lease", &noon)})
 	w.ForgetAfter = aDay
@@ -116,7 +116,7 @@ func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing
 	}
 }
 
-func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
+func TestTheAttachmentsThatAreForgottenWithANode(t *testing.T) {
 	type with = []func(*volumesv1alpha1.NodeVolumeState)
 	const (
 		forced   = volumesv1alpha1.EvidenceForcedAfterTimeout
@@ -194,7 +194,7 @@ func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
 	}
 }
 
-func TestAGoneNodeIsForgottenOnlyByWhatTheAPIServerShowsNow(t *testing.T) {
+func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
 	silent := leaseOf("gone", "lease", &noon)
 	heard := leaseOf("gone", "lease", &metav1.MicroTime{Time: noon.Add(time.Second)})
@@ -257,7 +257,7 @@ func TestAGoneNodeIsForgottenOnlyByWhatTheAPIServerShowsNow(t *testing.T) {
 	})
 }
 
-func TestWithoutAPolicyAGoneNodeIsNotEvenLookedFor(t *testing.T) {
+func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.looks > 0 {
@@ -265,7 +265,7 @@ func TestWithoutAPolicyAGoneNodeIsNotEvenLookedFor(t *testing.T) {
 	}
 }
 
-func TestALookForAGoneNodeThatFailsForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
+func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
 	for _, request := range []string{
 		"list *v1.VolumeAttachmentList", "list *v1alpha1.NodeVolumeStateList",
 		"get *v1.Node", "get *v1.Lease", "update *v1alpha1.NodeVolumeState",
@@ -292,7 +292,7 @@ func TestALookForAGoneNodeThatFailsForgetsNothingAndItsTimeDoesNotCount(t *testi
 	}
 }
 
-func TestAGoneNodeWhoseAttachmentsCannotBeListedOnceItsTimeHasComeIsNotForgotten(t *testing.T) {
+func TestAnAbsentNodeIsNotForgottenWhileItsAttachmentsCannotBeListed(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
@@ -301,7 +301,7 @@ func TestAGoneNodeWhoseAttachmentsCannotBeListedOnceItsTimeHasComeIsNotForgotten
 	}
 }
 
-func TestALastWordChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
+func TestTheLastSignOfAnAgentChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
 	elsewhere := metav1.NewMicroTime(noon.In(time.FixedZone("", 7200)))
 	next := metav1.NewMicroTime(noon.Add(time.Microsecond))
 	for _, c := range []struct {
@@ -324,7 +324,7 @@ func TestALastWordChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
 	}
 }
 
-func TestAGoneNodeIsLookedForTwentyFourTimesButNotMoreOftenThanEachTenSeconds(t *testing.T) {
+func TestAnAbsentNodeIsReadTwentyFourTimesButAtMostEveryTenSeconds(t *testing.T) {
 	for after, want := range map[time.Duration]time.Duration{
 		aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second,
 	} {

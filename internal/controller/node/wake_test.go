@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 )
 
-func TestAnAttachmentWakesItsNodeOnlyIfThatIsGoneOrItsAgentOverdue(t *testing.T) {
+func TestAnAttachmentEnqueuesItsNodeOnlyIfTheNodeIsGoneOrItsAgentOverdue(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func addEntry(name, padding string) Mutation {
 	}
 }
 
-func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, applyMany) }
+func TestWaitingChangesAreWrittenTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, applyMany) }
 
 func applyMany(t *testing.T) {
 	const many = 100
@@ -136,7 +136,7 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	}
 }
 
-func TestAChangeThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+func TestARefusedChangeDoesNotDelayTheOthers(t *testing.T) {
 	w, _ := writer(t, nil)
 	refused := errors.New("refused")
 	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
@@ -159,7 +159,7 @@ func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	}
 }
 
-func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) { synctest.Test(t, readMany) }
+func TestSimultaneousReadersShareOneRead(t *testing.T) { synctest.Test(t, readMany) }
 
 func readMany(t *testing.T) {
 	const many = 100
@@ -200,7 +200,7 @@ func TestAChangeOfANodeWithoutStateIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
+func TestAFullNodeStateAcceptsOnlyRemovals(t *testing.T) {
 	w, _ := writer(t, nil)
 	if _, err := w.Apply(t.Context(), node, addEntry("big", strings.Repeat("x", SizeLimit-500))); err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func fenceElsewhere(t *testing.T, c client.Client) {
 	}
 }
 
-func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
+func TestAChangeIsWrittenOnTheKnownVersion(t *testing.T) {
 	w, c, reads := behind(t, nil)
 	if _, err := w.Apply(t.Context(), node, addEntry("a", "")); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T) {
+func TestTheNextChangeIsWrittenOnTheLastVersionAlsoWhileTheCacheLags(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	for _, name := range []string{"a", "b"} {
@@ -287,7 +287,7 @@ func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T
 	}
 }
 
-func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
+func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	fenceElsewhere(t, c2)
@@ -304,7 +304,7 @@ func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
 	}
 }
 
-func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
+func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	fenceElsewhere(t, c2)
@@ -321,7 +321,7 @@ func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
+func TestNothingIsWrittenToADeletedNodeState(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, _ := behind(t, stateOf(t, c))
 	if err := c2.Delete(t.Context(), stateOf(t, c2)); err != nil {
@@ -339,9 +339,9 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it reads what the caller has, and the caller goes on with that. The race
-// detector is the judge.
-func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
+// TestTheFunctionOfACallerDoesNotRunOnceTheCallerHasReturned: it reads what the caller has, and the caller goes on with
+// that. The race detector is the judge.
+func TestTheFunctionOfACallerDoesNotRunOnceTheCallerHasReturned(t *testing.T) {
 	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {
 		t.Run(when, func(t *testing.T) {
 			for range 50 {

@@ -147,7 +147,7 @@ func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
 	}
 }
 
-func TestAProcessGoesOnFromTheCheckpointOfTheSameTransitionOnly(t *testing.T) {
+func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T) {
 	at := func(transition metav1.Time, observed time.Duration) *volumesv1alpha1.UnreadyObservation {
 		return &volumesv1alpha1.UnreadyObservation{Transition: transition, Observed: metav1.Duration{Duration: observed}}
 	}
@@ -191,7 +191,7 @@ func TestTwoProcessesThatWatchTheSameTimeDoNotAddItUp(t *testing.T) {
 	}
 }
 
-func TestALookIsDueOnceAPeriod(t *testing.T) {
+func TestACheckIsDueOnceAPeriod(t *testing.T) {
 	u, now := &Watch{}, time.Unix(1_000_000, 0)
 	if got := u.Due("a", time.Minute, now); got != 0 {
 		t.Errorf("the first look is due in %s", got)

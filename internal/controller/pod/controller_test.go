@@ -120,7 +120,7 @@ func pass(
 	return told, result.RequeueAfter
 }
 
-func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
+func TestADeletedIntentEnqueuesItsPodOnlyIfThePodExists(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	for _, test := range []struct {
@@ -152,7 +152,7 @@ func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
 	}
 }
 
-func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
+func TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	cache, did := holding(t, intent)
@@ -178,7 +178,7 @@ func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
 	}
 }
 
-func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T) {
+func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	// A foreign finalizer keeps the intent, so that it is there in the second pass as a stale cache would have it.
@@ -199,7 +199,7 @@ func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T)
 	}
 }
 
-func TestAProblemIsToldOnceAndAgainWhenItLasts(t *testing.T) {
+func TestAProblemIsReportedOnceAndAgainWhileItLasts(t *testing.T) {
 	w := newWorld()
 	cache, did := holding(t, w.pod, w.node)
 	live, asked := holding(t, w.pod, w.node)
@@ -224,7 +224,7 @@ func TestAProblemIsToldOnceAndAgainWhenItLasts(t *testing.T) {
 	}
 }
 
-func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
+func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 	w := newWorld()
 	cache, _ := holding(t, w.pod, w.node)
 	live, _ := holding(t, w.objects()...)
@@ -253,7 +253,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
 	}
 }
 
-func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
+func TestAnIntentThatTheAPIServerRefusesIsReportedAndRetried(t *testing.T) {
 	resource := schema.GroupResource{Group: "volumes.hawser.io", Resource: "volumeattachmentintents"}
 	terminating := apierrors.NewForbidden(resource, "p", errors.New("the namespace is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -285,7 +285,7 @@ func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAPassCostsTheSameWhateverElseThereIs(t *testing.T) {
+func TestTheCostOfAReconcileDoesNotDependOnOtherObjects(t *testing.T) {
 	cost := func(others int) (string, int) {
 		w := newWorld()
 		objects := w.objects()

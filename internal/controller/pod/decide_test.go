@@ -274,7 +274,7 @@ func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheTrimmedPodDecidesAsTheWholeOne(t *testing.T) {
+func TestATrimmedPodIsDecidedLikeTheWholeOne(t *testing.T) {
 	transform := transformOf(&corev1.Pod{})
 	now := metav1.Now()
 	for _, state := range []corev1.ContainerState{{}, {Running: &corev1.ContainerStateRunning{}},

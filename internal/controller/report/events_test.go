@@ -65,7 +65,7 @@ func with(
 	return next
 }
 
-func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
+func TestAWaitIsReportedAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	r, events, clock := fixture()
 	first := intent("1")
 	waiting := with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse, "held by node a")
@@ -101,7 +101,7 @@ func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	}
 }
 
-func TestThatAllWentWellIsAnEventOnlyWhereSomethingWasWrongBefore(t *testing.T) {
+func TestSuccessIsAnEventOnlyAfterAFailure(t *testing.T) {
 	r, events, _ := fixture()
 	unresolved := intent("1")
 	status.Set(unresolved, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
@@ -141,7 +141,7 @@ func TestAnotherMessageIsAnotherEvent(t *testing.T) {
 	}
 }
 
-func TestAnotherErrorOfTheDriverIsToldAtOnceAsTheSameEvent(t *testing.T) {
+func TestAnotherErrorOfTheDriverIsReportedAtOnceAsTheSameEvent(t *testing.T) {
 	r, events, _ := fixture()
 	first := intent("1")
 	failed := with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed, "no such disk")
@@ -169,7 +169,7 @@ func TestWhatIsOnItsWayIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestARestartedManagerGoesOnTelling(t *testing.T) {
+func TestARestartedManagerContinuesToReport(t *testing.T) {
 	r, events, clock := fixture()
 	waiting := with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached, "full")
 	again := r.Remind(waiting, volumesv1alpha1.ReasonNodeLimitReached, "full")
@@ -183,7 +183,7 @@ func TestARestartedManagerGoesOnTelling(t *testing.T) {
 	}
 }
 
-func TestAPodIsToldOfItsIntent(t *testing.T) {
+func TestAPodGetsTheEventsOfItsIntent(t *testing.T) {
 	r, events, _ := fixture()
 	first := intent("1")
 	first.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "pod-uid"}

@@ -206,7 +206,7 @@ func TestAVolumeThatTheDriverDoesNotListAsPublishedIsAttachedAgain(t *testing.T)
 	}
 }
 
-func TestADriverThatGoesOnNotListingIsAskedToAttachLessAndLess(t *testing.T) {
+func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testing.T) {
 	w := oneVolume(t)
 	w.volumes = listing{"h": nil}
 	var at []int
@@ -271,7 +271,7 @@ func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 	}
 }
 
-func TestWhatChangesWhileTheDriverIsAskedIsNotTouched(t *testing.T) {
+func TestAnAttachmentThatChangesDuringTheListingIsNotChanged(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, w *world){
 		"deleted": func(t *testing.T, w *world) {
 			if err := w.client.Delete(t.Context(), w.get(t, "va-h-a")); err != nil {
@@ -340,7 +340,7 @@ func TestWhatAnUnknownVolumesAttachmentMayAccountForIsNotReported(t *testing.T) 
 	w.quiet(t)
 }
 
-func TestADriverThatIsDownIsToldOnceAndDoesNoHarm(t *testing.T) {
+func TestADriverThatIsDownIsReportedOnceAndChangesNothing(t *testing.T) {
 	w := oneVolume(t)
 	w.volumes = listing{"h": {"id-a"}}
 	w.verify(t.Context())

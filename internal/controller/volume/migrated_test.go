@@ -99,7 +99,7 @@ func TestAVolumeThatTheOldPluginLetManyReadAndOneWriteIsExclusive(t *testing.T) 
 	}
 }
 
-func TestASourceThatCannotBeTranslatedSaysWhy(t *testing.T) {
+func TestASourceThatCannotBeTranslatedHasAReason(t *testing.T) {
 	for word, source := range map[string]corev1.PersistentVolumeSource{
 		"Invalid format": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://a/b/c"}},
 		"Dedicated":      {AzureDisk: &corev1.AzureDiskVolumeSource{Kind: ptr.To(corev1.AzureDedicatedBlobDisk)}},

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
+func TestAPolicyIsKeptUntilTheAgentHasChecked(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		policy, looked bool

@@ -302,7 +302,7 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	}
 }
 
-func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
+func TestAWaitForTheLockNamesNothingOfAnotherNamespace(t *testing.T) {
 	f := Facts{Volume: "v", Exclusive: true, AttachRequired: true,
 		Nodes: []*Node{on("a", leaving("theirs*")), on("b", wanted("i", "mine"))}}
 	f.Nodes[0].Leaving[0].Object.Namespace = "secret"

@@ -48,7 +48,7 @@ func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testi
 	}
 }
 
-func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
+func TestANodeCountsAsGoneOnlyAfterALongTimeWhateverThePolicies(t *testing.T) {
 	n := forcible("a")
 	if got := n.OutageNeeded(); got != 6*time.Minute {
 		t.Errorf("a Node that is there: %s", got)
@@ -59,7 +59,7 @@ func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
 	}
 }
 
-func TestWhenEvidenceForANodeThatDoesNotReleaseMayCome(t *testing.T) {
+func TestWhenANodeThatDoesNotReleaseMayBecomeEvidence(t *testing.T) {
 	due := func(n *Node) { n.EvidenceDue = time.Minute }
 	missing := func(n *Node) { n.Missing = true }
 	kubelet := handshake.Protocol{Kubelet: true}

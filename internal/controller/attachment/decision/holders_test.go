@@ -50,7 +50,7 @@ func in(namespace string) func(*Node) {
 	}
 }
 
-func TestTheMessageOnAnExclusiveVolumeNamesWhoHoldsIt(t *testing.T) {
+func TestTheMessageOnAnExclusiveVolumeNamesItsHolder(t *testing.T) {
 	const prefix = "the volume may be used on one node only and is held by "
 	for _, c := range []struct {
 		name  string
@@ -86,7 +86,7 @@ func TestTheMessageOnAnExclusiveVolumeNamesWhoHoldsIt(t *testing.T) {
 	}
 }
 
-func TestAMessageSaysThatTheHoldersDetachFails(t *testing.T) {
+func TestAMessageReportsThatTheDetachFromTheHolderFails(t *testing.T) {
 	n := on("a", va("1"))
 	n.Attachments[0].DetachError = &storagev1.VolumeError{Message: "the array is on fire"}
 	if got := heldBy([]*Node{n}, "default"); !strings.HasSuffix(got, "; its detach fails: the array is on fire") {

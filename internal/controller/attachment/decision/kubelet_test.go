@@ -18,7 +18,7 @@ func afterAReboot(n *Node) {
 	n.Lists.InUse = true
 }
 
-func TestTheAgentOfANodeThatRebootedIsAskedOnceMoreWhenTheVolumeMayComeBack(t *testing.T) {
+func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Facts, *Node)

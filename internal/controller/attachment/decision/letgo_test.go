@@ -14,7 +14,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhatAnAdministratorSaysIsEvidence(t *testing.T) {
+func TestADeclarationIsEvidence(t *testing.T) {
 	state := handshake.Node{Declared: []handshake.Declaration{{UID: "1", Reason: "scrapped"}, {UID: "2"}}}
 	for uid, want := range map[string]string{"1": "scrapped", "2": "no reason given", "3": ""} {
 		e := DeclarationOf(state, types.UID(uid))

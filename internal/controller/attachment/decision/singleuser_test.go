@@ -12,7 +12,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
+func TestTheHolderOfTheLockOfAVolume(t *testing.T) {
 	lock := handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	for name, test := range map[string]struct {
 		change       func(*Facts, *Node)
@@ -47,7 +47,7 @@ func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
 	}
 }
 
-func TestAnIntentIsToldThatItIsNotTheSingleUserYet(t *testing.T) {
+func TestAnIntentReportsThatItIsNotTheSingleUserYet(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Facts, *Node)
 		told   string

@@ -28,7 +28,7 @@ func single(names ...string) (*Facts, *Node) {
 	}, n
 }
 
-func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *testing.T) {
+func TestTheUserInALockIsIgnoredWhereTheVolumeMayHaveSeveral(t *testing.T) {
 	f, n := single("y")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	if f.Locked(n) {
@@ -39,7 +39,7 @@ func TestALockServesANodeWhateverUserItNamesWhereTheVolumeMayHaveSeveral(t *test
 	}
 }
 
-func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T) {
+func TestARefusedIntentReportsTheRefusalFirst(t *testing.T) {
 	f, n := single("y")
 	entry(handshake.Attached, "1")(n)
 	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
@@ -52,7 +52,7 @@ func TestAnIntentThatIsRefusedSaysWhyBeforeItSaysThatItIsNotTheUser(t *testing.T
 	}
 }
 
-func TestTheIntentThatTheLockNamesComesFirst(t *testing.T) {
+func TestTheIntentThatTheLockNamesIsFirst(t *testing.T) {
 	f, n := single("a-younger-name", "z")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-z"}
 	entry(handshake.Attached, "1")(n)
