@@ -6,11 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 package record
 
 import (
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/driver"
 )
 
 const csiDir = "/k/plugins/kubernetes.io/csi/"
@@ -106,5 +110,50 @@ func TestASourceIsKnownAgainFromWhatWasKeptOfIt(t *testing.T) {
 	}
 	if s := VolumeSourceOf(&volumesv1alpha1.NodeAttachment{}); s.Mode != corev1.PersistentVolumeFilesystem {
 		t.Errorf("an entry without a mode: mode %q, want %q", s.Mode, corev1.PersistentVolumeFilesystem)
+	}
+}
+
+func TestASourceIsWhatTheManagerLists(t *testing.T) {
+	if got := VolumeSourceOf(nil); !reflect.DeepEqual(got, VolumeSource{}) {
+		t.Errorf("the source of no entry is %+v, expected none", got)
+	}
+	secret := func(name string) *corev1.SecretReference { return &corev1.SecretReference{Name: name} }
+	capacity, from := resource.MustParse("2Gi"), resource.MustParse("1Gi")
+	entry := &volumesv1alpha1.NodeAttachment{
+		VolumeName: "v", Driver: "d", VolumeHandle: "h", PersistentVolumeName: "pv", VolumeMode: corev1.PersistentVolumeBlock,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, FSType: "xfs",
+		MountOptions: []string{"noatime"}, VolumeAttributes: map[string]string{"a": "b"},
+		PublishContext: map[string]string{"c": "d"}, FSGroupPolicy: storagev1.FileFSGroupPolicy,
+		Capacity: &capacity, ExpandFrom: &from, NodeStageSecretRef: secret("stage"),
+		NodePublishSecretRef: secret("publish"), NodeExpandSecretRef: secret("expand"),
+	}
+	want := VolumeSource{
+		UniqueName: "v", Driver: "d", Handle: "h", PersistentVolume: "pv", Mode: corev1.PersistentVolumeBlock,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, FSType: "xfs",
+		MountOptions: []string{"noatime"}, Attributes: map[string]string{"a": "b"},
+		PublishContext: map[string]string{"c": "d"}, FSGroupPolicy: storagev1.FileFSGroupPolicy,
+		Capacity: &capacity, ExpandFrom: &from, StageSecret: secret("stage"), PublishSecret: secret("publish"),
+		ExpandSecret: secret("expand"),
+	}
+	if got := VolumeSourceOf(entry); !reflect.DeepEqual(got, want) {
+		t.Errorf("the source of entry %+v is %+v, expected %+v", entry, got, want)
+	}
+	request := driver.Volume{
+		Handle: "h", PersistentVolume: "pv", Mode: corev1.PersistentVolumeBlock, FSType: "xfs",
+		Attributes: map[string]string{"a": "b"}, PublishContext: map[string]string{"c": "d"},
+		AccessMode: corev1.ReadWriteOnce,
+	}
+	if got := want.Request(); !reflect.DeepEqual(got, request) {
+		t.Errorf("the request for volume v is %+v, expected %+v", got, request)
+	}
+	entry.VolumeMode = ""
+	if got := VolumeSourceOf(entry).Mode; got != corev1.PersistentVolumeFilesystem {
+		t.Errorf("without a mode volume v has mode %q, expected %s", got, corev1.PersistentVolumeFilesystem)
+	}
+	named := VolumeSource{
+		UniqueName: "kubernetes.io/csi/d^h", Driver: "d", Handle: "h", Mode: corev1.PersistentVolumeFilesystem,
+	}
+	if got := VolumeSourceNamed("kubernetes.io/csi/d^h"); !reflect.DeepEqual(got, named) {
+		t.Errorf("the source of a name is %+v, expected %+v", got, named)
 	}
 }
