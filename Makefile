@@ -13,6 +13,9 @@ DIR ?= /tmp/hawser-local
 # Who attaches in `make test-e2e`: hawser, or upstream to compare with.
 E2E_ATTACH ?= hawser
 
+# make test KUBERNETES_VERSION=1.35 runs what needs an API server on that minor version (hack/localcluster/kubernetes).
+KUBERNETES_VERSION ?=
+
 # Versions of tools: go.mod and hack/tools/go.mod. Versions of the local cluster's programs: hack/versions.env.
 CONTROLLER_GEN := go tool controller-gen
 GOLANGCI_LINT := $(TOOLS)/golangci-lint
@@ -43,8 +46,14 @@ manifests: ## Generate CRDs and roles into config/.
 ##@ Check
 
 .PHONY: test
-test: packages control-plane ## Run every test, with -race; as root nothing is left out.
+ifeq ($(KUBERNETES_VERSION),)
+test: packages control-plane ## Run every test, with -race; as root nothing is left out. KUBERNETES_VERSION=1.35: those of the API server, on that version.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
+else
+test: packages
+	@hack/build-control-plane.sh --kubernetes $(KUBERNETES_VERSION)
+	hack/test.sh --kubernetes $(KUBERNETES_VERSION)
+endif
 
 .PHONY: test-e2e
 test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
