@@ -474,8 +474,9 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 			}
 			b.failures["get intent"] = errInjected
 			var unwritten *report.UnwrittenError
-			if err := b.act(plan.Join); !errors.As(err, &unwritten) {
-				t.Errorf("intent intent cannot be read: error %v, want one that says that it is not written", err)
+			if err := b.act(plan.Join); !errors.As(err, &unwritten) || !errors.Is(err, errInjected) {
+				t.Errorf("intent intent cannot be read: error %v, want one that says that it is not written, of %v", err,
+					errInjected)
 			}
 			delete(b.failures, "get intent")
 			b.done(plan.Join, plan.Stage)

@@ -44,9 +44,11 @@ type fakeDriver struct {
 	// disk if directory names one.
 	stageless bool
 	directory string
-	called    chan struct{}
-	stages    map[string]driver.StageRequest
-	publishs  map[string]driver.PublishRequest
+	// nothing: the driver reports success of a publication without mounting anything.
+	nothing  bool
+	called   chan struct{}
+	stages   map[string]driver.StageRequest
+	publishs map[string]driver.PublishRequest
 	// unpublished and unstaged are what was asked last.
 	unpublished driver.UnpublishRequest
 	unstaged    driver.UnstageRequest
@@ -199,7 +201,7 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 	d.mu.Lock()
 	d.publishs[req.TargetPath] = req
 	d.mu.Unlock()
-	if _, ok := d.node.at(req.TargetPath); ok {
+	if _, ok := d.node.at(req.TargetPath); ok || d.nothing {
 		return err
 	}
 	e := d.node.bindOf(req.StagingPath, req.TargetPath) // like most drivers, whatever is there
