@@ -19,8 +19,6 @@ KUBERNETES_VERSION ?=
 # Versions of tools: go.mod and hack/tools/go.mod. Versions of the local cluster's programs: hack/versions.env.
 CONTROLLER_GEN := go tool controller-gen
 GOLANGCI_LINT := $(TOOLS)/golangci-lint
-# HOUSE=1: lint also holds the sizes and the prose against the limits of hack/house.
-HOUSE ?=
 # Every Go module of the repository.
 MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
@@ -68,10 +66,10 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
-	$(if $(HOUSE),go run ./hack/house)
+	go run ./hack/house
 
 $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum
 	@echo "building golangci-lint, once"

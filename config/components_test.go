@@ -105,8 +105,8 @@ func withComponent(t *testing.T, component string) []*unstructured.Unstructured 
 		t.Skipf("LEFT OUT (needs %s, a directory with kubectl; make test builds it)", apiserver.AssetsVariable)
 	}
 	var objects []*unstructured.Unstructured
-	all := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "default", component))
-	for document := range strings.SplitSeq(all, "\n---\n") {
+	rendered := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "default", component))
+	for document := range strings.SplitSeq(rendered, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		expectAllowed(t, yaml.Unmarshal([]byte(document), &object.Object))
 		objects = append(objects, object)

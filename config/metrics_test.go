@@ -59,7 +59,8 @@ func (in installation) testMetrics(t *testing.T) {
 			{"forged", http.MethodGet, "/metrics", http.StatusInternalServerError},
 		} {
 			status, body := endpoints.Ask(t, request.method, "https://"+address+request.path, tokens[request.token])
-			if status != request.want || strings.Contains(body, "certwatcher_read_certificate_total") != (request.want == http.StatusOK) {
+			told := strings.Contains(body, "certwatcher_read_certificate_total")
+			if status != request.want || told != (request.want == http.StatusOK) {
 				t.Errorf("%s: %s %s with token %q: status %d, want %d; %.100s",
 					program, request.method, request.path, request.token, status, request.want, body)
 			}

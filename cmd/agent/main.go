@@ -49,11 +49,15 @@ type flags struct {
 func parseFlags() *flags {
 	f := &flags{}
 	flag.StringVar(&f.NodeName, "node-name", os.Getenv("NODE_NAME"), "Name of the Node that the agent runs on.")
-	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser", "Directory for published volumes and records. It may be a symbolic link.")
-	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
+	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser",
+		"Directory for published volumes and records. It may be a symbolic link.")
+	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
+		"The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
 	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
-	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "File with the ID of the running boot.")
-	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo, "The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
+	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id",
+		"File with the ID of the running boot.")
+	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo,
+		"The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
 	flag.StringVar(&f.metrics.Address, "metrics-bind-address", "0",
 		"Address of the metrics endpoint, which uses TLS; 0 turns it off.")
 	flag.StringVar(&f.metrics.CertDir, "metrics-cert-dir", "",
@@ -103,7 +107,8 @@ func run(ctx context.Context, f *flags) error {
 	}
 	mounter := mount.New(mount.Options{MountInfo: f.mountInfo, Links: links})
 	watcher := mounter.NewWatcher()
-	live, err := client.New(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.New(cfg,
+		client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
@@ -144,7 +149,8 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 		HealthProbeBindAddress: f.probeAddr,
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			own := agent.CacheOptions(f.NodeName)
-			o.ByObject, o.DefaultTransform, o.ReaderFailOnMissingInformer = own.ByObject, own.DefaultTransform, own.ReaderFailOnMissingInformer
+			o.ByObject, o.DefaultTransform, o.ReaderFailOnMissingInformer = own.ByObject, own.DefaultTransform,
+				own.ReaderFailOnMissingInformer
 			return cache.New(cfg, o)
 		},
 	})

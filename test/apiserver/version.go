@@ -24,7 +24,6 @@ var firstWithMutatingPolicies = version.MajorMinor(1, 36)
 
 // release asks the API server's program for its version, once.
 var release = sync.OnceValues(func() (*version.Version, error) {
-	//nolint:noctx // it only prints
 	output, err := exec.Command(filepath.Join(os.Getenv(AssetsVariable), "kube-apiserver"), "--version").Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking kube-apiserver for its version: %w", err)

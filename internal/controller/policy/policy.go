@@ -115,7 +115,9 @@ func (g *Gate) Register(mgr manager.Manager) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return slices.ContainsFunc(g.policies, func(p policy) bool { return p.name == o.GetName() })
 	})
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy")
 	for _, k := range kinds {
 		for _, gvk := range k {

@@ -49,7 +49,8 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 	for _, p := range policies {
-		policy, binding := client.Object(&admissionv1.ValidatingAdmissionPolicy{}), client.Object(&admissionv1.ValidatingAdmissionPolicyBinding{})
+		policy, binding := client.Object(&admissionv1.ValidatingAdmissionPolicy{}),
+			client.Object(&admissionv1.ValidatingAdmissionPolicyBinding{})
 		if p.kind == mutating {
 			policy, binding = &admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}
 		}
@@ -109,7 +110,8 @@ func (c *cluster) answer(o client.Object) error {
 		}
 		name = agentIntents
 	}
-	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: no"))
+	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(),
+		errors.New("ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: no"))
 }
 
 // reconcile returns what is missing after it, and when it is to come again.
@@ -168,9 +170,13 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 
 func TestOnlyAPolicysOwnRefusalShowsThatItWorks(t *testing.T) {
 	for name, answer := range map[string]error{
-		"it is not allowed anyway":          apierrors.NewForbidden(schema.GroupResource{}, "probe", errors.New("User cannot create")),
-		"another policy refuses":            apierrors.NewForbidden(schema.GroupResource{}, "probe", errors.New("ValidatingAdmissionPolicy 'other' denied request")),
-		"the policy cannot be evaluated":    apierrors.NewInvalid(schema.GroupKind{Kind: "ValidatingAdmissionPolicy 'hawser-hold'"}, "probe", nil),
+		"it is not allowed anyway": apierrors.NewForbidden(schema.GroupResource{}, "probe",
+			errors.New("User cannot create")),
+		"another policy refuses": apierrors.NewForbidden(schema.GroupResource{}, "probe",
+			errors.New("ValidatingAdmissionPolicy 'other' denied request")),
+		"the policy cannot be evaluated": apierrors.NewInvalid(
+			schema.GroupKind{Kind: "ValidatingAdmissionPolicy 'hawser-hold'"}, "probe", nil,
+		),
 		"the API server cannot be reached":  errors.New("connection refused"),
 		"a webhook does not take a dry run": apierrors.NewBadRequest("admission webhook does not support dry run"),
 	} {

@@ -151,7 +151,7 @@ func writeCertificate(t *testing.T, dir, host string) {
 func swapCertificate(t *testing.T, dir, host string) {
 	t.Helper()
 	data := filepath.Join(dir, "..data")
-	before, _ := os.Readlink(data) //nolint:errcheck // the first time there is none
+	before, _ := os.Readlink(data) // the first time there is none
 	next := filepath.Join(dir, "..of-"+host)
 	steps := []func() error{
 		func() error { return os.Mkdir(next, 0o700) },
