@@ -7,8 +7,6 @@ package config_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -197,24 +195,13 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 
 // testForgetGoneNodes checks that the manager may declare only with the component, and only because of its flag.
 func (in installation) testForgetGoneNodes(t *testing.T) {
-	dir := t.TempDir()
-	var relative []string
-	for _, directory := range []string{"default", "forget-gone-nodes"} {
-		absolute, err := filepath.Abs(directory)
-		expectAllowed(t, err)
-		path, err := filepath.Rel(dir, absolute)
-		expectAllowed(t, err)
-		relative = append(relative, path)
-	}
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative[0], relative[1])
-	expectAllowed(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
-
 	state := newNodeState("forgotten-gone")
 	state.Annotations = map[string]string{declaredKey: volumesv1alpha1.ForgetGoneReason + "24h0m0s: gone"}
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
 		"the verb declare on nodevolumestates.volumes.hawser.io")
-	if all := in.kubectl(t, "kustomize", dir); !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
+	all := in.kubectl(t, "kustomize", apiserver.Overlay(t, "default", "forget-gone-nodes"))
+	if !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}
 	in.kubectl(t, "apply", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))

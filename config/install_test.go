@@ -29,9 +29,6 @@ const (
 	agentAccount   = "hawser-agent"
 	accountPrefix  = "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":"
 
-	// nodeNameExtra is the key of the node's name in a token that is bound to a pod.
-	nodeNameExtra = "authentication.kubernetes.io/node-name"
-
 	inForceTimeout = 30 * time.Second
 )
 
@@ -55,6 +52,8 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	t.Run("roles allow no more than each program needs", in.testRoles)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
+	t.Run("metrics are read only with the right to", in.testMetrics)
+	t.Run("the API server accepts config/networkpolicy", in.testNetworkPolicy)
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
@@ -113,15 +112,7 @@ func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) 
 // as returns a client of a service account of hawser-system, with a token that names these nodes.
 func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
 	t.Helper()
-	config := rest.CopyConfig(in.config)
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: accountPrefix + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace,
-			"system:authenticated"},
-	}
-	if len(nodes) > 0 {
-		config.Impersonate.Extra = map[string][]string{nodeNameExtra: nodes}
-	}
+	config := apiserver.ServiceAccount(in.config, account, nodes...)
 	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +158,9 @@ func (in installation) awaitAdmission(t *testing.T) {
 		"hawser-agent-leases": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Create(ctx, newLease("hawser-agent-probe"), client.DryRunAll))
 		},
+	}
+	if !apiserver.MutatingPolicies(t) {
+		delete(probes, "hawser-release-finalizer")
 	}
 	for name, inForce := range probes {
 		eventually(t, "policy "+name+" acts", inForce)

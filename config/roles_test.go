@@ -46,6 +46,8 @@ func (in installation) testRoles(t *testing.T) {
 		{"get", "", "nodes", ""},
 		{"get", "", "secrets", ""},
 		{"create", "events.k8s.io", "events", ""},
+		{"create", "authentication.k8s.io", "tokenreviews", ""},
+		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
 	})
 	in.expectPermissions(t, agentAccount, false, []permission{
 		{writing, volumes, "volumeattachmentintents", ""},
@@ -79,6 +81,8 @@ func (in installation) testRoles(t *testing.T) {
 		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
 		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicies", ""},
 		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
+		{"create", "authentication.k8s.io", "tokenreviews", ""},
+		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
 	})
 	in.expectPermissions(t, managerAccount, false, []permission{
 		{"declare", volumes, "nodevolumestates", ""},
