@@ -70,7 +70,7 @@ var mends = map[string]mend{
 	"an agent waits for a device that the kubelet has mounted": {edits: []edit{{
 		file: "internal/agent/operation/device.go",
 		with: "if kubelets.Checks(d.Device) {", without: "if false && kubelets.Checks(d.Device) {",
-	}}, found: "what is wanted is not there"},
+	}}, found: "what is wanted is not there", mode: "Replace"},
 	"a Node lists a volume for pods that are gone beside its single user": {edits: []edit{{
 		file:    "internal/controller/attachment/decision/user.go",
 		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
