@@ -421,9 +421,10 @@ func TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent(t *testing.T) {
 		"a stage is not shown any more":       "after dereference",
 		"a part of a filesystem is published": "before record, after record, before publish, after publish, after sub path",
 		"a filesystem is given to a group":    "before record, after record, after ownership",
-		"a device's stage is undone":          "after dereference, before record, after record, before unstage, after unstage",
-		"a volume is let go of":               "before clear, after clear, after forget",
-		"a device is let go of":               "after dereference, before clear, after clear, after forget",
+		"a device's stage is undone": "after dereference, before record, after record, before unstage, " +
+			"after unstage",
+		"a volume is let go of": "before clear, after clear, after forget",
+		"a device is let go of": "after dereference, before clear, after clear, after forget",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := scenarios[name]

@@ -88,14 +88,15 @@ func TestOnlyAFileThatIsUnderstoodIsTakenUp(t *testing.T) {
 		uses map[string]TrackedUse
 		err  string
 	}{
-		"there is none":              {func(*filed) {}, nil, ""},
-		"it cannot be read":          {directory, nil, "reading the kubelet's volumes"},
-		"it was cut off":             {text("{"), nil, "parsing the kubelet's volumes"},
-		"it holds something else":    {text(`{"schema":1,"bootID":"boot","uses":3}`), nil, "cannot unmarshal"},
-		"another version wrote it":   {text(`{"schema":2,"bootID":"boot","uses":{"v":{}}}`), nil, "schema 2 is not known"},
-		"it has no uses":             {text(`{"schema":1,"bootID":"boot"}`), map[string]TrackedUse{}, ""},
-		"it has none of this boot":   {text(`{"schema":1,"bootID":"earlier"}`), map[string]TrackedUse{}, ""},
-		"it has one without details": {text(`{"schema":1,"bootID":"boot","uses":{"v":{}}}`), map[string]TrackedUse{"v": {}}, ""},
+		"there is none":            {func(*filed) {}, nil, ""},
+		"it cannot be read":        {directory, nil, "reading the kubelet's volumes"},
+		"it was cut off":           {text("{"), nil, "parsing the kubelet's volumes"},
+		"it holds something else":  {text(`{"schema":1,"bootID":"boot","uses":3}`), nil, "cannot unmarshal"},
+		"another version wrote it": {text(`{"schema":2,"bootID":"boot","uses":{"v":{}}}`), nil, "schema 2 is not known"},
+		"it has no uses":           {text(`{"schema":1,"bootID":"boot"}`), map[string]TrackedUse{}, ""},
+		"it has none of this boot": {text(`{"schema":1,"bootID":"earlier"}`), map[string]TrackedUse{}, ""},
+		"it has one without details": {text(`{"schema":1,"bootID":"boot","uses":{"v":{}}}`),
+			map[string]TrackedUse{"v": {}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFiled(t)
