@@ -39,8 +39,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 		v.RecordInherited(a.bootID)
 		// InUse counts only if this process wrote it. Otherwise the outcome of the write may be unknown, or the object
 		// may have been created again.
-		acked := handshake.NodeOf(a.state.Acknowledged(), v.Name).Use
-		r.InUse = r.InUse && acked == handshake.Use{UID: r.AttachmentUID, InUse: true}
+		r.InUse = r.InUse && markedInUse(a.state.Acknowledged(), r)
 		f.DriverSetsGroup = a.capable(r.Driver, "VOLUME_MOUNT_GROUP")
 		f.Expands = a.capable(r.Driver, "EXPAND_VOLUME")
 		if _, known := a.Registry.Get(r.Driver); f.Entry != nil && r.Stage.Phase == record.PhaseDone {
@@ -67,6 +66,17 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 		f.Reference = record.Present
 	}
 	return f, nil
+}
+
+// markedInUse reports whether the node's state has the volume in use by the agent. The manager takes intents to be
+// released where it has the volume in use by the kubelet, so that is no mark of the agent's.
+func markedInUse(nvs *volumesv1alpha1.NodeVolumeState, r *record.Record) bool {
+	if nvs == nil {
+		return false
+	}
+	line := handshake.VolumeOf(nvs, r.VolumeName)
+	return line != nil && line.InUse && !line.Waiting && line.AttachmentUID == r.AttachmentUID &&
+		line.PublishedBy != volumesv1alpha1.PublisherKubelet
 }
 
 // intentsOf lists the intents that name the volume, and those that the record names as its users.

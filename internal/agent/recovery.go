@@ -42,7 +42,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 		r.ForgetOtherBoots(a.bootID)
 		// What the API does not show was cleared, or never acknowledged: the manager may have removed the intents'
 		// finalizers since.
-		r.InUse = r.InUse && handshake.NodeOf(nvs, r.VolumeName).Use == handshake.Use{UID: r.AttachmentUID, InUse: true}
+		r.InUse = r.InUse && markedInUse(nvs, r)
 		v := a.volume(r.VolumeName)
 		v.Record = r
 		a.store.Note(r) // also one that was rebuilt: what is mounted for it is not the kubelet's

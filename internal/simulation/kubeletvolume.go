@@ -160,8 +160,10 @@ func (k *kubelet) stage(v *podVolume) error {
 	case err == nil:
 		k.set(func() { v.staged = true })
 	case isFinal(err) && !found:
-		_ = k.onDisk("removing a record", func() error { return k.m.removeRecord(dir, "globalmount") })
-		k.set(func() { v.mayBeStaged = false })
+		// A real kubelet leaves a record that it cannot remove. This one tries again, in place of an administrator.
+		if k.onDisk("removing a record", func() error { return k.m.removeRecord(dir, "globalmount") }) == nil {
+			k.set(func() { v.mayBeStaged = false })
+		}
 	}
 	return err
 }
@@ -198,8 +200,9 @@ func (k *kubelet) publish(v *podVolume, uid types.UID) error {
 		k.set(func() { v.published[uid] = true })
 		k.m.noteShared(v.handle())
 	case isFinal(err) && !known:
-		_ = k.onDisk("removing a record", func() error { return k.m.removeRecord(dir, "mount") })
-		k.set(func() { delete(v.published, uid) })
+		if k.onDisk("removing a record", func() error { return k.m.removeRecord(dir, "mount") }) == nil {
+			k.set(func() { delete(v.published, uid) })
+		}
 	}
 	return err
 }

@@ -77,6 +77,9 @@ type Environment struct {
 func (env *Environment) Inform(v *Volume, f plan.Facts) {
 	if v.Record != nil && v.Record.CountsAsInUse(f.Now) {
 		f.Record = v.Record
+		if f.Released() {
+			v.Record.InUse = false // what is reported as the kubelet's alone is marked again before the agent uses it
+		}
 		env.State.SetReport(v.Name, report.NewVolumeReport(v.Snapshot(), f))
 	}
 }
