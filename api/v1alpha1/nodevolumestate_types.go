@@ -203,7 +203,8 @@ type NodeVolumeStateStatus struct {
 	Summary *NodeVolumeSummary `json:"summary,omitempty"`
 	// conditions are Ready, DriversReady, VolumesHealthy, MountsConsistent and VolumesReleased. Every writer
 	// updates the whole object, at the version that it read.
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
@@ -218,6 +219,8 @@ type NodeVolumeStateStatus struct {
 // +kubebuilder:printcolumn:name="Staged",type=integer,JSONPath=`.status.summary.staged`
 // +kubebuilder:printcolumn:name="Published",type=integer,JSONPath=`.status.summary.published`
 // +kubebuilder:printcolumn:name="Failing",type=integer,JSONPath=`.status.summary.failing`
+// +kubebuilder:printcolumn:name="Orphaned",type=integer,JSONPath=`.status.summary.orphaned`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodeVolumeState struct {
 	metav1.TypeMeta   `json:",inline"`

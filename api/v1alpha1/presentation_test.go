@@ -9,9 +9,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -32,6 +34,31 @@ func (s server) testListByNode(t *testing.T) {
 	}
 	if len(list.Items) != 1 || list.Items[0].Name != "on-list-1" {
 		t.Errorf("the intents of node list-1: %+v", list.Items)
+	}
+}
+
+func (s server) testListByClaimAndVolume(t *testing.T) {
+	for _, name := range []string{"one", "two"} {
+		object := newIntent(t, "select-"+name, changes{
+			"spec.volume.persistentVolumeClaim.claimName": "claim-" + name, "spec.nodeName": "select-fields",
+		})
+		s.create(t, object)
+		intent := asIntent(t, object)
+		intent.Status.VolumeName = "pv-" + name
+		if err := s.client.Status().Update(t.Context(), &intent); err != nil {
+			t.Fatalf("writing the status of intent %s: %v", intent.Name, err)
+		}
+	}
+	for field, value := range map[string]string{
+		"spec.volume.persistentVolumeClaim.claimName": "claim-two", "status.volumeName": "pv-two",
+	} {
+		var list volumesv1alpha1.VolumeAttachmentIntentList
+		if err := s.client.List(t.Context(), &list, client.MatchingFields{field: value}); err != nil {
+			t.Fatalf("listing intents by %s: %v", field, err)
+		}
+		if len(list.Items) != 1 || list.Items[0].Name != "select-two" {
+			t.Errorf("intents with %s=%s: got %d, want select-two alone", field, value, len(list.Items))
+		}
 	}
 }
 
@@ -110,7 +137,7 @@ func (s server) testIntentColumns(t *testing.T) {
 	object := newIntent(t, "columns", nil)
 	s.create(t, object)
 	intent := asIntent(t, object)
-	intent.Status.Path = "/var/lib/hawser/published/default/columns"
+	intent.Status.VolumeName, intent.Status.Path = "pv-data", "/var/lib/hawser/published/default/columns"
 	intent.Status.Conditions = []metav1.Condition{{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: volumesv1alpha1.ReasonClaimNotFound,
 		Message: "there is no claim data", LastTransitionTime: metav1.Now(),
@@ -120,12 +147,12 @@ func (s server) testIntentColumns(t *testing.T) {
 	}
 
 	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/namespaces/default/volumeattachmentintents/columns")
-	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Path)", "(Message)",
+	if want := []string{"Name", "Node", "Claim", "Desired", "Ready", "Reason", "(Volume)", "(Path)", "(Message)",
 		"Age"}; !slices.Equal(names, want) {
 		t.Errorf("columns %q, want %q", names, want)
 	}
 	want := []string{
-		"columns", "node-a", "data", "Published", "False", "ClaimNotFound",
+		"columns", "node-a", "data", "Published", "False", "ClaimNotFound", "pv-data",
 		"/var/lib/hawser/published/default/columns", "there is no claim data", "",
 	}
 	if !slices.Equal(cells, want) {
@@ -137,7 +164,8 @@ func (s server) testNodeVolumeStateColumns(t *testing.T) {
 	state := &volumesv1alpha1.NodeVolumeState{}
 	state.Name = "columns"
 	s.create(t, state)
-	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Attached: 4, Staged: 3, Published: 2, Failing: 1}
+	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Attached: 4, Staged: 3, Published: 2, Failing: 1, Orphaned: 5}
+	state.Status.AgentVersion = "v1.2.3"
 	state.Status.Conditions = []metav1.Condition{{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
 		LastTransitionTime: metav1.Now(),
@@ -147,10 +175,47 @@ func (s server) testNodeVolumeStateColumns(t *testing.T) {
 	}
 
 	names, cells := s.columns(t, "/apis/volumes.hawser.io/v1alpha1/nodevolumestates/columns")
-	if want := []string{"Name", "Ready", "Attached", "Staged", "Published", "Failing", "Age"}; !slices.Equal(names, want) {
+	if want := []string{"Name", "Ready", "Attached", "Staged", "Published", "Failing", "Orphaned", "(Agent)",
+		"Age"}; !slices.Equal(names, want) {
 		t.Errorf("columns %q, want %q", names, want)
 	}
-	if want := []string{"columns", "True", "4", "3", "2", "1", ""}; !slices.Equal(cells, want) {
+	if want := []string{"columns", "True", "4", "3", "2", "1", "5", "v1.2.3", ""}; !slices.Equal(cells, want) {
 		t.Errorf("cells %q, want %q", cells, want)
+	}
+}
+
+// testConditionTypesAreUnique holds for both kinds: tools find a condition by its type.
+func (s server) testConditionTypesAreUnique(t *testing.T) {
+	twice := []metav1.Condition{
+		{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()},
+		{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Not", LastTransitionTime: metav1.Now()},
+	}
+	object := newIntent(t, "conditions-twice", nil)
+	s.create(t, object)
+	intent := asIntent(t, object)
+	intent.Status.Conditions = twice
+	state := &volumesv1alpha1.NodeVolumeState{}
+	state.Name = "conditions-twice"
+	s.create(t, state)
+	state.Status.Conditions = twice
+	for _, object := range []client.Object{&intent, state} {
+		err := s.client.Status().Update(t.Context(), object)
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "Duplicate value") {
+			t.Errorf("two conditions of type Ready on %T %s: %v, want refused as a duplicate", object, object.GetName(), err)
+		}
+	}
+}
+
+func (s server) testOperationsOfErrorsAreKnown(t *testing.T) {
+	object := newIntent(t, "operations", nil)
+	s.create(t, object)
+	intent := asIntent(t, object)
+	intent.Status.LastError = &volumesv1alpha1.OperationError{Operation: "mount"}
+	if err := s.client.Status().Update(t.Context(), &intent); !apierrors.IsInvalid(err) {
+		t.Errorf("lastError.operation mount on intent %s: %v, want refused", intent.Name, err)
+	}
+	intent.Status.LastError.Operation = "stage"
+	if err := s.client.Status().Update(t.Context(), &intent); err != nil {
+		t.Errorf("lastError.operation stage on intent %s: %v, want accepted", intent.Name, err)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
@@ -266,19 +264,6 @@ func (s server) testIntentStatusIsASubresource(t *testing.T) {
 	if !intent.Spec.ReadOnly || intent.Status.Path == "" || intent.Generation != 2 {
 		t.Errorf("an update must change the spec only: %+v", intent)
 	}
-}
-
-func (s server) testIntentTracking(t *testing.T) {
-	object := newIntent(t, "tracking", nil)
-	s.create(t, object)
-	intent := asIntent(t, object)
-	intent.Status.Conditions = []metav1.Condition{{
-		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now(),
-	}}
-	if err := s.client.Status().Update(t.Context(), &intent); err != nil {
-		t.Fatal(err)
-	}
-	expectNoElements(t, &intent)
 }
 
 // invalid is one refusal of a string.

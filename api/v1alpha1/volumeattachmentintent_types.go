@@ -212,7 +212,8 @@ type VolumeAttachmentIntentStatus struct {
 
 	// conditions are Resolved, Attached, Staged, Published, Expanded, Ready and Stalled. Both writers update the
 	// whole status, at the version that they read.
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
@@ -228,6 +229,7 @@ type VolumeAttachmentIntentStatus struct {
 // OperationError describes a failing operation.
 type OperationError struct {
 	// operation that failed: resolve, attach, detach, stage, publish, expand, unpublish or unstage.
+	// +kubebuilder:validation:Enum=resolve;attach;detach;stage;publish;expand;unpublish;unstage
 	Operation string `json:"operation"`
 	// code is the gRPC code's name, or a reason.
 	// +optional
@@ -264,11 +266,14 @@ type Timeline struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=vai,categories=hawser
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.volume.persistentVolumeClaim.claimName`
+// +kubebuilder:selectablefield:JSONPath=`.status.volumeName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.volume.persistentVolumeClaim.claimName`
 // +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.spec.desiredState`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Volume",type=string,JSONPath=`.status.volumeName`,priority=1
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
