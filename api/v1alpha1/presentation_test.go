@@ -201,7 +201,8 @@ func (s server) testConditionTypesAreUnique(t *testing.T) {
 	for _, object := range []client.Object{&intent, state} {
 		err := s.client.Status().Update(t.Context(), object)
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "Duplicate value") {
-			t.Errorf("two conditions of type Ready on %T %s: %v, want refused as a duplicate", object, object.GetName(), err)
+			t.Errorf("two conditions of type Ready on %T %s: %v, want refused as a duplicate", object, object.GetName(),
+				err)
 		}
 	}
 }

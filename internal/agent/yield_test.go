@@ -52,7 +52,9 @@ func TestOnlyAMarkOfTheAgentsOwnCounts(t *testing.T) {
 		"of another attachment": {func(l *volumesv1alpha1.NodeVolume) { l.AttachmentUID = "other" }, false},
 		"not in use":            {func(l *volumesv1alpha1.NodeVolume) { l.InUse = false }, false},
 		"waiting":               {func(l *volumesv1alpha1.NodeVolume) { l.Waiting = true }, false},
-		"the kubelet's":         {func(l *volumesv1alpha1.NodeVolume) { l.PublishedBy = volumesv1alpha1.PublisherKubelet }, false},
+		"the kubelet's": {func(l *volumesv1alpha1.NodeVolume) {
+			l.PublishedBy = volumesv1alpha1.PublisherKubelet
+		}, false},
 	} {
 		line := marked
 		c.change(&line)
