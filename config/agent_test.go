@@ -112,18 +112,18 @@ func (in installation) testAgentIntents(t *testing.T) {
 
 func (in installation) testAgentLeases(t *testing.T) {
 	agent := in.as(t, agentAccount, "own")
-	lease := newLease(volumesv1alpha1.AgentLeasePrefix + "own")
+	lease := in.newLease(volumesv1alpha1.AgentLeasePrefix + "own")
 	expectAllowed(t, agent.Create(t.Context(), lease))
 	expectAllowed(t, agent.Update(t.Context(), lease))
 
-	const message = "the agent of node own may write only the Lease hawser-system/hawser-agent-own"
-	expectForbidden(t, agent.Create(t.Context(), newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
+	message := "the agent of node own may write only the Lease " + in.namespace + "/hawser-agent-own"
+	expectForbidden(t, agent.Create(t.Context(), in.newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
 	other := in.as(t, agentAccount, "other")
 	expectForbidden(t, other.Update(t.Context(), lease.DeepCopy()), "the agent of node other")
 	expectForbidden(t, in.as(t, agentAccount).Update(t.Context(), lease.DeepCopy()), noNode)
 	expectForbidden(t, agent.Delete(t.Context(), lease.DeepCopy()))
 
-	leader := newLease("hawser-manager")
+	leader := in.newLease("hawser-manager")
 	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), leader))
 	expectForbidden(t, agent.Update(t.Context(), leader), message)
 

@@ -7,9 +7,6 @@ package config_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,8 +21,8 @@ import (
 
 const declaredKey = volumesv1alpha1.DeclaredReleasedPrefix + "8d3f2b1c-0000-0000-0000-000000000001"
 
-// user returns a client of a user with these verbs on every NodeVolumeState.
-func (in installation) user(t *testing.T, name string, verbs ...string) client.Client {
+// userWith returns a client of a user with these verbs on every NodeVolumeState.
+func (in installation) userWith(t *testing.T, name string, verbs ...string) client.Client {
 	t.Helper()
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"volumes.hawser.io"}, Resources: []string{"nodevolumestates"},
@@ -82,8 +79,8 @@ func (in installation) testDeclared(t *testing.T) {
 	const name, verb = "declared", "the verb declare on nodevolumestates.volumes.hawser.io"
 	expectAllowed(t, in.admin.Create(t.Context(), newNodeState(name)))
 	in.grant(t, "cluster-admin", "cluster-administrator")
-	clusterAdmin, declarer := in.person(t, "cluster-administrator"), in.user(t, "declarer", "patch", "declare")
-	editor, manager := in.user(t, "editor", "patch", "update", "create"), in.as(t, managerAccount)
+	clusterAdmin, declarer := in.person(t, "cluster-administrator"), in.userWith(t, "declarer", "patch", "declare")
+	editor, manager := in.userWith(t, "editor", "patch", "update", "create"), in.as(t, managerAccount)
 	eventually(t, "the grants hold", in.holds(editor, declarer, clusterAdmin))
 
 	put := func(c client.Client, why ...string) error {
@@ -197,28 +194,17 @@ func (in installation) testDeclaredByHawser(t *testing.T) {
 
 // testForgetGoneNodes checks that the manager may declare only with the component, and only because of its flag.
 func (in installation) testForgetGoneNodes(t *testing.T) {
-	dir := t.TempDir()
-	var relative []string
-	for _, directory := range []string{"default", "forget-gone-nodes"} {
-		absolute, err := filepath.Abs(directory)
-		expectAllowed(t, err)
-		path, err := filepath.Rel(dir, absolute)
-		expectAllowed(t, err)
-		relative = append(relative, path)
-	}
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative[0], relative[1])
-	expectAllowed(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
-
 	state := newNodeState("forgotten-gone")
 	state.Annotations = map[string]string{declaredKey: volumesv1alpha1.ForgetGoneReason + "24h0m0s: gone"}
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
 		"the verb declare on nodevolumestates.volumes.hawser.io")
-	if all := in.kubectl(t, "kustomize", dir); !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
+	if all := in.kubectl(t, "kustomize", in.overlay(t, "default", "component forget-gone-nodes")); !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}
-	in.kubectl(t, "apply", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
-	defer in.kubectl(t, "delete", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
+	role := in.overlay(t, "rbac", "component forget-gone-nodes")
+	in.kubectl(t, "apply", "-k", role)
+	defer in.kubectl(t, "delete", "clusterrole,clusterrolebinding", in.name("hawser-forget-gone-nodes"))
 	eventually(t, "the manager may declare because of its flag", func(ctx context.Context) bool {
 		return manager.Create(ctx, state.DeepCopy()) == nil
 	})

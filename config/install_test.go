@@ -9,12 +9,17 @@ package config_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -27,7 +32,6 @@ import (
 const (
 	managerAccount = "hawser-manager"
 	agentAccount   = "hawser-agent"
-	accountPrefix  = "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":"
 
 	// nodeNameExtra is the key of the node's name in a token that is bound to a pod.
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
@@ -40,17 +44,38 @@ type installation struct {
 	config     *rest.Config
 	admin      client.WithWatch
 	kubeconfig string
+	// namespace that Hawser is installed in, and what an overlay put before every name.
+	namespace, prefix string
 }
 
-// TestAnInstallationOnARealAPIServer starts one API server, installs Hawser and checks what the server allows.
+// name that an object of config/default has in this installation.
+func (in installation) name(base string) string { return in.prefix + base }
+
+// user name of a service account of this installation.
+func (in installation) user(account string) string {
+	return "system:serviceaccount:" + in.namespace + ":" + in.name(account)
+}
+
+// TestAnInstallationOnARealAPIServer installs Hawser on an API server and checks what the server allows.
 func TestAnInstallationOnARealAPIServer(t *testing.T) {
+	testInstallation(t, volumesv1alpha1.InstallNamespace, "")
+}
+
+// TestAnInstallationUnderAnotherNamespaceAndName does the same with an overlay that sets only namespace and namePrefix.
+func TestAnInstallationUnderAnotherNamespaceAndName(t *testing.T) {
+	testInstallation(t, "storage-system", "acme-")
+}
+
+func testInstallation(t *testing.T, namespace, prefix string) {
 	config, admin := apiserver.Start(t)
-	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config)}
+	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config),
+		namespace: namespace, prefix: prefix}
 	if !t.Run("the API server accepts config/default", in.testDefault) {
 		return
 	}
 	in.awaitAdmission(t)
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
+	t.Run("everything refers to this installation", in.testReferences)
 	t.Run("the API server accepts config/samples", in.testSamples)
 	t.Run("roles allow no more than each program needs", in.testRoles)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
@@ -58,6 +83,7 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
+	t.Run("neither a name nor every right makes an account the manager", in.testImpostors)
 	t.Run("an intent gets the release finalizer if it needs it", in.testReleaseFinalizer)
 	t.Run("only the manager writes the locks of exclusive volumes", in.testExclusiveLocks)
 	t.Run("Hawser may not declare an attachment released", in.testDeclaredByHawser)
@@ -70,12 +96,60 @@ func TestAnInstallationOnARealAPIServer(t *testing.T) {
 }
 
 func (in installation) testDefault(t *testing.T) {
-	in.kubectl(t, "apply", "-k", "default")
+	in.kubectl(t, "apply", "-k", in.overlay(t, "default"))
+}
+
+// overlay returns a directory with these resources, and components if their names begin with "component ", as this
+// installation has them.
+func (in installation) overlay(t *testing.T, parts ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	paths := map[bool][]string{}
+	for _, part := range parts {
+		name, component := strings.CutPrefix(part, "component ")
+		absolute, err := filepath.Abs(name)
+		expectAllowed(t, err)
+		path, err := filepath.Rel(dir, absolute)
+		expectAllowed(t, err)
+		paths[component] = append(paths[component], path)
+	}
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", strings.Join(paths[false], ", "),
+		strings.Join(paths[true], ", "))
+	if in.prefix != "" {
+		text += fmt.Sprintf("namespace: %s\nnamePrefix: %s\n", in.namespace, in.prefix)
+	}
+	expectAllowed(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	return dir
 }
 
 // testDefaultAgain fails if kubectl diff finds a change.
 func (in installation) testDefaultAgain(t *testing.T) {
-	in.kubectl(t, "diff", "-k", "default")
+	in.kubectl(t, "diff", "-k", in.overlay(t, "default"))
+}
+
+// testReferences checks what kustomize does not know by itself, and that no text contains the default namespace.
+func (in installation) testReferences(t *testing.T) {
+	rendered := in.kubectl(t, "kustomize", in.overlay(t, "default"))
+	if in.namespace != volumesv1alpha1.InstallNamespace && strings.Contains(rendered, volumesv1alpha1.InstallNamespace) {
+		t.Errorf("the manifests contain %s", volumesv1alpha1.InstallNamespace)
+	}
+	for _, name := range []string{"hawser", "hawser-leases"} {
+		schema := &flowcontrolv1.FlowSchema{}
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKey{Name: in.name(name)}, schema))
+		level := &flowcontrolv1.PriorityLevelConfiguration{}
+		level.Name = schema.Spec.PriorityLevelConfiguration.Name
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(level), level))
+		var users []string
+		for _, subject := range schema.Spec.Rules[0].Subjects {
+			account := &corev1.ServiceAccount{}
+			key := client.ObjectKey{Namespace: subject.ServiceAccount.Namespace, Name: subject.ServiceAccount.Name}
+			expectAllowed(t, in.admin.Get(t.Context(), key, account))
+			users = append(users, account.Name)
+		}
+		if want := []string{in.name(managerAccount), in.name(agentAccount)}; !slices.Equal(users, want) {
+			t.Errorf("FlowSchema %s is for %v, want %v", schema.Name, users, want)
+		}
+	}
 }
 
 // testSamples applies the samples of the demo and the README. No program here carries out an intent.
@@ -110,13 +184,13 @@ func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) 
 	return apiserver.Kubectl(t, in.kubeconfig, stdin, args...)
 }
 
-// as returns a client of a service account of hawser-system, with a token that names these nodes.
+// as returns a client of a service account of this installation, with a token that names these nodes.
 func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(in.config)
 	config.Impersonate = rest.ImpersonationConfig{
-		UserName: accountPrefix + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace,
+		UserName: in.user(account),
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + in.namespace,
 			"system:authenticated"},
 	}
 	if len(nodes) > 0 {
@@ -151,7 +225,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
 		"hawser-exclusive-locks": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"),
+			return apierrors.IsForbidden(in.admin.Create(ctx, in.newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"),
 				client.DryRunAll))
 		},
 		"hawser-release-finalizer": func(ctx context.Context) bool {
@@ -165,7 +239,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(nowhere.Status().Update(ctx, intent.DeepCopy(), client.DryRunAll))
 		},
 		"hawser-agent-leases": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(nowhere.Create(ctx, newLease("hawser-agent-probe"), client.DryRunAll))
+			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-probe"), client.DryRunAll))
 		},
 	}
 	for name, inForce := range probes {
@@ -203,9 +277,9 @@ func expectAllowed(t *testing.T, err error) {
 	}
 }
 
-func newLease(name string) *coordinationv1.Lease {
+func (in installation) newLease(name string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = volumesv1alpha1.InstallNamespace, name
+	lease.Namespace, lease.Name = in.namespace, name
 	return lease
 }
 

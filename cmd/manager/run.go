@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 type options struct {
@@ -44,7 +45,7 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
-	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace,
+	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")
 	flags.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 for none")
 	flags.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")

@@ -53,6 +53,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		}
 		for _, o := range []client.Object{policy, binding} {
 			o.SetName(p.name)
+			o.SetLabels(map[string]string{label: p.name})
 			o.SetGeneration(1)
 			objects = append(objects, o)
 		}
