@@ -78,6 +78,10 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("everything refers to this installation", in.testReferences)
 	t.Run("the API server accepts config/samples", in.testSamples)
 	t.Run("roles allow no more than each program needs", in.testRoles)
+	t.Run("the manager creates neither workloads nor policies", in.testManagerCreates)
+	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
+	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
+	t.Run("the manager changes no intent's spec", in.testManagerIntents)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
 	// The tests below grant accounts more rights, so that only a policy can refuse them.

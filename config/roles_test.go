@@ -84,6 +84,7 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", storage, "volumeattachments/status", ""},
 		{"create update patch delete", "", "persistentvolumes", ""},
 		{"create update patch delete", "", "nodes", ""},
+		{"update patch", "", "nodes/status", ""},
 		{"create update patch delete", "", "pods", ""},
 		{"create update delete", coordination, "leases", "kube-system"},
 		{"update delete", coordination, "leases", in.namespace},

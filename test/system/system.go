@@ -166,9 +166,12 @@ func (s *System) connect() error {
 }
 
 func (s *System) install(ctx context.Context) error {
-	for _, part := range []string{"crd", "rbac", "admission"} {
-		if _,
-			err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(apiserver.Root(), "config", part)); err != nil {
+	// A test may change the attach mode at any time, so the manager has the right of Replace from the beginning.
+	for _, part := range []struct{ flag, path string }{
+		{"-k", "crd"}, {"-k", "rbac"}, {"-f", "replace/role.yaml"}, {"-k", "admission"},
+	} {
+		path := filepath.Join(apiserver.Root(), "config", part.path)
+		if _, err := s.Kubectl(ctx, "apply", "--server-side", part.flag, path); err != nil {
 			return err
 		}
 	}
