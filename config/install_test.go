@@ -84,6 +84,8 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
+	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
+	t.Run("users of a namespace get the roles of its intents", in.testAggregation)
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
@@ -241,6 +243,9 @@ func (in installation) awaitAdmission(t *testing.T) {
 		},
 		"hawser-agent-intents": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Status().Update(ctx, intent.DeepCopy(), client.DryRunAll))
+		},
+		"hawser-intent-authors": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(in.admin.Create(ctx, forced(newIntent("probe-force", "node-a")), client.DryRunAll))
 		},
 		"hawser-agent-leases": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-probe"), client.DryRunAll))

@@ -179,11 +179,12 @@ func (in installation) testManagerIntents(t *testing.T) {
 	manager := in.as(t, managerAccount)
 	const metadata = "nothing of a VolumeAttachmentIntent's metadata but"
 	for name, c := range map[string]struct{ patch, message string }{
-		"the desired state":   {`{"spec":{"desiredState":"Attached"}}`, "may not change the spec"},
-		"the detach policy":   {`{"spec":{"detachPolicy":{"forceAfter":"1m"}}}`, "may not change the spec"},
-		"a label":             {`{"metadata":{"labels":{"volumes.hawser.io/pod-uid":"1"}}}`, metadata},
-		"an annotation":       {`{"metadata":{"annotations":{"a":"b"}}}`, metadata},
-		"a foreign finalizer": {`{"metadata":{"finalizers":["volumes.hawser.io/release","example.com/f"]}}`, metadata},
+		"the desired state":       {`{"spec":{"desiredState":"Attached"}}`, "may not change the spec"},
+		"whether it is read-only": {`{"spec":{"readOnly":true}}`, "may not change the spec"},
+		"the detach policy":       {`{"spec":{"detachPolicy":{"forceAfter":"1m"}}}`, "ValidatingAdmissionPolicy"},
+		"a label":                 {`{"metadata":{"labels":{"volumes.hawser.io/pod-uid":"1"}}}`, metadata},
+		"an annotation":           {`{"metadata":{"annotations":{"a":"b"}}}`, metadata},
+		"a foreign finalizer":     {`{"metadata":{"finalizers":["volumes.hawser.io/release","example.com/f"]}}`, metadata},
 	} {
 		t.Run(name, func(t *testing.T) { expectForbidden(t, patched(t, manager, intent, c.patch), c.message) })
 	}
