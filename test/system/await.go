@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // Await watches one object until done returns true, and returns the object of that time. It calls done with nil for a
@@ -178,7 +179,7 @@ func (s *System) AwaitAgent(ctx context.Context, node string, since time.Time) e
 }
 
 func agentLease(node string) client.ObjectKey {
-	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+	return client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
 }
 
 // AwaitEvent waits for an event of that reason about an object of that name.
