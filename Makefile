@@ -13,11 +13,12 @@ DIR ?= /tmp/hawser-local
 # Who attaches in `make test-e2e`: hawser, or upstream to compare with.
 E2E_ATTACH ?= hawser
 
+# make test KUBERNETES_VERSION=1.35 runs what needs an API server on that minor version (hack/localcluster/kubernetes).
+KUBERNETES_VERSION ?=
+
 # Versions of tools: go.mod and hack/tools/go.mod. Versions of the local cluster's programs: hack/versions.env.
 CONTROLLER_GEN := go tool controller-gen
 GOLANGCI_LINT := $(TOOLS)/golangci-lint
-# HOUSE=1: lint also holds the sizes and the prose against the limits of hack/house.
-HOUSE ?=
 # Every Go module of the repository.
 MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
@@ -45,8 +46,14 @@ manifests: ## Generate CRDs and roles into config/.
 ##@ Check
 
 .PHONY: test
-test: packages control-plane ## Run every test, with -race; as root nothing is left out.
+ifeq ($(KUBERNETES_VERSION),)
+test: packages control-plane ## Run every test, with -race; as root nothing is left out. KUBERNETES_VERSION=1.35: those of the API server, on that version.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
+else
+test: packages
+	@hack/build-control-plane.sh --kubernetes $(KUBERNETES_VERSION)
+	hack/test.sh --kubernetes $(KUBERNETES_VERSION)
+endif
 
 .PHONY: test-e2e
 test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
@@ -59,10 +66,10 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
-	$(if $(HOUSE),go run ./hack/house)
+	go run ./hack/house
 
 $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum
 	@echo "building golangci-lint, once"

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 const withoutFinalizer = `
@@ -29,6 +30,9 @@ spec:
 `
 
 func (in installation) testReleaseFinalizer(t *testing.T) {
+	if !apiserver.MutatingPolicies(t) {
+		t.Skip("the API server has no mutating policies; the manager sets the finalizer")
+	}
 	in.kubectl(t, "label", "namespace", "default", "volumes.hawser.io/allow-force-detach=true",
 		"volumes.hawser.io/allow-publisher-kubelet=true")
 	eventually(t, "the namespace allows everything", func(ctx context.Context) bool {

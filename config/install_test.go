@@ -33,9 +33,6 @@ const (
 	managerAccount = "hawser-manager"
 	agentAccount   = "hawser-agent"
 
-	// nodeNameExtra is the key of the node's name in a token that is bound to a pod.
-	nodeNameExtra = "authentication.kubernetes.io/node-name"
-
 	inForceTimeout = 30 * time.Second
 )
 
@@ -86,6 +83,8 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
 	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
 	t.Run("users of a namespace get the roles of its intents", in.testAggregation)
+	t.Run("metrics are read only with the right to", in.testMetrics)
+	t.Run("the API server accepts config/networkpolicy", in.testNetworkPolicy)
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
@@ -138,6 +137,10 @@ func (in installation) testReferences(t *testing.T) {
 	rendered := in.kubectl(t, "kustomize", in.overlay(t, "default"))
 	if in.namespace != volumesv1alpha1.InstallNamespace && strings.Contains(rendered, volumesv1alpha1.InstallNamespace) {
 		t.Errorf("the manifests contain %s", volumesv1alpha1.InstallNamespace)
+	}
+	monitored := in.kubectl(t, "kustomize", in.overlay(t, "default", "component monitoring"))
+	if in.prefix != "" && strings.Contains(monitored, "name: "+scraperAccount) {
+		t.Errorf("the component monitoring names an account %s, which is not here", scraperAccount)
 	}
 	for _, name := range []string{"hawser", "hawser-leases"} {
 		schema := &flowcontrolv1.FlowSchema{}
@@ -193,15 +196,7 @@ func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) 
 // as returns a client of a service account of this installation, with a token that names these nodes.
 func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
 	t.Helper()
-	config := rest.CopyConfig(in.config)
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: in.user(account),
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + in.namespace,
-			"system:authenticated"},
-	}
-	if len(nodes) > 0 {
-		config.Impersonate.Extra = map[string][]string{nodeNameExtra: nodes}
-	}
+	config := apiserver.ServiceAccount(in.config, in.namespace, in.name(account), nodes...)
 	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -250,6 +245,9 @@ func (in installation) awaitAdmission(t *testing.T) {
 		"hawser-agent-leases": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-probe"), client.DryRunAll))
 		},
+	}
+	if !apiserver.MutatingPolicies(t) {
+		delete(probes, "hawser-release-finalizer")
 	}
 	for name, inForce := range probes {
 		eventually(t, "policy "+name+" acts", inForce)

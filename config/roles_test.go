@@ -43,6 +43,8 @@ func (in installation) testRoles(t *testing.T) {
 		{"get", "", "nodes", ""},
 		{"get", "", "secrets", ""},
 		{"create", "events.k8s.io", "events", ""},
+		{"create", "authentication.k8s.io", "tokenreviews", ""},
+		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
 	})
 	in.expectPermissions(t, agentAccount, false, []permission{
 		{writing, volumes, "volumeattachmentintents", ""},
@@ -76,6 +78,8 @@ func (in installation) testRoles(t *testing.T) {
 		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
 		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicies", ""},
 		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
+		{"create", "authentication.k8s.io", "tokenreviews", ""},
+		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
 	})
 	in.expectPermissions(t, managerAccount, false, []permission{
 		{"declare", volumes, "nodevolumestates", ""},
@@ -179,9 +183,13 @@ func (in installation) documented(t *testing.T, page, firstLine string) string {
 	if !found || !closed {
 		t.Fatalf("docs/%s has no block of YAML that begins with %q", page, firstLine)
 	}
-	// The page is for an installation under the names of config/default.
-	block = strings.ReplaceAll(block, "namespace: hawser-system", "namespace: "+in.namespace)
-	return "#" + strings.ReplaceAll(block, "name: hawser-agent", "name: "+in.name("hawser-agent"))
+	return "#" + in.renamed(block)
+}
+
+// renamed returns manifests for the names of config/default as manifests for those of this installation.
+func (in installation) renamed(manifests string) string {
+	manifests = strings.ReplaceAll(manifests, "namespace: hawser-system", "namespace: "+in.namespace)
+	return strings.ReplaceAll(manifests, "name: hawser-", "name: "+in.name("hawser-"))
 }
 
 // grantEverything allows a service account everything on the kinds that Hawser uses. Only a policy then refuses it.

@@ -12,6 +12,8 @@
 #
 #   hack/build-control-plane.sh [PROGRAM ...]     default: all but those
 #   hack/build-control-plane.sh --agree           only check that versions.env and the go.mod files agree
+#   hack/build-control-plane.sh --kubernetes 1.35 an older control plane, for tests against it, into .cache/bin-1.35:
+#                                                 etcd, kube-apiserver, kubectl, kube-controller-manager, csi-attacher
 #
 # LOCALCLUSTER_BIN names another directory than .cache/bin.
 
@@ -22,6 +24,28 @@ module=$hack/localcluster
 bin=${LOCALCLUSTER_BIN:-$(dirname "$hack")/.cache/bin}
 # shellcheck source=versions.env
 source "$hack/versions.env"
+
+# The module that Kubernetes is built from, and its release.
+kubernetes=$module
+release=$KUBERNETES_VERSION
+if [[ ${1:-} == --kubernetes ]]; then
+	minor=${2:?usage: build-control-plane.sh --kubernetes 1.MINOR}
+	shift 2
+	if [[ $release != "v$minor."* ]]; then
+		kubernetes=$module/kubernetes/$minor
+		bin+=-$minor
+		# Its programs have another version.
+		unset KUBEBUILDER_ASSETS
+		if [[ ! -f $kubernetes/go.mod ]]; then
+			pinned=("$module"/kubernetes/*/)
+			printf 'build-control-plane: Kubernetes %s is not pinned; there are %s and %s\n' "$minor" \
+				"$(basename -a "${pinned[@]}" | paste -s -d ' ')" "$release" >&2
+			exit 1
+		fi
+	fi
+	# The attacher is of the same version everywhere.
+	set -- etcd kube-apiserver kubectl kube-controller-manager csi-attacher
+fi
 
 programs=("$@")
 if [[ ${#programs[@]} -eq 0 ]]; then
@@ -49,7 +73,7 @@ agree() {
 version_of() {
 	case $1 in
 	etcd) say "$ETCD_VERSION" ;;
-	kube-apiserver | kubectl | kube-controller-manager | kubelet) say "$KUBERNETES_VERSION" ;;
+	kube-apiserver | kubectl | kube-controller-manager | kubelet) say "$release" ;;
 	csi-attacher) say "$CSI_ATTACHER_VERSION" ;;
 	csi-provisioner) say "$CSI_PROVISIONER_VERSION" ;;
 	csi-resizer) say "$CSI_RESIZER_VERSION" ;;
@@ -62,10 +86,10 @@ version_of() {
 # kubernetes_flags stamps the version: an unstamped kubectl refuses the server's version.
 # The date is the one of the release line, not of the build, so that builds are reproducible.
 kubernetes_flags() {
-	local number=${KUBERNETES_VERSION#v} package flags=""
+	local number=${release#v} package flags=""
 	local major=${number%%.*} rest=${number#*.}
 	for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-		flags+=" -X $package.gitVersion=$KUBERNETES_VERSION -X $package.gitMajor=$major"
+		flags+=" -X $package.gitVersion=$release -X $package.gitMajor=$major"
 		flags+=" -X $package.gitMinor=${rest%%.*} -X $package.gitTreeState=clean"
 	done
 	say "$flags"
@@ -77,6 +101,7 @@ recipe() {
 	case $1 in
 	etcd) package=./etcd ;;
 	kube-apiserver | kubectl | kube-controller-manager | kubelet)
+		directory=$kubernetes
 		package=k8s.io/kubernetes/cmd/$1
 		flags+=$(kubernetes_flags)
 		;;
@@ -169,6 +194,7 @@ agree "$module/containerd/go.mod" github.com/containerd/containerd/v2 "$CONTAINE
 if [[ ${1:-} == --agree ]]; then
 	exit 0
 fi
+[[ $kubernetes == "$module" ]] || release=$(required "$kubernetes/go.mod" k8s.io/kubernetes)
 mkdir -p "$bin"
 # One build at a time: two callers would build everything twice.
 if command -v flock >/dev/null; then

@@ -5,12 +5,24 @@
 # Runs the tests of all modules with -race. Tests that took a second or more are printed as they pass, failures at once.
 # The end says what was left out and why. As root nothing may be left out: a test that says LEFT OUT fails the run.
 #
-#   hack/test.sh [PACKAGE ...]     default: every package
+#   hack/test.sh [PACKAGE ...]         default: every package
+#   hack/test.sh --kubernetes 1.35     the packages that start an API server, with that of .cache/bin-1.35
 set -uo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 gotestsum=$top/.cache/tools/gotestsum
 (cd "$top/hack/tools" && go build -o "$gotestsum" gotest.tools/gotestsum) || exit 1
+# Against another Kubernetes only what starts an API server is of interest. The end-to-end tests build their own
+# cluster, which is always of the newest version, and the simulation imitates that version.
+if [[ ${1:-} == --kubernetes ]]; then
+	export KUBEBUILDER_ASSETS=$top/.cache/bin-$2
+	[[ -d $KUBEBUILDER_ASSETS ]] || KUBEBUILDER_ASSETS=$top/.cache/bin
+	echo "== $("$KUBEBUILDER_ASSETS/kube-apiserver" --version)"
+	mapfile -t packages < <(cd "$top" &&
+		grep -rlE --include='*_test.go' 'apiserver\.(Start|Borrow)\(t\)' api cmd config internal test |
+		xargs dirname | sed '/^test\/e2e$/d; /^internal\/simulation$/d; s,^,./,' | sort -u)
+	set -- "${packages[@]}" ./test/apiserver
+fi
 # The events of all tests, one JSON line each. Several processes append; each writes a line as a whole.
 work=$(mktemp -d)
 events=$work/events

@@ -73,11 +73,14 @@ func fields(path string, s schema) []string {
 	return paths
 }
 
-// Condition types are in the contract pages. Reasons are in one page, in a table with the person or component that has to act.
+// Condition types are in the contract pages. Reasons are in one page, in a table with the person or component that has
+// to act.
 func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
-	contracts := string(read(t, "docs", "reference", "volumeattachmentintent.md")) + string(read(t, "docs", "reference", "nodevolumestate.md"))
+	contracts := string(read(t, "docs", "reference", "volumeattachmentintent.md")) +
+		string(read(t, "docs", "reference", "nodevolumestate.md"))
 	reasons := rows(string(read(t, "docs", "troubleshoot.md")))
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(),
+		filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -33,6 +32,7 @@ import (
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/driver/metered"
 	"github.com/hawser-io/hawser/internal/metrics"
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/internal/version"
 )
@@ -40,21 +40,29 @@ import (
 // flags of the program.
 type flags struct {
 	agent.Options
-	mountInfo   string
-	metricsAddr string
-	probeAddr   string
-	zap         zap.Options
+	mountInfo string
+	metrics   endpoint.Endpoint
+	probeAddr string
+	zap       zap.Options
 }
 
 func parseFlags() *flags {
 	f := &flags{}
 	flag.StringVar(&f.NodeName, "node-name", os.Getenv("NODE_NAME"), "Name of the Node that the agent runs on.")
-	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser", "Directory for published volumes and records. It may be a symbolic link.")
-	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
+	flag.StringVar(&f.RootDir, "root-dir", "/var/lib/hawser",
+		"Directory for published volumes and records. It may be a symbolic link.")
+	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
+		"The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
 	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
-	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "File with the ID of the running boot.")
-	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo, "The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
-	flag.StringVar(&f.metricsAddr, "metrics-bind-address", "0", "Address of the metrics endpoint; 0 turns it off.")
+	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id",
+		"File with the ID of the running boot.")
+	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo,
+		"The mount table; "+mount.HostMountInfo+" in a container that shares the host's process IDs.")
+	flag.StringVar(&f.metrics.Address, "metrics-bind-address", "0",
+		"Address of the metrics endpoint, which uses TLS; 0 turns it off.")
+	flag.StringVar(&f.metrics.CertDir, "metrics-cert-dir", "",
+		"Directory with the endpoint's tls.crt and tls.key, which may be replaced at any time. "+
+			"Empty: a self-signed certificate.")
 	flag.StringVar(&f.probeAddr, "health-probe-bind-address", "0", "Address of the health endpoint; 0 turns it off.")
 	f.zap.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -99,7 +107,8 @@ func run(ctx context.Context, f *flags) error {
 	}
 	mounter := mount.New(mount.Options{MountInfo: f.mountInfo, Links: links})
 	watcher := mounter.NewWatcher()
-	live, err := client.New(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.New(cfg,
+		client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
@@ -119,7 +128,7 @@ func run(ctx context.Context, f *flags) error {
 			return err
 		}
 	}
-	if err := addProbes(mgr, a); err != nil {
+	if err := addProbes(mgr, a, registry); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -130,24 +139,35 @@ func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), volumesv1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("making scheme: %w", err)
 	}
+	metricsOptions, besides, err := f.metrics.Open()
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                 scheme,
-		Metrics:                metricsserver.Options{BindAddress: f.metricsAddr},
+		Metrics:                metricsOptions,
 		HealthProbeBindAddress: f.probeAddr,
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			own := agent.CacheOptions(f.NodeName)
-			o.ByObject, o.DefaultTransform, o.ReaderFailOnMissingInformer = own.ByObject, own.DefaultTransform, own.ReaderFailOnMissingInformer
+			o.ByObject, o.DefaultTransform, o.ReaderFailOnMissingInformer = own.ByObject, own.DefaultTransform,
+				own.ReaderFailOnMissingInformer
 			return cache.New(cfg, o)
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making manager: %w", err)
 	}
+	for _, runnable := range besides {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("adding the watcher of the metrics endpoint's certificate: %w", err)
+		}
+	}
 	return mgr, nil
 }
 
-func addProbes(mgr manager.Manager, a *agent.Agent) error {
-	ready := func(*http.Request) error {
+// addProbes: the agent is ready once the API server has its first report and while it can find the node's drivers.
+func addProbes(mgr manager.Manager, a *agent.Agent, registry *csi.Registry) error {
+	reported := func(*http.Request) error {
 		select {
 		case <-a.Started():
 			return nil
@@ -155,5 +175,9 @@ func addProbes(mgr manager.Manager, a *agent.Agent) error {
 			return errors.New("the first report is not written yet")
 		}
 	}
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("report", ready))
+	drivers := func(*http.Request) error { return registry.Readable() }
+	return errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("report", reported), mgr.AddReadyzCheck("drivers", drivers),
+	)
 }

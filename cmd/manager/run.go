@@ -7,18 +7,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
@@ -27,11 +29,12 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 )
 
 type options struct {
 	leaderElect   bool
-	metricsAddr   string
+	metrics       endpoint.Endpoint
 	healthAddr    string
 	pprofAddr     string
 	attachMode    string
@@ -47,7 +50,11 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
 	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")
-	flags.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 for none")
+	flags.StringVar(&o.metrics.Address, "metrics-bind-address", ":8443",
+		"address of the metrics endpoint, which uses TLS; 0 for none")
+	flags.StringVar(&o.metrics.CertDir, "metrics-cert-dir", "",
+		"directory with the endpoint's tls.crt and tls.key, which may be replaced at any time; "+
+			"empty for a self-signed certificate")
 	flags.StringVar(&o.healthAddr, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&o.pprofAddr, "pprof-bind-address", "", "address of Go's profiles, for measurements; empty for none")
 	flags.StringVar(&o.attachMode, "attach-mode", string(controller.Coexist),
@@ -93,7 +100,7 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding the health check: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	if err := mgr.AddReadyzCheck("caches", cachesFilled(mgr.GetCache())); err != nil {
 		return fmt.Errorf("adding the readiness check: %w", err)
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -116,6 +123,21 @@ func watchPolicies(mgr manager.Manager, now clock.PassiveClock) (*policy.Gate, e
 		return nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
 	return gate, nil
+}
+
+// cacheReply is how long a probe waits for a cache that is being filled. The kubelet waits for a second.
+const cacheReply = 500 * time.Millisecond
+
+// cachesFilled is a readiness check: the manager has read everything that it decides on.
+func cachesFilled(informers cache.Informers) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), cacheReply)
+		defer cancel()
+		if !informers.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet: the API server has not answered every list")
+		}
+		return nil
+	}
 }
 
 // leastForgetGone is longer than it takes to reinstall a machine and to register its Node again by hand.
@@ -164,10 +186,14 @@ func newManager(o options) (manager.Manager, error) {
 	config.QPS, config.Burst = -1, -1
 	// The API server would compress every watch, which costs processor time on both sides for traffic in the cluster.
 	config.DisableCompression = true
+	metricsOptions, besides, err := o.metrics.Open()
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,
 		Cache:                         cached.Options(),
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:                       metricsOptions,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect,
@@ -177,6 +203,11 @@ func newManager(o options) (manager.Manager, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the manager: %w", err)
+	}
+	for _, runnable := range besides {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("adding the watcher of the metrics endpoint's certificate: %w", err)
+		}
 	}
 	return mgr, nil
 }

@@ -146,9 +146,12 @@ func (h *house) source(path string, data []byte) error {
 	return nil
 }
 
+// testTool matches packages with tests of others in their source: the simulation, controllertest, drivertest, ...
+var testTool = regexp.MustCompile(`^internal/(simulation/|.*test/)`)
+
 func product(path string) bool {
 	inside := strings.HasPrefix(path, "api/") || strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "internal/")
-	return inside && !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/simulation/")
+	return inside && !strings.HasSuffix(path, "_test.go") && !testTool.MatchString(path)
 }
 
 func receiver(t ast.Expr) string {

@@ -49,16 +49,21 @@ var (
 		"internal/controller/node/declarations.go",
 		"internal/controller/intent/finalizer.go",
 		"internal/agent/plan/plan.go", "internal/agent/plan/facts.go", "internal/agent/plan/wanted.go",
+		"internal/agent/plan/ownership.go", "internal/agent/record/source.go",
 		"internal/agent/operation/inuse.go", "internal/agent/operation/stage.go", "internal/agent/operation/reference.go",
 		"internal/agent/operation/publish.go", "internal/agent/operation/unpublish.go", "internal/agent/operation/unstage.go",
-		"internal/agent/operation/shutdown.go", "internal/agent/operation/clear.go", "internal/agent/operation/environment.go",
+		"internal/agent/operation/ownership.go", "internal/agent/operation/interrupt.go",
+		"internal/agent/operation/shutdown.go", "internal/agent/operation/clear.go",
+		"internal/agent/operation/environment.go",
 		"internal/agent/recovery.go", "internal/agent/kubelet/file.go",
 		"internal/agent/report/volume.go", "internal/agent/report/node.go", "internal/agent/report/conditions.go",
 	}
 	tested = []string{
-		"internal/handshake", "internal/controller/attachment/decision", "internal/controller/attachment", "internal/controller/outage",
+		"internal/handshake", "internal/controller/attachment/decision", "internal/controller/attachment",
+		"internal/controller/outage",
 		"internal/controller/node", "internal/controller/intent",
-		simulation, "internal/agent", "internal/agent/plan", "internal/agent/report",
+		simulation, "internal/agent", "internal/agent/plan", "internal/agent/record", "internal/agent/operation",
+		"internal/agent/report",
 	}
 )
 
@@ -290,7 +295,8 @@ func killedIn(path string) (map[string]string, error) {
 	return by, nil
 }
 
-// killers counts how many mutants of a function each unit has killed. The unit that killed one is likely to kill the next one.
+// killers counts how many mutants of a function each unit has killed. The unit that killed one is likely to kill the
+// next one.
 type killers map[string]map[string]int
 
 func (k killers) note(r result) {

@@ -100,7 +100,8 @@ func tidy(ctx context.Context, scratch string) {
 
 var errTime = errors.New("took much longer than without the mutant")
 
-// record runs the unit without a mutant and notes what it reaches. A unit that takes longer than most is stopped: it is not used.
+// record runs the unit without a mutant and notes what it reaches. A unit that takes longer than most is stopped: it is
+// not used.
 func (u *unit) record(ctx context.Context, top, work string, most time.Duration) error {
 	file := filepath.Join(work, fmt.Sprintf("reached-%d", time.Now().UnixNano()))
 	defer func() { _ = os.Remove(file) }() // the file does not exist if the test reached nothing

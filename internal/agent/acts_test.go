@@ -40,10 +40,25 @@ var (
 	block      = testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 )
 
+var rawSource = block.source()
+
 func readOnlyUse(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true }
 
 func subPath(i *volumesv1alpha1.VolumeAttachmentIntent) {
-	i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner", FSGroup: ptr.To(int64(7))}
+	i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner"}
+}
+
+// groupedPart is subPath whose files are given to a group.
+func groupedPart(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	subPath(i)
+	grouped(i)
+}
+
+func grouped(i *volumesv1alpha1.VolumeAttachmentIntent) {
+	if i.Spec.Mount == nil {
+		i.Spec.Mount = &volumesv1alpha1.MountSpec{}
+	}
+	i.Spec.Mount.FSGroup = ptr.To(int64(7))
 }
 
 func deletedIntents(b *bench) {
@@ -56,95 +71,182 @@ var scenarios = map[string]scenario{
 	"a volume is taken into use": {act: plan.MarkInUse, ends: func(b *bench) {
 		r, line := b.disk(), b.api()
 		if r == nil || r.AttachmentUID != "uid-1" || len(r.Uses) != 1 || !b.volume.Record.InUse {
-			b.t.Errorf("record: %+v", r)
+			b.t.Errorf("volume vol: record on the disk %+v, want attachment uid-1 with one use, and in use", r)
 		}
 		if line == nil || !line.InUse || line.AttachmentUID != "uid-1" {
-			b.t.Errorf("reported: %+v", line)
+			b.t.Errorf("volume vol: reported is %+v, want it in use for uid-1", line)
 		}
 	}},
-	"a filesystem is staged": {before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"}, ends: isStaged},
-	"a device is staged": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Stage, informs: []string{"DeviceOf"},
-		ends: isStaged},
-	"a stage is shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
-			b.t.Error("no bind mount of the stage")
-		}
-	}},
-	"another stage was shown to the kubelet": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Reference, change: func(b *bench) {
-		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
-	}, ends: func(b *bench) {
-		if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
-			record.SourceOf(e) != b.volume.Record.Stage.Source {
-			b.t.Errorf("shown is %v", e)
-		}
-	}},
-	"a device is shown to the kubelet": {volume: block, before: []plan.Kind{plan.MarkInUse}, act: plan.Reference, ends: func(b *bench) {
-		if b.has("Unmount") > 0 {
-			b.t.Errorf("unmounted: %v", b.operations())
-		}
-		if nodes := b.kernel.referred(); len(nodes) != 1 || !strings.HasSuffix(nodes[0], "/intent") {
-			b.t.Errorf("device nodes: %v", nodes)
-		}
-	}},
+	"a filesystem is staged": {
+		before:  []plan.Kind{plan.MarkInUse},
+		act:     plan.Stage,
+		informs: []string{"DeviceOf"},
+		ends:    isStaged,
+	},
+	"a device is staged": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse},
+		act:     plan.Stage,
+		informs: []string{"DeviceOf"},
+		ends:    isStaged,
+	},
+	"a stage is shown to the kubelet": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Reference,
+		ends: func(b *bench) {
+			if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok {
+				b.t.Errorf("volume %s: no bind mount of the stage at %s, want one", b.volume.Name,
+					b.agent.paths.Reference(b.volume.Name))
+			}
+		},
+	},
+	"another stage was shown to the kubelet": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Reference,
+		change: func(b *bench) {
+			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.agent.paths.Reference(b.volume.Name)))
+		},
+		ends: func(b *bench) {
+			if e, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); !ok ||
+				record.SourceOf(e) != b.volume.Record.Stage.Source {
+				b.t.Errorf("volume %s: %v is bound as its reference, want %s", b.volume.Name, e, b.volume.Record.Stage.Source)
+			}
+		},
+	},
+	"a device is shown to the kubelet": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse},
+		act:    plan.Reference,
+		ends: func(b *bench) {
+			if b.has("Unmount") > 0 {
+				b.t.Errorf("device raw: operations %v, want no Unmount", b.operations())
+			}
+			if nodes := b.kernel.referred(); len(nodes) != 1 || !strings.HasSuffix(nodes[0], "/intent") {
+				b.t.Errorf("device raw: device nodes %v, want one for intent intent", nodes)
+			}
+		},
+	},
 	"a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished},
-	"a filesystem is published to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, ends: isPublished,
-		wanted: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
-			i.Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
-		}},
-	"a part of a filesystem is published": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish, wanted: subPath, ends: isPublished},
-	"a device is published": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, act: plan.Publish,
+	"a filesystem is published for a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage}, act: plan.Publish,
+		wanted: grouped, ends: isUnowned},
+	"a part of a filesystem is published for a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act: plan.Publish, wanted: groupedPart, ends: isUnowned},
+	"a filesystem is given to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		act: plan.SetOwnership, wanted: grouped, ends: isOwned},
+	"a part of a filesystem is given to a group": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		act: plan.SetOwnership, wanted: groupedPart, ends: isOwned},
+	"a publication without its group is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
+	"a group's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish,
+		plan.SetOwnership}, wanted: groupedPart, change: deletedIntents, act: plan.Unpublish, ends: isUnpublished},
+	"a part of a filesystem is published": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage},
+		act:    plan.Publish,
+		wanted: subPath,
+		ends:   isPublished,
+	},
+	"a device is published": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage},
+		act:     plan.Publish,
 		informs: []string{"DeviceOf"},
 		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") > 0 {
-				b.t.Errorf("the kernel refuses writes: %v", b.operations())
+				b.t.Errorf("device raw, published for writing: operations %v, want no SetReadOnly", b.operations())
 			}
-		}},
-	"a device is published read-only": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage}, wanted: readOnlyUse,
+		},
+	},
+	"a device is published read-only": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage},
+		wanted:  readOnlyUse,
 		act:     plan.Publish,
-		informs: []string{"DeviceOf"}, ends: func(b *bench) {
+		informs: []string{"DeviceOf"},
+		ends: func(b *bench) {
 			isPublished(b)
 			if b.has("SetReadOnly") == 0 || !b.disk().RefusesWrites("boot") {
-				b.t.Errorf("the kernel takes writes: %v", b.operations())
+				b.t.Errorf("device raw, published read-only: operations %v, want SetReadOnly and a record of it", b.operations())
 			}
-		}},
-	"a publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, change: deletedIntents, act: plan.Unpublish,
-		ends: isUnpublished},
-	"a part's publication is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish}, wanted: subPath, change: deletedIntents,
-		act:  plan.Unpublish,
-		ends: isUnpublished},
-	"a device's publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		},
+	},
+	"a publication is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
 		change: deletedIntents,
-		act:    plan.Unpublish, ends: isUnpublished},
-	"a device's read-only publication is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a part's publication is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Publish},
+		wanted: subPath,
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a device's publication is undone": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends:   isUnpublished,
+	},
+	"a device's read-only publication is undone": {
+		volume: block,
+		before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
 		wanted: readOnlyUse,
-		change: deletedIntents, act: plan.Unpublish, ends: func(b *bench) {
+		change: deletedIntents,
+		act:    plan.Unpublish,
+		ends: func(b *bench) {
 			isUnpublished(b)
 			if b.volume.Record.RefusesWrites("boot") {
-				b.t.Error("the device still refuses writes")
+				b.t.Errorf("device of volume %s still refuses writes, want it to take them", b.volume.Name)
 			}
-		}},
-	"a stage is undone": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: nobodyWants,
-		act: plan.Unstage, ends: isUnstaged},
-	"a device's stage is undone": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
-		change: nobodyWants, act: plan.Unstage,
-		informs: []string{"RemoveMountPoint of the kubelet"}, ends: isUnstaged},
-	"a stage is not shown any more": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference}, act: plan.Dereference, ends: func(b *bench) {
-		if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
-			b.t.Error("the bind mount of the stage is there")
-		}
-	}},
-	"what was taken away is shut down": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: takenAway,
-		act: plan.Shutdown,
+		},
+	},
+	"a stage is undone": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: nobodyWants,
+		act:    plan.Unstage,
+		ends:   isUnstaged,
+	},
+	"a device's stage is undone": {
+		volume:  block,
+		before:  []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
+		change:  nobodyWants,
+		act:     plan.Unstage,
+		informs: []string{"RemoveMountPoint of the kubelet"},
+		ends:    isUnstaged,
+	},
+	"a stage is not shown any more": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference},
+		act:    plan.Dereference,
+		ends: func(b *bench) {
+			if _, ok := b.kernel.at(b.agent.paths.Reference(b.volume.Name)); ok {
+				b.t.Errorf("volume %s: the bind mount of the stage is there, want none", b.volume.Name)
+			}
+		},
+	},
+	"what was taken away is shut down": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: takenAway,
+		act:    plan.Shutdown,
 		ends: func(b *bench) {
 			if b.kernel.shutDown() == 0 || !b.disk().ShutDown {
-				b.t.Errorf("%d shut down, record %+v", b.kernel.shutDown(), b.disk())
+				b.t.Errorf("volume vol: %d filesystems shut down and record %+v, want one and ShutDown", b.kernel.shutDown(),
+					b.disk())
 			}
-		}},
-	"a volume is let go of": {before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish}, change: func(b *bench) {
-		nobodyWants(b)
-		b.done(plan.Unstage)
-	}, act: plan.ClearInUse, informs: []string{"RemoveMountPoint of the kubelet"}, ends: isCleared},
+		},
+	},
+	"a volume is let go of": {
+		before: []plan.Kind{plan.MarkInUse, plan.Stage, plan.Reference, plan.Publish},
+		change: func(b *bench) {
+			nobodyWants(b)
+			b.done(plan.Unstage)
+		},
+		act:     plan.ClearInUse,
+		informs: []string{"RemoveMountPoint of the kubelet"},
+		ends:    isCleared,
+	},
 	"a device is let go of": {volume: block, before: []plan.Kind{plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish},
 		change: func(b *bench) {
 			nobodyWants(b)
@@ -169,68 +271,102 @@ func takenAway(b *bench) {
 func isStaged(b *bench) {
 	s := b.volume.Record.Stage
 	if s.Phase != record.PhaseDone || s.BootID != "boot" {
-		b.t.Errorf("stage: %+v", s)
+		b.t.Errorf("volume %s: stage %+v, want phase %q of this boot", b.volume.Name, s, record.PhaseDone)
 	}
 	if e, ok := b.kernel.at(s.Path); b.volume.Record.Block() == ok || ok && record.SourceOf(e) != s.Source {
-		b.t.Errorf("mounted is %v, and known %+v", e, s)
+		b.t.Errorf("volume %s: mounted at its stage is %v, want what the record knows: %+v", b.volume.Name, e, s)
 	}
 	if r := b.onDisk["stage"]; r == nil || r.InFlight == nil || r.Stage.Phase != record.PhaseUncertain ||
 		r.InFlight.Operation != "stage" {
-		b.t.Errorf("when the driver was called the disk had %+v", r)
+		b.t.Errorf("volume %s: when the driver was called the disk had %+v, want an uncertain stage and the call",
+			b.volume.Name, r)
 	}
 	if !b.inUse["stage"] {
-		b.t.Error("when the driver was called the API did not say that the volume was in use")
+		b.t.Errorf("volume %s: when the driver was called the API did not have it in use, want that", b.volume.Name)
 	}
 }
 
 func isPublished(b *bench) {
 	u := b.volume.Record.UseOf("intent")
 	if u.Phase != record.PhaseDone || u.BootID != "boot" {
-		b.t.Errorf("publication: %+v", u)
+		b.t.Errorf("intent %s: publication %+v, want phase %q of this boot", u.Intent.Name, u, record.PhaseDone)
 	}
 	if e, ok := b.kernel.at(u.Path); !ok || record.SourceOf(e) != u.Source {
-		b.t.Errorf("mounted is %v, and known %+v", e, u)
+		b.t.Errorf("intent %s: mounted at its path is %v, want what the record knows: %+v", u.Intent.Name, e, u)
 	}
 	r := b.onDisk["publish"]
 	if r == nil || r.InFlight == nil || r.UseOf("intent").Phase != record.PhaseUncertain ||
 		r.InFlight.Operation != "publish" {
-		b.t.Errorf("when the driver was called the disk had %+v", r)
+		b.t.Errorf("intent %s: when the driver was called the disk had %+v, want an uncertain publication and the call",
+			u.Intent.Name, r)
 	}
 	if !b.inUse["publish"] {
-		b.t.Error("when the driver was called the API did not say that the volume was in use")
+		b.t.Errorf("intent %s: when the driver was called the API did not have its volume in use, want that", u.Intent.Name)
+	}
+}
+
+// isUnowned: users may not rely on the publication yet, and the record says so.
+func isUnowned(b *bench) {
+	u := b.volume.Record.UseOf("intent")
+	if u.Phase != record.PhaseUnowned || u.BootID != "boot" {
+		b.t.Errorf("intent %s: phase %q of boot %q, want %q of boot %q", u.Intent.Name, u.Phase, u.BootID,
+			record.PhaseUnowned, "boot")
+	}
+	if _, ok := b.kernel.at(u.Target); !ok {
+		b.t.Errorf("intent %s: nothing is mounted at %s, want the volume", u.Intent.Name, u.Target)
+	}
+	if _, ok := b.kernel.at(u.Path); ok && u.Target != u.Path {
+		b.t.Errorf("intent %s: users see the volume at %s before its files have their group, want nothing there",
+			u.Intent.Name, u.Path)
+	}
+	if b.has("SetOwnership") > 0 {
+		b.t.Errorf("intent %s: operations of publishing it %v, want no SetOwnership", u.Intent.Name, b.operations())
+	}
+	if next := plan.Of(b.facts()); !slices.Contains(next, plan.Step{Kind: plan.SetOwnership, Intent: "intent"}) ||
+		slices.Contains(next, plan.Step{Kind: plan.Publish, Intent: "intent"}) {
+		b.t.Errorf("intent %s: the plan is %v, want %s and not %s", u.Intent.Name, next, plan.SetOwnership, plan.Publish)
+	}
+}
+
+func isOwned(b *bench) {
+	isPublished(b)
+	u := b.volume.Record.UseOf("intent")
+	if g := b.kernel.groupOf(u.Target); g != 7 {
+		b.t.Errorf("intent %s: files at %s have group %d, want 7", u.Intent.Name, u.Target, g)
 	}
 }
 
 func isUnpublished(b *bench) {
 	for _, path := range b.kernel.mounted() {
 		if strings.Contains(path, "/publish") {
-			b.t.Errorf("mounted at %s", path)
+			b.t.Errorf("intent intent: still mounted at %s, want nothing there", path)
 		}
 	}
 	if u := b.volume.Record.UseOf("intent"); u != nil {
-		b.t.Errorf("still there is %+v", u)
+		b.t.Errorf("intent intent: its use is %+v, want none", u)
 	}
 	if r := b.onDisk["unpublish"]; r == nil || r.UseOf("intent") == nil ||
 		r.UseOf("intent").Phase != record.PhaseUncertain {
-		b.t.Errorf("when the driver was called the disk had %+v", r)
+		b.t.Errorf("intent intent: when the driver was called the disk had %+v, want an uncertain publication", r)
 	}
 }
 
 func isUnstaged(b *bench) {
 	if paths := append(b.kernel.mounted(), b.kernel.referred()...); len(paths) > 0 {
-		b.t.Errorf("still there is %v", paths)
+		b.t.Errorf("volume %s: left are mounts and device nodes %v, want none", b.volume.Name, paths)
 	}
 	if s := b.volume.Record.Stage; s != (record.Stage{Path: s.Path}) {
-		b.t.Errorf("stage: %+v", s)
+		b.t.Errorf("volume %s: stage %+v, want no more than its path", b.volume.Name, s)
 	}
 	if r := b.onDisk["unstage"]; r == nil || r.Stage.Phase != record.PhaseUncertain {
-		b.t.Errorf("when the driver was called the disk had %+v", r)
+		b.t.Errorf("volume %s: when the driver was called the disk had %+v, want an uncertain stage", b.volume.Name, r)
 	}
 }
 
 func isCleared(b *bench) {
 	if b.volume.Record != nil || b.disk() != nil || b.api() != nil {
-		b.t.Errorf("left are %+v, %+v and %+v", b.volume.Record, b.disk(), b.api())
+		b.t.Errorf("volume %s: left are record %+v, on the disk %+v and in the API %+v, want none", b.volume.Name,
+			b.volume.Record, b.disk(), b.api())
 	}
 }
 
@@ -271,7 +407,9 @@ func TestWhateverFailsInStagingIsToldAndMended(t *testing.T) {
 	mended(t, plan.MarkInUse, plan.Stage, plan.Reference, plan.Dereference)
 }
 
-func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) { mended(t, plan.Publish) }
+func TestWhateverFailsInPublishingIsToldAndMended(t *testing.T) {
+	mended(t, plan.Publish, plan.SetOwnership)
+}
 
 func TestWhateverFailsInUnpublishingIsToldAndMended(t *testing.T) { mended(t, plan.Unpublish) }
 
@@ -293,7 +431,7 @@ func mended(t *testing.T, acts ...plan.Kind) {
 				b.failing = k + 1
 				err := b.act(s.act)
 				if err == nil && !slices.Contains(s.informs, what) {
-					t.Errorf("%s (operation %d of %v) failed, and nobody is told", what, k+1, b.operations())
+					t.Errorf("after %s (operation %d of %v) failed: no error, want one", what, k+1, b.operations())
 				}
 				b.failing = 0
 				for range 3 {
@@ -303,7 +441,7 @@ func mended(t *testing.T, acts ...plan.Kind) {
 					err = b.act(s.act)
 				}
 				if err != nil {
-					t.Errorf("after %s (operation %d) failed once: %v", what, k+1, err)
+					t.Errorf("after %s (operation %d) failed once: error %v, want success in the end", what, k+1, err)
 					continue
 				}
 				s.ends(b)
@@ -332,27 +470,28 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 			b.done(plan.MarkInUse)
 			test.change(b)
 			if f := b.facts(); !slices.Contains(plan.Of(f), plan.Step{Kind: plan.Join}) {
-				t.Errorf("the plan is %v", plan.Of(f))
+				t.Errorf("intent %s: the plan is %v, want it to have %s", name, plan.Of(f), plan.Join)
 			}
 			b.failures["get intent"] = errInjected
 			var unwritten *report.UnwrittenError
-			if err := b.act(plan.Join); !errors.As(err, &unwritten) {
-				t.Errorf("the intent cannot be read: %v", err)
+			if err := b.act(plan.Join); !errors.As(err, &unwritten) || !errors.Is(err, errInjected) {
+				t.Errorf("intent intent cannot be read: error %v, want one that says that it is not written, of %v", err,
+					errInjected)
 			}
 			delete(b.failures, "get intent")
 			b.done(plan.Join, plan.Stage)
 			if f := b.facts(); slices.Contains(plan.Of(f), plan.Step{Kind: plan.Join}) == test.stays {
-				t.Errorf("the plan is %v", plan.Of(f))
+				t.Errorf("%s: the plan is %v, want it to have %s: %t", name, plan.Of(f), plan.Join, !test.stays)
 			}
 			reads := b.has("get intent")
 			b.done(plan.Join)
 			if more := b.has("get intent") - reads; more > 0 == test.stays {
-				t.Errorf("read %d times more", more)
+				t.Errorf("%s: the intent was read %d times more, want more than none: %t", name, more, !test.stays)
 			}
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{}
 			if ends := slices.Contains(plan.Of(b.facts()),
 				plan.Step{Kind: plan.Unpublish, Intent: "intent"}); ends == test.stays {
-				t.Errorf("the plan is %v", plan.Of(b.facts()))
+				t.Errorf("%s: the plan is %v, want the use to end: %t", name, plan.Of(b.facts()), !test.stays)
 			}
 		})
 	}
@@ -364,9 +503,10 @@ func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
 	b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "new"}
 	b.state.UID, b.state.Status.ObservedUID, b.state.Status.Reports = "new", "new", 1
 	if err := b.agent.session.CheckRestored(t.Context()); err != nil || b.agent.session.Restored {
-		t.Errorf("%v, restored %t", err, b.agent.session.Restored)
+		t.Errorf("node state new, to which nothing was acknowledged: error %v, restored %t, want none and false", err,
+			b.agent.session.Restored)
 	}
 	if last, err := b.agent.session.PersistLastReport(); err != nil || last.UID != "new" || last.Restored {
-		t.Errorf("%+v, %v", last, err)
+		t.Errorf("last report %+v, error %v, want one to node state new that was not restored", last, err)
 	}
 }

@@ -130,6 +130,7 @@ func New(o Options) (*Agent, error) {
 		volumes: map[string]*operation.Volume{}, started: make(chan struct{}),
 	}
 	a.queue = newDispatcher(o.Clock, o.Log, a.reconcileKey)
+	a.queue.added = a.noteRequeue
 	a.state = report.NewWriter(o.Clock, o.Log)
 	a.holders = operation.NewHolders(o.Log, a.holderEnded)
 	a.observer = kubelet.NewObserver(kubelet.ObserverOptions{
@@ -146,7 +147,7 @@ func New(o Options) (*Agent, error) {
 		Now: a.now, Mounts: o.Mounts,
 		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
 		State: a.state, Node: a.node,
-		Intents: a.intents, Observer: a.observer, Holders: a.holders, Requeue: a.queue.add, Step: a.step,
+		Intents: a.intents, Observer: a.observer, Holders: a.holders, Gather: a.gather, Requeue: a.queue.add, Step: a.step,
 	}}
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
 	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
@@ -184,6 +185,16 @@ func (a *Agent) volume(name string) *operation.Volume {
 		a.volumes[name] = v
 	}
 	return v
+}
+
+// noteRequeue has a step of the volume that is going on find out whether it is still the next one.
+func (a *Agent) noteRequeue(name string) {
+	a.mu.Lock()
+	v := a.volumes[name]
+	a.mu.Unlock()
+	if v != nil {
+		v.NoteRequeue()
+	}
 }
 
 // NeedLeaderElection is false: every node has its agent.

@@ -13,40 +13,39 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func testThereAndBack(t *testing.T, c *cluster) {
-	n, v, a := c.started(t)
+	n, v := c.node(t), testVolume{handle: "vol"}
+	clock := clocktesting.NewFakeClock(time.Now())
+	n.drive = func(o *Options) { o.Clock = clock }
+	a := n.start()
 	n.driver.before = n.inUseIsSet
 	a.writes.reset()
-	begin := time.Now()
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
 	got := n.ready(i)
 	path := filepath.Join(n.root, "published", "default", i.Name)
 	if got.Status.Path != path || got.Status.DevicePath != device("vol") || got.Status.Timeline.Published == nil {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: status %+v, want path %s, device %s and the time of publication", i.Name, got.Status, path,
+			device("vol"))
 	}
 	if e, ok := n.kernel.at(path); !ok || e.Minor != minorOf("vol") {
-		t.Errorf("nothing mounted at %s: %v", path, n.kernel.mounted())
+		t.Errorf("intent %s: mounted are %v, want volume vol at %s", i.Name, n.kernel.mounted(), path)
 	}
+	clock.Step(time.Second) // what only informs waits for company no longer
 	n.state("the line", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
 		return l != nil && l.InUse && l.AttachmentUID == "uid-1" && l.StagedPath != "" && l.Capacity != nil &&
 			len(l.Publications) == 1 &&
 			s.Status.Summary.Published == 1 && s.Status.Summary.Attached == 1
 	})
-	// What only informs waits a second for company. Where the machine is so slow that it comes over several seconds,
-	// each may cost a write.
-	allowed := 3
-	if took := time.Since(begin); took > 2*time.Second {
-		allowed += int(took.Seconds())
-	}
-	if w := a.writes.list(); len(w) > allowed {
-		t.Errorf("more than %d writes for one intent: %v", allowed, w)
+	if w := a.writes.list(); len(w) > 3 {
+		t.Errorf("intent %s: writes %v, want at most 3", i.Name, w)
 	}
 	n.release(i)
 	n.gone(v)
@@ -60,7 +59,7 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	})
 	want := []string{"stage vol", "publish vol", "unpublish vol", "unstage vol"}
 	if got := n.driver.made(); !reflect.DeepEqual(got, want) {
-		t.Errorf("calls: %v", got)
+		t.Errorf("calls %v, want %v", got, want)
 	}
 }
 
@@ -73,7 +72,7 @@ func (n *node) inUseIsSet(method, handle string) error {
 	line, entry := handshake.VolumeOf(s, testVolume{handle: handle}.name()), handshake.AttachmentOf(s,
 		testVolume{handle: handle}.name())
 	if line == nil || !line.InUse || entry != nil && entry.AttachmentUID != line.AttachmentUID {
-		n.t.Errorf("%s of %s without inUse", method, handle)
+		n.t.Errorf("%s of %s without inUse for its attachment, want that before", method, handle)
 	}
 	return nil
 }
@@ -88,7 +87,7 @@ func (n *node) nothingLeft() {
 			return len(left) == 0, nil
 		})
 	if err != nil {
-		n.t.Errorf("left behind: %v", left)
+		n.t.Errorf("left behind on node %s: %v, want nothing", n.name, left)
 	}
 }
 
@@ -96,7 +95,7 @@ func (n *node) leftovers() []string {
 	left := append(n.kernel.mounted(), n.kernel.referred()...)
 	for _, pattern := range []string{
 		n.root + "/volumes/*", n.root + "/volumes/.new*", n.root + "/publish/*", n.root + "/staged/*",
-		n.root + "/published/default/*",
+		n.root + "/published/default/*", n.root + "/sources/*",
 		n.kubelet + "/plugins/kubernetes.io/csi/" + fakeDriverName + "/*",
 		n.kubelet + "/plugins/kubernetes.io/csi/volumeDevices/pv-*",
 	} {

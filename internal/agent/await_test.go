@@ -69,7 +69,8 @@ func (n *node) await(list client.ObjectList, namespace, name, what string, ok fu
 	defer cancel()
 	var last client.Object
 	if !n.reached(ctx, list, namespace, name, func(o client.Object) bool { last = o; return ok(o) }) {
-		n.t.Fatalf("%s did not come about; last seen:\n%s\ncalls: %v", what, describe(last), n.driver.made())
+		n.t.Fatalf("%s did not come about, want that it does; last seen:\n%s\ncalls: %v", what, describe(last),
+			n.driver.made())
 	}
 	return last
 }
@@ -109,7 +110,7 @@ func (n *node) calledTimes(call string, times int) {
 		select {
 		case <-more:
 		case <-deadline:
-			n.t.Fatalf("no %s (%d times); calls: %v", call, times, n.driver.made())
+			n.t.Fatalf("no call %s (%d times), want it; calls: %v", call, times, n.driver.made())
 		}
 	}
 }

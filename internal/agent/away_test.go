@@ -32,7 +32,7 @@ func testForcedAway(t *testing.T, c *cluster) {
 	n.gone(v)
 	n.nothingLeft()
 	if len(n.kernel.shutdowns) != 1 {
-		t.Errorf("shut down: %v", n.kernel.shutdowns)
+		t.Errorf("shut down %v, want one filesystem", n.kernel.shutdowns)
 	}
 	n.intent(i, "not Ready", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return meta.IsStatusConditionFalse(i.Status.Conditions, volumesv1alpha1.ConditionReady) && i.Status.Path == ""
@@ -52,7 +52,7 @@ func testUnprotected(t *testing.T, c *cluster) {
 		return l != nil && l.InUse && l.Unprotected && l.Error != nil
 	})
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("unmounted, which flushes")
+		t.Errorf("nothing is mounted at %s, want it not unmounted, which flushes", path)
 	}
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonForcedAway)
 }
@@ -72,7 +72,7 @@ func testBounce(t *testing.T, c *cluster) {
 	calls := n.driver.made()
 	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 ||
 		len(n.kernel.shutdowns) == 0 {
-		t.Errorf("calls: %v, shutdowns: %v", calls, n.kernel.shutdowns)
+		t.Errorf("calls %v and shutdowns %v, want a shutdown, then unstage and stage again", calls, n.kernel.shutdowns)
 	}
 }
 
@@ -86,7 +86,7 @@ func testEntryGone(t *testing.T, c *cluster) {
 		return s.Status.Summary.Orphaned == 1 && l != nil && l.InUse
 	})
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("unmounted without a command")
+		t.Errorf("nothing is mounted at %s, want it not unmounted without a command", path)
 	}
 	n.release(i)
 	n.gone(v)
@@ -105,10 +105,10 @@ func testReboot(t *testing.T, c *cluster) {
 	n.state("the new boot", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.BootID == "boot-2" })
 	b.rest()
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("not mounted again")
+		t.Errorf("nothing is mounted at %s after the reboot, want the volume again", path)
 	}
 	if e := b.recorded(); slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
-		t.Errorf("a reboot is not a lost mount: %v", e)
+		t.Errorf("events %v, want no MountLost after a reboot", e)
 	}
 	n.ready(i)
 }
@@ -166,7 +166,7 @@ func testLock(t *testing.T, c *cluster) {
 	n.ready(n.want(v, "data"))
 	select {
 	case <-b.Started():
-		t.Fatal("two agents at work")
+		t.Fatalf("two agents are at work on node %s, want one", n.name)
 	default:
 	}
 	a.stop()
@@ -180,7 +180,9 @@ func testUnresolved(t *testing.T, c *cluster) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-data"},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: n.name,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "absent"},
+			},
 		},
 	}
 	n.must(n.client.Create(t.Context(), i))
@@ -191,7 +193,7 @@ func testUnresolved(t *testing.T, c *cluster) {
 	n.must(n.client.Status().Update(t.Context(), i))
 	got := n.condition(i, volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonClaimNotFound)
 	if got.Status.ObservedGeneration != got.Generation {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: status %+v, want the generation observed", got.Name, got.Status)
 	}
 }
 
@@ -204,7 +206,7 @@ func testLateState(t *testing.T, c *cluster) {
 	n.must(n.client.Create(t.Context(), &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: n.name}}))
 	a.await()
 	if _, err := os.Stat(filepath.Join(n.root, "lock")); err != nil {
-		t.Error(err)
+		t.Errorf("lock file of node %s: error %v, want it there", n.name, err)
 	}
 }
 
@@ -232,7 +234,7 @@ func testStagedAnew(anew func(*node)) func(*testing.T, *cluster) {
 		n.ready(i)
 		n.leftAlone(v, k)
 		if now, _ := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount")); now.ID != staged.ID {
-			t.Error("the stage is another mount than the kubelet's")
+			t.Errorf("volume %s: mount %d is at its stage, want %d of the kubelet", v.name(), now.ID, staged.ID)
 		}
 	}
 }

@@ -40,7 +40,8 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// bench has one volume and an agent that does nothing by itself: tests have it carry out one act after another, and let anything fail.
+// bench has one volume and an agent that does nothing by itself: tests have it carry out one act after another, and let
+// anything fail.
 type bench struct {
 	t      *testing.T
 	agent  *Agent
@@ -89,22 +90,41 @@ func newBench(t *testing.T, v testVolume) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	b := &bench{
-		t: t, of: v, kernel: newFakeNode(), clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		secrets: map[string]*corev1.Secret{}, failures: map[string]error{}, after: map[string]func(){}, onDisk: map[string]*record.Record{},
-		inUse: map[string]bool{}, uptime: time.Hour, perms: map[string]fs.FileMode{},
+		t:        t,
+		of:       v,
+		kernel:   newFakeNode(),
+		clock:    clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+		secrets:  map[string]*corev1.Secret{},
+		failures: map[string]error{},
+		after:    map[string]func(){},
+		onDisk:   map[string]*record.Record{},
+		inUse:    map[string]bool{},
+		uptime:   time.Hour,
+		perms:    map[string]fs.FileMode{},
 	}
 	b.driver = newFakeDriver(b.kernel)
 	b.driver.before = b.called
 	b.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	b.state = &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "state", ResourceVersion: "1", Generation: 1}}
+	b.state = &volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "state", ResourceVersion: "1", Generation: 1},
+	}
 	b.state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{b.newEntry()}
 	b.state.Spec.ConfirmedSession, b.state.Status.Session, b.state.Status.Reports = 1, 1, 1
 	b.must(os.WriteFile(filepath.Join(dir, "boot_id"), []byte("boot\n"), 0o600))
 	a, err := New(Options{
-		NodeName: "node", RootDir: filepath.Join(dir, "root"), KubeletDir: filepath.Join(dir, "kubelet"), BootIDFile: filepath.Join(dir, "boot_id"),
-		DriverTimeout: time.Minute, Live: benchReader{bench: b}, Registry: newFakeRegistry(b.driver), Mounts: benchMounts{b.kernel, b},
-		Recorder: events.NewFakeRecorder(100), Log: logr.Discard(), Clock: b.clock, Uptime: func() time.Duration { return b.uptime },
-		Step: func(name string) { b.steps = append(b.steps, name) },
+		NodeName:      "node",
+		RootDir:       filepath.Join(dir, "root"),
+		KubeletDir:    filepath.Join(dir, "kubelet"),
+		BootIDFile:    filepath.Join(dir, "boot_id"),
+		DriverTimeout: time.Minute,
+		Live:          benchReader{bench: b},
+		Registry:      newFakeRegistry(b.driver),
+		Mounts:        benchMounts{b.kernel, b},
+		Recorder:      events.NewFakeRecorder(100),
+		Log:           logr.Discard(),
+		Clock:         b.clock,
+		Uptime:        func() time.Duration { return b.uptime },
+		Step:          func(name string) { b.steps = append(b.steps, name) },
 	})
 	b.must(err)
 	b.agent = a
@@ -157,7 +177,8 @@ func (b *bench) entry(change func(*volumesv1alpha1.NodeAttachment)) {
 }
 
 // want has an intent want the volume.
-func (b *bench) want(uid types.UID, change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
+func (b *bench) want(uid types.UID,
+	change ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
 	i := planIntent(uid)
 	i.Status.UniqueVolumeName, i.Status.VolumeName = b.of.name(), "pv-"+b.of.handle
 	for _, f := range change {
@@ -172,8 +193,15 @@ func (b *bench) facts() plan.Facts {
 	b.t.Helper()
 	nvs := b.agent.state.Newest()
 	f := plan.Facts{
-		Name: b.volume.Name, Paths: b.agent.paths, Now: b.agent.now(), Record: b.volume.Record, Unsaved: b.volume.Unsaved,
-		Entry: handshake.AttachmentOf(nvs, b.volume.Name), Node: handshake.NodeOf(nvs, b.volume.Name), Kubelet: b.kubelet, Intents: b.intents,
+		Name:    b.volume.Name,
+		Paths:   b.agent.paths,
+		Now:     b.agent.now(),
+		Record:  b.volume.Record,
+		Unsaved: b.volume.Unsaved,
+		Entry:   handshake.AttachmentOf(nvs, b.volume.Name),
+		Node:    handshake.NodeOf(nvs, b.volume.Name),
+		Kubelet: b.kubelet,
+		Intents: b.intents,
 	}
 	if b.known != nil {
 		f.Intents = b.known
@@ -182,7 +210,7 @@ func (b *bench) facts() plan.Facts {
 	b.must(err)
 	f.Compare(table)
 	if f.Record != nil && f.Record.Block() {
-		if f.DeviceNodes, err = b.kernel.DeviceNodes(f.Paths.GlobalMap(f.Record.PersistentVolume)); len(f.DeviceNodes) > 0 {
+		if f.DeviceNodes, err = b.kernel.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); len(f.DeviceNodes) > 0 {
 			f.Reference = record.Present
 		}
 		b.must(err)
@@ -205,7 +233,7 @@ func (b *bench) done(verbs ...plan.Kind) {
 	b.t.Helper()
 	for _, v := range verbs {
 		if err := b.act(v); err != nil {
-			b.t.Fatalf("%s: %v", v, err)
+			b.t.Fatalf("%s of volume %s: error %v, want success", v, b.volume.Name, err)
 		}
 	}
 }
@@ -225,9 +253,9 @@ func (b *bench) refused(err error, reason string) {
 	b.t.Helper()
 	var p *failure.Problem
 	if !errors.As(err, &p) {
-		b.t.Errorf("%v, not for %s", err, reason)
+		b.t.Errorf("volume %s: error %v, want a problem with the reason %s", b.volume.Name, err, reason)
 	} else if p.Reason != reason {
-		b.t.Errorf("%s: %v, not for %s", p.Reason, err, reason)
+		b.t.Errorf("volume %s: reason %s of error %v, want %s", b.volume.Name, p.Reason, err, reason)
 	}
 }
 
@@ -365,7 +393,7 @@ func (r benchReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 			return nil
 		})
 	}
-	b.t.Errorf("the agent reads %T", o)
+	b.t.Errorf("the agent reads a %T, want only what the API server of the test has", o)
 	return missing
 }
 
@@ -389,7 +417,8 @@ func (m benchMounts) Bind(ctx context.Context, source, target string, readOnly b
 	return m.bench.do("Bind", func() error { return m.fakeNode.Bind(ctx, source, target, readOnly, options) })
 }
 
-func (m benchMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+func (m benchMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool,
+	options []string) error {
 	return m.bench.do("BindFile", func() error { return m.fakeNode.BindFile(ctx, source, target, readOnly, options) })
 }
 
@@ -455,10 +484,13 @@ func (m benchMounts) SetReadOnly(context.Context, mount.Device, bool) error {
 }
 
 func (m benchMounts) ShutdownFilesystem(ctx context.Context, path string, still func() error, within ...string) error {
-	return m.bench.do("ShutdownFilesystem", func() error { return m.fakeNode.ShutdownFilesystem(ctx, path, still, within...) })
+	return m.bench.do("ShutdownFilesystem", func() error {
+		return m.fakeNode.ShutdownFilesystem(ctx, path, still, within...)
+	})
 }
 
-func (m benchMounts) SetOwnership(ctx context.Context, root string, group int64, policy corev1.PodFSGroupChangePolicy, progress func(int)) error {
+func (m benchMounts) SetOwnership(ctx context.Context, root string, group int64, policy corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
 	m.bench.owned = append(m.bench.owned, fmt.Sprintf("%d %s", group, policy))
 	return m.bench.do("SetOwnership", func() error { return m.fakeNode.SetOwnership(ctx, root, group, policy, progress) })
 }

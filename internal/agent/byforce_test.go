@@ -84,10 +84,10 @@ func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool)
 	_ = old.Close() // who has a file open keeps the mount; what it could not write is lost
 	a.gone(v)
 	if cuts && !bytes.Equal(image, a.content(v)) {
-		t.Error("the old mount changed the volume although its access was cut")
+		t.Errorf("volume %s: the old mount changed it although its access was cut, want it unchanged", v.handle)
 	}
 	if a.holds(v, dirtyMark) {
-		t.Error("the pages of the old mount reached the volume")
+		t.Errorf("volume %s: pages of the old mount reached it, want none", v.handle)
 	}
 
 	if !cuts {
@@ -99,13 +99,13 @@ func thereAndBack(t *testing.T, a *realNode, detach func(testVolume), cuts bool)
 	a.assertFile(filepath.Join(path, "kept"), "by B")
 	a.assertFile(filepath.Join(path, "new"), "from B")
 	if data, err := os.ReadFile(filepath.Join(path, "dirty")); err == nil && len(data) > 0 {
-		t.Errorf("dirty holds %d bytes", len(data))
+		t.Errorf("file dirty of volume %s holds %d bytes, want none", v.handle, len(data))
 	}
 	a.end(v, i)
 	if cuts {
 		out, err := exec.CommandContext(t.Context(), "fsck.ext4", "-fn", a.image(v)).CombinedOutput()
 		if err != nil {
-			t.Errorf("fsck: %v\n%s", err, out)
+			t.Errorf("checking the filesystem: error %v, want none\n%s", err, out)
 		}
 	}
 	agent.stop()
@@ -119,7 +119,7 @@ func (n *realNode) repair(v testVolume) {
 	out, err := exec.CommandContext(n.t.Context(), "fsck.ext4", "-fy", n.image(v)).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() > corrected) {
-		n.t.Fatalf("fsck: %v\n%s", err, out)
+		n.t.Fatalf("checking the filesystem: error %v, want none that cannot be corrected\n%s", err, out)
 	}
 }
 
@@ -332,7 +332,7 @@ func testRealKubeletAway(t *testing.T, n *realNode) {
 	n.looked()
 	n.line(v, "the line while the kubelet has it mounted", usedByKubelet("uid-1"))
 	if n.mountID(target) == 0 {
-		t.Error("unmounted, which is the kubelet's to do")
+		t.Errorf("nothing is mounted at %s, want the kubelet's mount, which is the kubelet's to undo", target)
 	}
 	k.unpublish(v, "pod-1")
 	k.unstage(v)

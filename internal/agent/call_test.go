@@ -65,18 +65,18 @@ func testDeadline(t *testing.T, preparing, saving time.Duration) {
 		}
 		ends, _ := ctx.Deadline()
 		if end := ends.Sub(booted); end > onDisk.InFlight.Uptime {
-			t.Errorf("the call ends %s after boot, the disk says %s", end, onDisk.InFlight.Uptime)
+			t.Errorf("the call ends %s after boot, want it not after %s, which is on the disk", end, onDisk.InFlight.Uptime)
 		}
 		if !ends.Before(onDisk.InFlight.Deadline) {
-			t.Errorf("the call ends at %s, the disk says %s", ends, onDisk.InFlight.Deadline)
+			t.Errorf("the call ends at %s, want it before %s, which is on the disk", ends, onDisk.InFlight.Deadline)
 		}
 		return nil
 	})
 	if late := saving > DefaultDriverTimeout; called == late || (err != nil) != late {
-		t.Errorf("called: %v, error: %v", called, err)
+		t.Errorf("after saving took %s: called %t, error %v, want a call and no error: %t", saving, called, err, !late)
 	}
 	if v.Record.InFlight != nil {
-		t.Errorf("in flight: %+v", v.Record.InFlight)
+		t.Errorf("volume %s: call in flight %+v, want none", v.Name, v.Record.InFlight)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ahead := uptime() - time.Duration(now.Nano()); ahead > time.Minute {
-			t.Errorf("deadlines are %s ahead", ahead)
+			t.Errorf("deadlines are %s ahead of CLOCK_MONOTONIC, want less than a minute", ahead)
 		}
 		return
 	}
@@ -102,6 +102,6 @@ func TestDeadlinesAreOnTheClockThatCallsEndBy(t *testing.T) {
 		"-test.run=^"+t.Name()+"$", "-test.count=1")
 	c.Env = append(os.Environ(), inside+"=1")
 	if out, err := c.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("running the test in another time namespace: error %v, want success\n%s", err, out)
 	}
 }

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -43,7 +45,10 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	cfg, c := apiserver.Borrow(t)
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}}); err != nil {
+	if err := c.Create(
+		t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.InstallNamespace}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return &cluster{cfg: cfg, client: c}
@@ -149,13 +154,32 @@ type testVolume struct {
 	driver string
 	mode   corev1.PersistentVolumeMode
 	change func(*volumesv1alpha1.NodeAttachment)
+	// share: it is of a made-up source, which no controller attaches and which has no PersistentVolume.
+	share bool
+}
+
+// persistentVolume is the name of the volume's PersistentVolume; empty if it has none.
+func (v testVolume) persistentVolume() string {
+	if v.share {
+		return ""
+	}
+	return "pv-" + v.handle
 }
 
 func (v testVolume) name() string {
+	if v.share {
+		return "share^" + v.handle
+	}
 	if v.driver != "" {
 		return "kubernetes.io/csi/" + v.driver + "^" + v.handle
 	}
 	return "kubernetes.io/csi/" + fakeDriverName + "^" + v.handle
+}
+
+// source is where the volume comes from.
+func (v testVolume) source() record.VolumeSource {
+	return record.VolumeSource{UniqueName: v.name(), Driver: cmp.Or(v.driver, fakeDriverName), Handle: v.handle,
+		PersistentVolume: v.persistentVolume(), Mode: cmp.Or(v.mode, corev1.PersistentVolumeFilesystem)}
 }
 
 func uidOf(s string) types.UID { return types.UID(s) }
@@ -167,7 +191,7 @@ func (n *node) attach(v testVolume, uid types.UID) {
 	e := volumesv1alpha1.NodeAttachment{
 		VolumeName: v.name(), AttachmentUID: uid, State: volumesv1alpha1.AttachmentAttached, Driver: fakeDriverName,
 		VolumeHandle:         v.handle,
-		PersistentVolumeName: "pv-" + v.handle, VolumeMode: v.mode, FSType: "ext4", Capacity: &capacity,
+		PersistentVolumeName: v.persistentVolume(), VolumeMode: v.mode, FSType: "ext4", Capacity: &capacity,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, MountOptions: []string{"noatime"},
 	}
 	if v.mode == "" {
@@ -216,7 +240,9 @@ func (n *node) want(v testVolume, name string,
 			Finalizers: []string{volumesv1alpha1.ReleaseFinalizer}},
 		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{
 			NodeName: n.name,
-			Volume:   volumesv1alpha1.VolumeSource{PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "claim"}},
+			Volume: volumesv1alpha1.VolumeSource{
+				PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "claim"},
+			},
 		},
 	}
 	for _, f := range change {
@@ -229,7 +255,7 @@ func (n *node) want(v testVolume, name string,
 
 func (n *node) pin(v testVolume, i *volumesv1alpha1.VolumeAttachmentIntent) {
 	n.t.Helper()
-	i.Status.VolumeName, i.Status.UniqueVolumeName = "pv-"+v.handle, v.name()
+	i.Status.VolumeName, i.Status.UniqueVolumeName = v.persistentVolume(), v.name()
 	i.Status.ClaimUID, i.Status.VolumeUID = "claim", "volume"
 	for _, c := range []string{volumesv1alpha1.ConditionResolved, volumesv1alpha1.ConditionAttached} {
 		meta.SetStatusCondition(&i.Status.Conditions,

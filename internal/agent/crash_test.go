@@ -37,7 +37,9 @@ var lives = map[string]life{
 	"sub path": {volume: testVolume{handle: "sub"}, change: func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "inner"}
 	}},
-	"block": {volume: testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}},
+	"filesystem of a group": {volume: testVolume{handle: "group"}, change: grouped},
+	"sub path of a group":   {volume: testVolume{handle: "subgroup"}, change: groupedPart},
+	"block":                 {volume: testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}},
 }
 
 func TestAnAgentKilledBetweenAnyTwoStepsLosesNothingAndLeavesNothing(t *testing.T) {
@@ -47,7 +49,7 @@ func TestAnAgentKilledBetweenAnyTwoStepsLosesNothingAndLeavesNothing(t *testing.
 			// One life without a crash counts the steps.
 			total, _ := c.live(t, l, 0)
 			if total < 10 || total > maxSteps {
-				t.Fatalf("%d steps in a life", total)
+				t.Fatalf("%d steps in a life of volume %s, want 10 to %d", total, l.volume.handle, maxSteps)
 			}
 			t.Logf("%d steps", total)
 			t.Run("killed", func(t *testing.T) {
@@ -69,15 +71,7 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	n := c.node(t)
 	n.timeout = 500 * time.Millisecond
 	n.driver.before = n.inUseIsSet
-	if l.change != nil {
-		n.driver.inner = "inner"
-	}
-	n.attach(l.volume, "uid-1")
-	var change []func(*volumesv1alpha1.VolumeAttachmentIntent)
-	if l.change != nil {
-		change = append(change, l.change)
-	}
-	i := n.want(l.volume, "data", change...)
+	i := l.wanted(n)
 	r := n.launch(killAt)
 	t.Cleanup(r.stop)
 
@@ -90,10 +84,15 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	})
 	path := filepath.Join(n.root, "published", "default", i.Name)
 	if _, ok := n.kernel.at(path); !ok {
-		t.Errorf("nothing at %s", path)
+		t.Errorf("intent %s is Ready and nothing is mounted at %s, want its volume", i.Name, path)
+	}
+	if m := i.Spec.Mount; m != nil && m.FSGroup != nil {
+		if g := n.kernel.groupOf(publicationOf(n, i)); g != *m.FSGroup {
+			t.Errorf("intent %s is Ready and its files have group %d, want %d", i.Name, g, *m.FSGroup)
+		}
 	}
 	if calls := n.driver.made(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "un") }) {
-		t.Errorf("something was undone that nobody asked for: %v", calls)
+		t.Errorf("intent %s: calls %v, want nothing undone that nobody asked for", i.Name, calls)
 	}
 	n.release(i)
 	r = n.outlive(r, func(ctx context.Context) bool {
@@ -105,6 +104,17 @@ func (c *cluster) live(t *testing.T, l life, killAt int64) (steps int64, killedA
 	n.outlive(r, n.cleared)
 	n.nothingLeft()
 	return r.steps.Load(), r.deathAt()
+}
+
+// wanted attaches the volume and has an intent want it.
+func (l life) wanted(n *node) *volumesv1alpha1.VolumeAttachmentIntent {
+	n.t.Helper()
+	n.attach(l.volume, "uid-1")
+	if l.change == nil {
+		return n.want(l.volume, "data")
+	}
+	n.driver.inner = "inner"
+	return n.want(l.volume, "data", l.change)
 }
 
 // cleared waits until nothing is left behind.
@@ -183,15 +193,7 @@ func (c *cluster) dies(t *testing.T, l life, killAt int64) int64 {
 	t.Helper()
 	n := c.node(t)
 	n.timeout = 300 * time.Millisecond
-	if l.change != nil {
-		n.driver.inner = "inner"
-	}
-	n.attach(l.volume, "uid-1")
-	var change []func(*volumesv1alpha1.VolumeAttachmentIntent)
-	if l.change != nil {
-		change = append(change, l.change)
-	}
-	i := n.want(l.volume, "data", change...)
+	i := l.wanted(n)
 	r := n.launch(killAt)
 	t.Cleanup(r.stop)
 	settled := make(chan struct{})

@@ -9,7 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 // table), makes a plan from them in a pure function, carries out the first step of it, and starts again until nothing
 // is left that need not wait. So there is no state between steps: what a crash leaves behind is one more set of facts.
 //
-//	   mark in use         stage            publish, reference, expand
+//	   mark in use         stage       publish, set ownership, reference, expand
 //	(none) --> record, inUse --> staged mount -------------------> published
 //	(none) <-- clear in use <--            <--------------------- unpublish
 //	              unstage, once no intent is left

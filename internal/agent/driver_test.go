@@ -40,13 +40,15 @@ type fakeDriver struct {
 	inner string
 	// fsType that volumes carry whatever was asked for.
 	fsType string
-	// stageless: the driver stages nothing and mounts where it publishes. What it publishes is a directory of the node's disk if
-	// directory names one.
+	// stageless: the driver stages nothing and mounts where it publishes. What it publishes is a directory of the node's
+	// disk if directory names one.
 	stageless bool
 	directory string
-	called    chan struct{}
-	stages    map[string]driver.StageRequest
-	publishs  map[string]driver.PublishRequest
+	// nothing: the driver reports success of a publication without mounting anything.
+	nothing  bool
+	called   chan struct{}
+	stages   map[string]driver.StageRequest
+	publishs map[string]driver.PublishRequest
 	// unpublished and unstaged are what was asked last.
 	unpublished driver.UnpublishRequest
 	unstaged    driver.UnstageRequest
@@ -199,7 +201,7 @@ func (d *fakeDriver) Publish(ctx context.Context, req driver.PublishRequest) err
 	d.mu.Lock()
 	d.publishs[req.TargetPath] = req
 	d.mu.Unlock()
-	if _, ok := d.node.at(req.TargetPath); ok {
+	if _, ok := d.node.at(req.TargetPath); ok || d.nothing {
 		return err
 	}
 	e := d.node.bindOf(req.StagingPath, req.TargetPath) // like most drivers, whatever is there
@@ -274,7 +276,11 @@ func (d *fakeDriver) Stats(ctx context.Context, req driver.StatsRequest) (driver
 		return driver.Stats{}, err
 	}
 	if _, ok := d.node.at(req.Path); !ok {
-		return driver.Stats{}, &driver.Error{Outcome: driver.NotFound, Code: "NotFound", Message: "the volume is not published there"}
+		return driver.Stats{}, &driver.Error{
+			Outcome: driver.NotFound,
+			Code:    "NotFound",
+			Message: "the volume is not published there",
+		}
 	}
 	used, capacity := resource.MustParse("5Mi"), d.capacityOf(req.Handle)
 	return driver.Stats{Used: &used, Capacity: &capacity, Abnormal: true, Message: "scratched"}, nil
@@ -305,7 +311,11 @@ type fakeRegistry struct {
 }
 
 func newFakeRegistry(d driver.Driver) *fakeRegistry {
-	return &fakeRegistry{driver: d, can: []string{"STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME", "GET_VOLUME_STATS"}, changes: make(chan struct{}, 1)}
+	return &fakeRegistry{
+		driver:  d,
+		can:     []string{"STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME", "GET_VOLUME_STATS"},
+		changes: make(chan struct{}, 1),
+	}
 }
 
 func (r *fakeRegistry) set(d driver.Driver) {

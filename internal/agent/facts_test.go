@@ -222,7 +222,8 @@ func TestFacts(t *testing.T) {
 			{"the agent's, and the kubelet uses it", with(kubelets,
 				func(f *plan.Facts) { f.Reference, f.Uses["intent-1"] = record.Missing, record.Missing }), true},
 			{"the kubelet's use has ended and its device is held", with(kubelets, func(f *plan.Facts) {
-				f.Reference, f.Uses["intent-1"], f.Record.Stage.Phase, f.Kubelet.Held = record.Missing, record.Missing, record.PhaseNone, &volumesv1alpha1.OperationError{}
+				f.Reference, f.Uses["intent-1"], f.Record.Stage.Phase, f.Kubelet.Held = record.Missing, record.Missing,
+					record.PhaseNone, &volumesv1alpha1.OperationError{}
 			}), true},
 		}},
 		"published": {func(f plan.Facts) any { return f.Published(use(f)) }, []fact{
@@ -240,7 +241,8 @@ func TestFacts(t *testing.T) {
 					record.Foreign
 			}), []string{"/k/stage", "/r/published/ns/intent-1"}},
 			{"the end is not known", with(func(f *plan.Facts) {
-				f.Stage, f.Uses["intent-1"], f.Record.Stage.Phase, f.Record.Uses[0].Phase = record.Missing, record.Missing, record.PhaseUncertain, record.PhaseUncertain
+				f.Stage, f.Uses["intent-1"], f.Record.Stage.Phase, f.Record.Uses[0].Phase = record.Missing, record.Missing,
+					record.PhaseUncertain, record.PhaseUncertain
 			}), []string(nil)},
 			{"in another boot", with(otherBoot, func(f *plan.Facts) {
 				f.Stage, f.Uses["intent-1"] = record.Missing,
@@ -299,7 +301,9 @@ func TestFacts(t *testing.T) {
 		"differs": {func(f plan.Facts) any { return f.Differs(use(f)) }, []fact{
 			{"no", nil, false},
 			{"it is to be read-only", with(func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }), true},
-			{"it is to be mounted otherwise", with(func(f *plan.Facts) { f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "x"} }), true},
+			{"it is to be mounted otherwise", with(func(f *plan.Facts) {
+				f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "x"}
+			}), true},
 			{"nothing was published yet", with(unpublishedUse,
 				func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }), false},
 			{"it was for the stage only", with(wantsStage, func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true }),
@@ -333,7 +337,10 @@ func TestFacts(t *testing.T) {
 			{"it is new, and the volume is not in use", with(noUses, notInUse), false},
 			{"it was never read live", with(lowered, wantsStage, unpublishedUse,
 				func(f *plan.Facts) { f.Record.Uses[0] = f.UseFor(f.Intents[0]) }), true},
-			{"it was", with(lowered, func(f *plan.Facts) { f.Record.Uses[0] = f.UseFor(f.Intents[0]); f.Record.Uses[0].Live = true }), false},
+			{"it was", with(lowered, func(f *plan.Facts) {
+				f.Record.Uses[0] = f.UseFor(f.Intents[0])
+				f.Record.Uses[0].Live = true
+			}), false},
 			{"it was never read live, and does not want it any more", with(func(f *plan.Facts) {
 				lowered(f)
 				f.Record.Uses[0] = f.UseFor(f.Intents[0])
@@ -411,7 +418,10 @@ func TestFacts(t *testing.T) {
 				with(noUses, nobody, func(f *plan.Facts) { f.Reference = record.Missing }), []plan.Kind{plan.Unstage}},
 			{"it is published", with(func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing }),
 				[]plan.Kind{plan.Publish}},
-			{"only staged", with(lowered, func(f *plan.Facts) { f.Record.Uses[0] = f.UseFor(f.Intents[0]); f.Record.Uses[0].Live = true }), []plan.Kind(nil)},
+			{"only staged", with(lowered, func(f *plan.Facts) {
+				f.Record.Uses[0] = f.UseFor(f.Intents[0])
+				f.Record.Uses[0].Live = true
+			}), []plan.Kind(nil)},
 			{"it is not published otherwise before that is undone", with(func(f *plan.Facts) {
 				f.Uses["intent-1"],
 					f.Intents[0].Spec.ReadOnly = record.Missing, true

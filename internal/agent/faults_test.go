@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,10 +85,10 @@ func testDiskFull(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonRecordFailed)
 	if !strings.Contains(got.Status.LastError.Message, "no space left") {
-		t.Errorf("message: %s", got.Status.LastError.Message)
+		t.Errorf("intent %s: message %q, want that no space is left", got.Name, got.Status.LastError.Message)
 	}
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls without a record: %v", calls)
+		t.Errorf("calls without a record: %v, want none", calls)
 	}
 	n.must(os.Remove(filler))
 	n.ready(i)
@@ -116,13 +115,13 @@ func testOccupied(t *testing.T, c *cluster) {
 			i := n.want(v, "data")
 			got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPathOccupied)
 			if !strings.Contains(got.Status.LastError.Message, path) {
-				t.Errorf("message: %s", got.Status.LastError.Message)
+				t.Errorf("intent %s: message %q, want it to name %s", got.Name, got.Status.LastError.Message, path)
 			}
 			if _, err := os.Lstat(path); err != nil {
-				t.Error(err)
+				t.Errorf("what was put at %s: error %v, want it there", path, err)
 			}
 			if count, _ := n.driver.count("publish vol"); count > 0 {
-				t.Error("published over it")
+				t.Errorf("intent %s: published over what is at %s, want no call", i.Name, path)
 			}
 			n.must(os.RemoveAll(path))
 			n.ready(i)
@@ -139,7 +138,8 @@ func testNoDriver(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonDriverNotFound)
 	if got.Status.LastError.NextAttemptTime != nil {
-		t.Error("a time is set where an event is waited for")
+		t.Errorf("intent %s: the next attempt is at %s, want no time where an event is waited for", got.Name,
+			got.Status.LastError.NextAttemptTime)
 	}
 	n.state("DriversReady False", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		d := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionDriversReady)
@@ -166,7 +166,7 @@ func testSecret(t *testing.T, c *cluster) {
 	n.must(n.client.Create(t.Context(), secret))
 	n.ready(i)
 	if got := n.driver.staged("vol").Secrets["key"]; got != "hush" {
-		t.Errorf("secret: %q", got)
+		t.Errorf("volume vol: staged with the secret %q, want hush", got)
 	}
 }
 
@@ -194,7 +194,7 @@ func testKubeletUses(t *testing.T, c *cluster) {
 		return i.Status.LastError != nil && strings.Contains(i.Status.LastError.Message, "volumesInUse")
 	})
 	if count, _ := n.driver.count("unstage vol"); count > 0 {
-		t.Error("unstaged under the kubelet")
+		t.Errorf("volume %s: %d unstage calls while the kubelet uses it, want 0", v.name(), count)
 	}
 	kube.Status.VolumesInUse = nil
 	n.must(n.client.Status().Update(t.Context(), kube))
@@ -212,7 +212,7 @@ func testManyWords(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	got := n.condition(n.want(v, "data"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonStageFailed)
 	if m := got.Status.LastError.Message; !strings.HasSuffix(m, "ä...") {
-		t.Errorf("message: %s", m)
+		t.Errorf("intent %s: message %q, want it cut between two characters", got.Name, m)
 	}
 }
 
@@ -225,7 +225,7 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 	n.release(i)
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSharedByKubelet)
 	if !strings.Contains(got.Status.LastError.Message, "/srv/part") {
-		t.Errorf("message: %s", got.Status.LastError.Message)
+		t.Errorf("intent %s: message %q, want it to name /srv/part", got.Name, got.Status.LastError.Message)
 	}
 	// Also when the stage itself is removed by hand.
 	a.recorded()
@@ -234,7 +234,7 @@ func testPartElsewhere(t *testing.T, c *cluster) {
 		return slices.ContainsFunc(a.recorded(), func(e string) bool { return strings.Contains(e, "/srv/part") })
 	})
 	if count, _ := n.driver.count("unstage vol"); count > 0 {
-		t.Error("unstaged while a part is mounted")
+		t.Errorf("volume %s: %d unstage calls while a part is mounted, want 0", v.name(), count)
 	}
 	n.line(v, "in use", func(l *volumesv1alpha1.NodeVolume) bool { return l.InUse })
 	n.kernel.umount("/srv/part")
@@ -288,10 +288,10 @@ func testLostMount(t *testing.T, c *cluster) {
 		return meta.IsStatusConditionTrue(s.Status.Conditions, volumesv1alpha1.ConditionMountsConsistent)
 	})
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("not put back")
+		t.Errorf("nothing is mounted at %s, want the volume again", path)
 	}
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
-		t.Errorf("events: %v", e)
+		t.Errorf("events %v, want MountLost", e)
 	}
 	// The stage too.
 	stage := n.driver.staged("vol").StagingPath
@@ -320,7 +320,7 @@ func testBrokenRecord(t *testing.T, c *cluster) {
 				return l != nil && l.InUse && len(l.Publications) == 1
 			})
 			if _, ok := n.kernel.at(path); !ok {
-				t.Error("unmounted")
+				t.Errorf("nothing is mounted at %s, want what covers it", path)
 			}
 			n.ready(i)
 			n.release(i)
@@ -340,10 +340,10 @@ func testWrongFilesystem(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonFilesystemMismatch)
 	if m := got.Status.LastError.Message; !strings.Contains(m, "xfs") || !strings.Contains(m, "ext4") {
-		t.Errorf("message: %s", m)
+		t.Errorf("intent %s: message %q, want it to name xfs and ext4", got.Name, m)
 	}
 	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
-		t.Error("not stalled")
+		t.Errorf("intent %s: conditions %+v, want it Stalled", got.Name, got.Status.Conditions)
 	}
 	n.release(i)
 	n.gone(v)
@@ -362,7 +362,7 @@ func testOvermount(t *testing.T, c *cluster) {
 	n.kernel.umount(path)
 	n.ready(i)
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("the volume itself was unmounted")
+		t.Errorf("nothing is mounted at %s, want the volume itself", path)
 	}
 }
 
@@ -374,9 +374,9 @@ func testBadNames(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonStageFailed)
 	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: conditions %+v, want it Stalled", got.Name, got.Status.Conditions)
 	}
 	if len(n.driver.made()) > 0 {
-		t.Error(fmt.Sprint(n.driver.made()))
+		t.Errorf("volume %s, whose names lead elsewhere: calls %v, want none", v.name(), n.driver.made())
 	}
 }

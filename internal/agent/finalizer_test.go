@@ -68,7 +68,7 @@ func TestAnIntentThatIsLetGoWhileItsAgentIsDeadLeavesNothing(t *testing.T) {
 			// One life without a crash counts the steps.
 			from, total := c.letGo(t, with, 0)
 			if total-from < 5 || total > maxSteps {
-				t.Fatalf("steps %d to %d", from, total)
+				t.Fatalf("the agent passes steps %d to %d, want at least 5", from, total)
 			}
 			t.Logf("steps %d to %d", from, total)
 			t.Run("killed", func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAnIntentThatIsLetGoOfAVolumeThatWasNeverStagedLeavesNothing(t *testing.
 	select {
 	case <-a.dead:
 	case <-time.After(patience):
-		t.Fatal("inUse was not cleared")
+		t.Fatalf("inUse was not cleared within %s, want that it is", patience)
 	}
 	n.unfinalize(i)
 	n.dieAt = ""
@@ -182,7 +182,7 @@ func TestAnOrphanThatWasBeingUnpublishedIsFinished(t *testing.T) {
 	select {
 	case <-a.dead:
 	case <-time.After(patience):
-		t.Fatal("nothing was unpublished")
+		t.Fatalf("nothing was unpublished within %s, want that it is", patience)
 	}
 	n.unfinalize(i) // as after an agent of an earlier version, which reported before it wrote
 	n.dieAt = ""

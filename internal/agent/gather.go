@@ -60,7 +60,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	if f.Record == nil || !f.Record.Block() {
 		return f, nil
 	}
-	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.PersistentVolume)); err != nil {
+	if f.DeviceNodes, err = a.Mounts.DeviceNodes(f.Paths.GlobalMap(f.Record.VolumeSource())); err != nil {
 		return plan.Facts{}, err
 	}
 	if len(f.DeviceNodes) > 0 {

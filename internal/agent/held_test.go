@@ -27,8 +27,14 @@ func TestAVolumeThatAProcessStillUsesIsNotReleased(t *testing.T) {
 	}
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *realNode){
-		"a container with a private copy of an ext4 mount": func(t *testing.T, n *realNode) { testHeldFilesystem(t, n, "ext4", 64) },
-		"a container with a private copy of an xfs mount":  func(t *testing.T, n *realNode) { testHeldFilesystem(t, n, "xfs", 320) },
+		"a container with a private copy of an ext4 mount": func(t *testing.T,
+			n *realNode) {
+			testHeldFilesystem(t, n, "ext4", 64)
+		},
+		"a container with a private copy of an xfs mount": func(t *testing.T,
+			n *realNode) {
+			testHeldFilesystem(t, n, "xfs", 320)
+		},
 		"a process with a raw device open":                 testHeldDevice,
 		"a container with a private copy of the kubelet's": testHeldFromKubelet,
 		"over a restart of the agent":                      testHeldOverARestart,
@@ -50,7 +56,7 @@ func (n *realNode) heldBy(v testVolume, i *volumesv1alpha1.VolumeAttachmentInten
 	}
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonDeviceHeld)
 	if !strings.Contains(got.Status.LastError.Message, process) {
-		n.t.Errorf("error: %+v", got.Status.LastError)
+		n.t.Errorf("intent %s: lastError %+v, want it to name %s", got.Name, got.Status.LastError, process)
 	}
 }
 
@@ -64,7 +70,7 @@ func testHeldFilesystem(t *testing.T, n *realNode, fsType string, mib int64) {
 	n.release(i)
 	n.heldBy(v, i, p)
 	if err := os.WriteFile(filepath.Join(inside, "late"), []byte("x"), 0o600); err != nil {
-		t.Errorf("the copy takes no writes, so it would show nothing: %v", err)
+		t.Errorf("writing through the copy of the mount: error %v, want none: otherwise it would show nothing", err)
 	}
 	p.End()
 	n.end(v)

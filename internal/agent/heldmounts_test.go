@@ -140,7 +140,13 @@ func (m *heldMounts) Bind(ctx context.Context, source, target string, readOnly b
 }
 
 // BindFile keeps the source open, as the kernel does, when its caller leaves and closes the source.
-func (m *heldMounts) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error {
+func (m *heldMounts) BindFile(
+	ctx context.Context,
+	source *os.File,
+	target string,
+	readOnly bool,
+	options []string,
+) error {
 	return m.run(ctx, "bind", target, func(ctx context.Context) error {
 		return m.Mounts.BindFile(ctx, source, target, readOnly, options)
 	})

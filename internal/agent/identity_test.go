@@ -72,7 +72,7 @@ func testUncertainAfterReboot(method string) func(*testing.T, *cluster) {
 		n.calledTimes(method+" vol", 3) // asked once more after the answer that did not come
 		n.ready(i)
 		if e, ok := n.kernel.at(path); !ok || e.SameSource(old) {
-			t.Errorf("at the path: %+v, before the reboot: %+v", e, old)
+			t.Errorf("at the path is %+v, want another source than before the reboot: %+v", e, old)
 		}
 		n.release(i)
 		n.gone(v)
@@ -142,7 +142,7 @@ func (n *node) at(step string, do func()) {
 func (n *node) shows(v testVolume, path string) {
 	n.t.Helper()
 	if e, ok := n.kernel.at(path); !ok || !e.SameSource(n.kernel.filesystemOf(v.handle, "ext4", path)) {
-		n.t.Errorf("Ready, and at the path: %+v; calls: %v", e, n.driver.made())
+		n.t.Errorf("at %s is %+v after the calls %v, want volume %s", path, e, n.driver.made(), v.handle)
 	}
 }
 
@@ -156,7 +156,7 @@ func (n *node) end(v testVolume, intents ...*volumesv1alpha1.VolumeAttachmentInt
 }
 
 func (n *node) stagingPath(v testVolume) string {
-	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(fakeDriverName, v.handle, "pv-"+v.handle, v.mode)
+	return record.Paths{Root: n.root, Kubelet: n.kubelet}.Staging(v.source())
 }
 
 // testStageRemoved: the mount goes after the agent has gathered and before it calls the driver.
@@ -184,7 +184,7 @@ func testDeadBeforeVerified(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	<-a.dead
 	if e, ok := n.kernel.at(filepath.Join(n.root, "published", "default", i.Name)); !ok || e.Major != ownDisk.Major {
-		t.Errorf("left at the path: %+v", e)
+		t.Errorf("intent %s: at its path is %+v, want what the driver left of the node's own disk", i.Name, e)
 	}
 	n.dieAt = ""
 	n.start()
@@ -204,10 +204,10 @@ func testStageReplaced(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonMountLost)
 	if meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) || got.Status.Path != "" {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: status %+v, want it not Ready and without a path", got.Name, got.Status)
 	}
 	if e, ok := n.kernel.at(filepath.Join(n.root, "published", "default", i.Name)); ok {
-		t.Errorf("published: %+v", e)
+		t.Errorf("intent %s: at its path is %+v, want nothing", i.Name, e)
 	}
 	n.kernel.umount(n.stagingPath(v))
 	n.shows(v, n.ready(i).Status.Path)
@@ -233,7 +233,7 @@ func testStageGone(t *testing.T, c *cluster) {
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
 		return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more")
 	}) {
-		t.Errorf("events: %v", e)
+		t.Errorf("events %v, want one about %s", e, n.stagingPath(v))
 	}
 	n.shows(v, n.stagingPath(v))
 	n.end(v, i)
@@ -266,7 +266,7 @@ func testSubPathOfTheDisk(t *testing.T, c *cluster) {
 	})
 	path := n.ready(i).Status.Path
 	if e, ok := n.kernel.at(path); !ok || e.Major == ownDisk.Major || e.Root != "/inner" {
-		t.Errorf("at the path: %+v", e)
+		t.Errorf("intent %s: at its path is %+v, want /inner of the volume", i.Name, e)
 	}
 	n.end(v, i)
 }
@@ -305,7 +305,7 @@ func testDirectory(dir string, volume bool) func(*testing.T, *cluster) {
 		got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPublishFailed)
 		if m := got.Status.LastError.Message; !strings.Contains(m, n.driver.directory) ||
 			!strings.Contains(m, "node's own disk") {
-			t.Errorf("message: %s", m)
+			t.Errorf("intent %s: message %q, want it to name %s of the node's own disk", got.Name, m, n.driver.directory)
 		}
 		n.eventually("taken away", func() bool {
 			_, published := n.kernel.at(filepath.Join(n.root, "published", "default", i.Name))
@@ -324,7 +324,7 @@ func testNoDevice(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPublishFailed)
 	if m := got.Status.LastError.Message; !strings.Contains(m, "no device node") {
-		t.Errorf("message: %s", m)
+		t.Errorf("intent %s: message %q, want it to say that it is no device node", got.Name, m)
 	}
 	n.end(v, i)
 }
@@ -340,7 +340,7 @@ func testOtherDevice(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPublishFailed)
 	if m := got.Status.LastError.Message; !strings.Contains(m, device("raw")) || !strings.Contains(m, device("other")) {
-		t.Errorf("message: %s", m)
+		t.Errorf("intent %s: message %q, want it to name both devices", got.Name, m)
 	}
 	n.end(v, i)
 }

@@ -28,18 +28,18 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.done(plan.MarkInUse)
 		records, broken, err := b.agent.store.Load()
 		if err != nil || len(broken) > 0 || len(records) != 1 {
-			t.Fatalf("%v, %v, %v", records, broken, err)
+			t.Fatalf("records on the disk %v, broken %v, error %v, want one record", records, broken, err)
 		}
 		r := records[0]
 		want := &record.Record{
 			Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
 			Handle: "vol", PersistentVolume: "pv-vol",
 			Mode:  "Filesystem",
-			Stage: record.Stage{Path: b.agent.paths.Staging(fakeDriverName, "vol", "pv-vol", "Filesystem")},
+			Stage: record.Stage{Path: b.agent.paths.Staging(filesystem.source())},
 			Uses:  r.Uses,
 		}
 		if !reflect.DeepEqual(r, want) || len(r.Uses) != 1 {
-			t.Errorf("record: %+v", r)
+			t.Errorf("record on the disk %+v, want %+v", r, want)
 		}
 	})
 	t.Run("by a write, although the API says so already", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.volume.Record.InUse = false
 		b.done(plan.MarkInUse)
 		if b.has("report") != writes+1 {
-			t.Errorf("operations: %v", b.operations())
+			t.Errorf("operations %v, want one more report", b.operations())
 		}
 	})
 	t.Run("anew, with nothing of an earlier attachment", func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.entry(func(e *volumesv1alpha1.NodeAttachment) { e.AttachmentUID = "uid-2" })
 		b.done(plan.MarkInUse)
 		if r := b.disk(); r.AttachmentUID != "uid-2" || len(r.Uses) != 1 || r.Uses[0].Intent.UID != "intent" {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, attached again: record on the disk %+v, want attachment uid-2 and the use of the intent", r)
 		}
 	})
 	t.Run("with what is held of it", func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.volume.Record.InUse = false
 		b.done(plan.MarkInUse)
 		if r := b.disk(); r.Stage.Phase != record.PhaseDone {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record on the disk %+v, want the stage done as before", r)
 		}
 	})
 	t.Run("and rests on more than the mount table again", func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.agent.node.NoteMountTableRelease(b.of.name(), "uid-1")
 		b.done(plan.MarkInUse)
 		if len(b.agent.node.TableReleases) > 0 {
-			t.Errorf("noted: %v", b.agent.node.TableReleases)
+			t.Errorf("volumes whose end the mount table alone showed: %v, want none", b.agent.node.TableReleases)
 		}
 	})
 	t.Run("not while the kubelet has it mounted from an earlier attachment", func(t *testing.T) {
@@ -92,7 +92,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		err := b.act(plan.MarkInUse)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if !strings.Contains(err.Error(), "uid-0") || len(b.operations()) > 0 {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("volume vol, which the kubelet has from uid-0: error %v and operations %v, want one that names it, and "+
+				"none", err, b.operations())
 		}
 	})
 	t.Run("not by a name that is no name", func(t *testing.T) {
@@ -111,7 +112,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			b.refused(err, volumesv1alpha1.ReasonStageFailed)
 			var p *failure.Problem
 			if !errors.As(err, &p) || !p.Stalled || !strings.Contains(p.Message, name) || len(b.operations()) > 0 {
-				t.Errorf("%v, %v", err, b.operations())
+				t.Errorf("volume with the name %q: error %v and operations %v, want it stalled with that name, and none", name,
+					err, b.operations())
 			}
 		}
 	})
@@ -122,7 +124,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		err := b.act(plan.MarkInUse)
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
 		if b.volume.Record != nil || b.api() != nil {
-			t.Errorf("record %+v, reported %+v", b.volume.Record, b.api())
+			t.Errorf("volume vol: record %+v, reported %+v, want none of them", b.volume.Record, b.api())
 		}
 	})
 	t.Run("not when the attachment is not there any more", func(t *testing.T) {
@@ -138,7 +140,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 			b.entry(change)
 			if err := b.agent.steps.MarkInUse(t.Context(), b.volume, f); !errors.Is(err, failure.ErrChanged) ||
 				b.volume.Record.InUse || b.api() != nil {
-				t.Errorf("%s: %v, record %+v, reported %+v", name, err, b.volume.Record, b.api())
+				t.Errorf("%s: error %v, record %+v, reported %+v, want changed facts, and the volume not in use", name, err,
+					b.volume.Record, b.api())
 			}
 		}
 	})
@@ -147,7 +150,8 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.want("intent")
 		b.failures["report"] = errInjected
 		if err := b.act(plan.MarkInUse); err == nil || b.volume.Record.InUse {
-			t.Errorf("%v, record %+v", err, b.volume.Record)
+			t.Errorf("volume vol, whose report failed: error %v, record %+v, want an error, and the volume not in use", err,
+				b.volume.Record)
 		}
 	})
 }
@@ -159,7 +163,7 @@ func TestEachIntentThatWantsTheStageIsReadLive(t *testing.T) {
 	}
 	b.done(plan.MarkInUse, plan.Join)
 	if uses := b.volume.Record.Uses; len(uses) != 2 || !uses[0].Live || !uses[1].Live {
-		t.Errorf("uses: %+v", uses)
+		t.Errorf("uses %+v, want two whose intents were read live", uses)
 	}
 }
 
@@ -172,14 +176,14 @@ func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {
 	b.done(plan.Join)
 	if uses := b.volume.Record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" ||
 		uses[1].Want != volumesv1alpha1.DesiredPublished {
-		t.Errorf("uses: %+v", uses)
+		t.Errorf("uses %+v, want two, the second one for intent second and published", uses)
 	}
 	if b.has("report") != writes || slices.Contains(b.operations(), "get intent") {
-		t.Errorf("operations: %v", b.operations())
+		t.Errorf("operations %v, want no report and no intent read", b.operations())
 	}
 	r, _ := b.agent.state.ReportOf(b.of.name())
 	line := r.Line
 	if len(line.Publications) != 2 {
-		t.Errorf("to be reported: %+v", line)
+		t.Errorf("volume vol: to be reported is %+v, want two publications", line)
 	}
 }

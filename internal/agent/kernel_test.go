@@ -32,6 +32,8 @@ type fakeNode struct {
 	unsupported bool
 	shutdowns   []string
 	group       map[string]int64
+	// owning, if set, is what giving files to a group takes. It is set before an agent starts.
+	owning func(ctx context.Context, root string, progress func(int)) error
 	// nodes are the device nodes in each directory.
 	nodes map[string][]string
 	// noNodes makes none be made.
@@ -41,8 +43,13 @@ type fakeNode struct {
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{nextID: 100, entries: []mount.Entry{ownDisk}, changes: make(chan struct{}, 1), group: map[string]int64{},
-		nodes: map[string][]string{}}
+	return &fakeNode{
+		nextID:  100,
+		entries: []mount.Entry{ownDisk},
+		changes: make(chan struct{}, 1),
+		group:   map[string]int64{},
+		nodes:   map[string][]string{},
+	}
 }
 
 // ownDisk holds every directory of the node.
@@ -114,7 +121,8 @@ func (n *fakeNode) renumber() {
 	n.shift++
 }
 
-// bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own disk.
+// bindOf is what a bind mount of the directory at source shows: what is mounted there, or a directory of the node's own
+// disk.
 func (n *fakeNode) bindOf(source, path string) mount.Entry {
 	e, ok := n.shown(source)
 	if !ok {
@@ -149,7 +157,14 @@ func (n *fakeNode) filesystemOf(handle, fsType, path string) mount.Entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	minor := minorOf(handle) + n.shift
-	return mount.Entry{Path: path, Root: "/", Major: 7, Minor: minor, FSType: fsType, Source: fmt.Sprintf("/dev/loop%d", minor)}
+	return mount.Entry{
+		Path:   path,
+		Root:   "/",
+		Major:  7,
+		Minor:  minor,
+		FSType: fsType,
+		Source: fmt.Sprintf("/dev/loop%d", minor),
+	}
 }
 
 func (n *fakeNode) mounted() []string {
@@ -340,7 +355,13 @@ func (n *fakeNode) ShutdownFilesystem(_ context.Context, path string, still func
 	return nil
 }
 
-func (n *fakeNode) SetOwnership(_ context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy, _ func(int)) error {
+func (n *fakeNode) SetOwnership(ctx context.Context, root string, fsGroup int64, _ corev1.PodFSGroupChangePolicy,
+	progress func(int)) error {
+	if n.owning != nil {
+		if err := n.owning(ctx, root, progress); err != nil {
+			return err
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.group[root] = fsGroup

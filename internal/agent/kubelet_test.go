@@ -25,34 +25,34 @@ import (
 
 func TestWhatTheKubeletUses(t *testing.T) {
 	runAll(t, map[string]func(*testing.T, *cluster){
-		"a volume that the kubelet mounts has a line, from the first mount to the end of the last record":   testKubeletLine,
-		"a volume that upstream attached takes the name of the attachment that comes to stand for it":       testKubeletAdopts,
-		"a line keeps its attachment over restarts while the mount stays":                                   testKubeletRestart,
-		"a mount that was made anew belongs to the new attachment":                                          testKubeletAnew,
-		"an agent and a kubelet on one volume share one line":                                               testKubeletShares,
-		"a fence is acknowledged at once, by a look that was made after it":                                 testFence,
-		"nothing is written while nothing changes":                                                          testIdle,
-		"an agent's own volume costs no look's write":                                                       testOwnIsNoUse,
-		"a record that cannot be read keeps what it may belong to in use":                                   testKubeletDoubt,
-		"a block volume that is mapped into a pod has a line":                                               testKubeletBlock,
-		"the node is released when neither the agent nor the kubelet has anything, and nothing is attached": testVolumesReleased,
-		"a filesystem of the kubelet that was forced away is shut down and left to the kubelet":             testKubeletAway,
-		"a filesystem of the kubelet is shut down also after it was recorded again on the same attachment":  testKubeletAwayRecordedAgain,
-		"a stage that the kubelet recorded anew is not shut down for the attachment of before":              testKubeletAwayStagedAnew,
-		"after a reboot what the kubelet stages is not shut down for the attachment of before":              testKubeletAwayRebooted,
-		"a device of the kubelet that was forced away is told":                                              testKubeletAwayBlock,
-		"a mount of the kubelet that is not known to be old is not shut down":                               testKubeletNotAway,
-		"a volume is not taken into use over an old mount of the kubelet":                                   testKubeletStale,
-		"after a reboot records of a volume that was forced away are a kubelet that waits for the next":     testKubeletWaits,
-		"a record that the kubelet wrote in this boot may be of the attachment that was forced away":        testKubeletTouches,
-		"after a restart in the same boot a kubelet does not merely wait":                                   testKubeletSameBoot,
+		"a volume of the kubelet has a line from its first mount to the end of its last record": testKubeletLine,
+		"a volume that upstream attached takes the name of the attachment that replaces it":     testKubeletAdopts,
+		"a line keeps its attachment over restarts while the mount stays":                       testKubeletRestart,
+		"a mount that was made anew belongs to the new attachment":                              testKubeletAnew,
+		"an agent and a kubelet on one volume share one line":                                   testKubeletShares,
+		"a fence is acknowledged at once, by a look that was made after it":                     testFence,
+		"nothing is written while nothing changes":                                              testIdle,
+		"an agent's own volume costs no look's write":                                           testOwnIsNoUse,
+		"a record that cannot be read keeps what it may belong to in use":                       testKubeletDoubt,
+		"a block volume that is mapped into a pod has a line":                                   testKubeletBlock,
+		"the node is released when nothing is attached and nobody has anything":                 testVolumesReleased,
+		"a filesystem of the kubelet that was forced away is shut down and left to it":          testKubeletAway,
+		"a filesystem of the kubelet is shut down also after it was recorded again":             testKubeletAwayRecordedAgain,
+		"a stage that the kubelet recorded again is not shut down for an earlier attachment":    testKubeletAwayStagedAnew,
+		"after a reboot what the kubelet stages is not shut down for an earlier attachment":     testKubeletAwayRebooted,
+		"a device of the kubelet that was forced away is told":                                  testKubeletAwayBlock,
+		"a mount of the kubelet that is not known to be old is not shut down":                   testKubeletNotAway,
+		"a volume is not taken into use over an old mount of the kubelet":                       testKubeletStale,
+		"after a reboot records of a volume that was forced away are a kubelet that waits":      testKubeletWaits,
+		"a record that the kubelet wrote in this boot may be of what was forced away":           testKubeletTouches,
+		"after a restart in the same boot a kubelet does not merely wait":                       testKubeletSameBoot,
 	})
 }
 
 // kubeletRecord is what the kubelet writes beside a stage.
 func kubeletRecord(v testVolume) []byte {
-	driverName, handle := record.SplitUniqueName(v.name())
-	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": handle})
+	s := v.source()
+	data, err := json.Marshal(map[string]string{"driverName": s.Driver, "volumeHandle": s.Handle})
 	if err != nil {
 		panic(err)
 	}
@@ -65,8 +65,8 @@ type fakeKubelet struct{ *node }
 func (k fakeKubelet) csi() string { return filepath.Join(k.kubelet, "plugins", "kubernetes.io", "csi") }
 
 func (k fakeKubelet) stageDir(v testVolume) string {
-	driverName, handle := record.SplitUniqueName(v.name())
-	return filepath.Join(k.csi(), driverName, record.Hash(handle))
+	s := v.source()
+	return filepath.Join(k.csi(), s.Driver, record.Hash(s.Handle))
 }
 
 func (k fakeKubelet) write(path string, data []byte) {
@@ -138,7 +138,7 @@ func testKubeletLine(t *testing.T, c *cluster) {
 	s := n.line(v, "a line", usedByKubelet("uid-1"))
 	l := handshake.VolumeOf(s, v.name())
 	if l.StagedPath != filepath.Join(k.stageDir(v), "globalmount") || l.DevicePath != device("vol") {
-		t.Errorf("line: %+v", l)
+		t.Errorf("volume %s: line %+v, want the kubelet's stage and %s", v.name(), l, device("vol"))
 	}
 	n.state("counted", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return s.Status.Summary.Staged == 1 && s.Status.Summary.Published == 1 && s.Status.Summary.Orphaned == 0
@@ -151,7 +151,7 @@ func testKubeletLine(t *testing.T, c *cluster) {
 	k.must(os.RemoveAll(k.stageDir(v))) // no mount shows this
 	n.gone(v)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls: %v", calls)
+		t.Errorf("calls %v, want none for the kubelet's volume", calls)
 	}
 }
 
@@ -207,7 +207,7 @@ func testKubeletAnew(t *testing.T, c *cluster) {
 	n.start()
 	n.line(v, "the new attachment's line", usedByKubelet("uid-2"))
 	if len(n.kernel.shutdowns) > 0 {
-		t.Errorf("shut down: %v", n.kernel.shutdowns)
+		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
 	}
 }
 
@@ -229,11 +229,11 @@ func testKubeletShares(t *testing.T, c *cluster) {
 		return usedByKubelet("uid-1")(l) && l.Error == nil && len(l.Publications) == 0
 	})
 	if _, ok := n.kernel.at(filepath.Join(n.root, "staged", record.Hash(v.name()))); ok {
-		t.Error("the agent's reference keeps the kubelet from unstaging")
+		t.Errorf("volume %s: the agent's reference keeps the kubelet from unstaging, want it gone", v.name())
 	}
 	k.unpublish(v, "pod-1")
 	if count, _ := n.driver.count("unstage vol"); count > 0 {
-		t.Error("unstaged under the kubelet")
+		t.Errorf("volume %s: %d unstage calls while the kubelet uses it, want 0", v.name(), count)
 	}
 	k.unstage(v)
 	n.gone(v)
@@ -250,11 +250,11 @@ func testFence(t *testing.T, c *cluster) {
 	a.writes.reset()
 	s := n.looked()
 	if l := handshake.VolumeOf(s, v.name()); l == nil || !l.InUse {
-		t.Errorf("acknowledged without what a look shows: %+v", s.Status)
+		t.Errorf("volume %s: acknowledged is %+v, want it in use, which an observation shows", v.name(), s.Status)
 	}
 	a.rest()
 	if w := a.writes.list(); len(w) != 1 {
-		t.Errorf("writes for one acknowledgement: %v", w)
+		t.Errorf("writes for one acknowledgement: %v, want 1", w)
 	}
 }
 
@@ -275,7 +275,7 @@ func testIdle(t *testing.T, c *cluster) {
 	n.eventually("the events taken", func() bool { return len(n.kernel.changes) == 0 })
 	a.rest()
 	if w := a.writes.list(); len(w) > 0 {
-		t.Errorf("writes: %v", w)
+		t.Errorf("writes %v, want none", w)
 	}
 	// The kubelet writes its record again: one report proves that what is mounted is still of the attachment.
 	before := a.observer.Use(v.name()).StageWritten
@@ -286,7 +286,7 @@ func testIdle(t *testing.T, c *cluster) {
 	})
 	a.rest()
 	if w := a.writes.list(); len(w) != 1 {
-		t.Errorf("writes for one proof: %v", w)
+		t.Errorf("writes for one proof: %v, want 1", w)
 	}
 }
 
@@ -296,13 +296,13 @@ func testOwnIsNoUse(t *testing.T, c *cluster) {
 	n.ready(i)
 	n.looked()
 	if u := a.observer.Use(v.name()); u != nil {
-		t.Errorf("the agent's own stage counts as the kubelet's: %+v", u)
+		t.Errorf("volume %s: use of the kubelet %+v, want none, it is the agent's own stage", v.name(), u)
 	}
 	n.release(i)
 	n.gone(v)
 	n.looked()
 	if u := a.observer.Use(v.name()); u != nil {
-		t.Errorf("after the end: %+v", u)
+		t.Errorf("volume %s after its end: use of the kubelet %+v, want none", v.name(), u)
 	}
 }
 
@@ -316,7 +316,7 @@ func testKubeletDoubt(t *testing.T, c *cluster) {
 	n.looked()
 	s := n.line(v, "a line", usedByKubelet("uid-1"))
 	if l := handshake.VolumeOf(s, w.name()); l != nil {
-		t.Errorf("the hash tells that it is not this one: %+v", l)
+		t.Errorf("volume %s: line %+v, want none, the hash is another's", w.name(), l)
 	}
 	k.must(os.RemoveAll(k.stageDir(v)))
 	n.gone(v)
@@ -343,7 +343,7 @@ func testKubeletBlock(t *testing.T, c *cluster) {
 	k.mapDevice(v, "pod-1")
 	s := n.line(v, "a line", usedByKubelet("uid-1"))
 	if l := handshake.VolumeOf(s, v.name()); l.DevicePath != device("raw") {
-		t.Errorf("line: %+v", l)
+		t.Errorf("volume %s: line %+v, want device %s", v.name(), l, device("raw"))
 	}
 	k.unmapDevice(v, "pod-1")
 	n.gone(v)
@@ -422,7 +422,8 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "still in use", usedByKubelet("uid-1"))
 	if _, ok := n.kernel.at(filepath.Join(k.podDir(v, "pod-1"), "mount")); !ok {
-		t.Error("unmounted, which is the kubelet's to do")
+		t.Errorf("volume %s: nothing is mounted for pod-1, want the kubelet's mount, which is the kubelet's to undo",
+			v.name())
 	}
 	k.unpublish(v, "pod-1")
 	n.looked()
@@ -430,7 +431,7 @@ func testKubeletAway(t *testing.T, c *cluster) {
 	k.unstage(v)
 	n.gone(v)
 	if n.kernel.shutDown() != 1 {
-		t.Errorf("shut down %d times", n.kernel.shutDown())
+		t.Errorf("volume %s: shut down %d times, want 1", v.name(), n.kernel.shutDown())
 	}
 }
 
@@ -499,13 +500,13 @@ func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
 func (n *node) leftAlone(v testVolume, k fakeKubelet) {
 	n.t.Helper()
 	if n.kernel.shutDown() > 0 {
-		n.t.Errorf("shut down: %v", n.kernel.shutdowns)
+		n.t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
 	}
 	if _, ok := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount")); !ok {
-		n.t.Error("what the kubelet has staged was unmounted")
+		n.t.Errorf("volume %s: the kubelet's stage was unmounted, want it mounted", v.name())
 	}
 	if count, _ := n.driver.count("unstage " + v.handle); count > 0 {
-		n.t.Error("what the kubelet has staged was unstaged")
+		n.t.Errorf("volume %s: %d unstage calls of what the kubelet has staged, want 0", v.name(), count)
 	}
 }
 
@@ -559,7 +560,7 @@ func testKubeletNotAway(t *testing.T, c *cluster) {
 	n.looked()
 	a.rest()
 	if n.kernel.shutDown() > 0 {
-		t.Errorf("shut down: %v", n.kernel.shutdowns)
+		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
 	}
 }
 
@@ -573,7 +574,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSharedByKubelet)
 	n.leftAlone(v, k)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls: %v", calls)
+		t.Errorf("calls %v, want none", calls)
 	}
 	k.unstage(v)
 	n.ready(i)
@@ -626,7 +627,7 @@ func testKubeletWaits(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "the same line with the mount", usedByKubelet("uid-2"))
 	if n.kernel.shutDown() > 0 {
-		t.Errorf("shut down: %v", n.kernel.shutdowns)
+		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
 	}
 }
 

@@ -40,11 +40,11 @@ func (b *bench) givesUp(h *hold, next plan.Step) {
 	select {
 	case <-h.entered:
 	case err := <-done:
-		b.t.Fatalf("%s ended before its call was held: %v", next.Kind, err)
+		b.t.Fatalf("%s ended before its call was held, with %v, want it to wait", next.Kind, err)
 	}
 	cancel()
 	if err := <-done; !isPending(err) {
-		b.t.Errorf("%s, whose call still runs: %v", next.Kind, err)
+		b.t.Errorf("%s, whose call still runs: error %v, want a *mount.PendingError", next.Kind, err)
 	}
 }
 
@@ -52,7 +52,7 @@ func (b *bench) givesUp(h *hold, next plan.Step) {
 func (b *bench) pending(verb plan.Kind) {
 	b.t.Helper()
 	if err := b.act(verb); !isPending(err) {
-		b.t.Errorf("%s beside a call that still runs: %v", verb, err)
+		b.t.Errorf("%s beside a call that still runs: error %v, want a *mount.PendingError", verb, err)
 	}
 }
 
@@ -61,7 +61,7 @@ func (b *bench) staysInUse() {
 	b.t.Helper()
 	b.refused(b.act(plan.ClearInUse), volumesv1alpha1.ReasonUnstageFailed)
 	if line := b.api(); line == nil || !line.InUse || b.volume.Record == nil {
-		b.t.Errorf("reported: %+v", line)
+		b.t.Errorf("volume %s: reported is %+v, want it in use", b.volume.Name, line)
 	}
 }
 
@@ -78,11 +78,12 @@ func TestAStageIsNotUndoneBeforeALateBindOfItHasEnded(t *testing.T) {
 	bind.release()
 	<-bind.ended
 	if _, ok := b.kernel.at(path); !ok {
-		t.Fatal("the bind had no effect")
+		t.Fatalf("nothing is mounted at %s after the bind, want the stage", path)
 	}
 	b.done(plan.Unstage, plan.ClearInUse)
 	if _, ok := b.kernel.at(path); ok || b.api() != nil {
-		t.Errorf("mounted %v, reported %+v", b.kernel.mounted(), b.api())
+		t.Errorf("volume vol: mounted %v, reported %+v, want nothing at its reference and no line", b.kernel.mounted(),
+			b.api())
 	}
 }
 
@@ -115,7 +116,7 @@ func TestALateUnmountIsNotCountedAsDone(t *testing.T) {
 	<-unmount.ended
 	b.done(plan.Unstage, plan.ClearInUse)
 	if b.api() != nil {
-		t.Errorf("reported %+v", b.api())
+		t.Errorf("volume vol: reported %+v, want no line", b.api())
 	}
 }
 
@@ -132,13 +133,14 @@ func TestAPublicationWhoseBindIsLateIsNotForgotten(t *testing.T) {
 	deletedIntents(b)
 	b.pending(plan.Unpublish)
 	if len(b.volume.Record.Uses) != 1 {
-		t.Errorf("uses %+v while the bind still runs", b.volume.Record.Uses)
+		t.Errorf("volume vol: uses %+v while the bind still runs, want one", b.volume.Record.Uses)
 	}
 	bind.release()
 	<-bind.ended
 	b.done(plan.Unpublish)
 	if _, ok := b.kernel.at(path); ok || len(b.volume.Record.Uses) != 0 {
-		t.Errorf("mounted %v, uses %+v", b.kernel.mounted(), b.volume.Record.Uses)
+		t.Errorf("volume vol: mounted %v, uses %+v, want no use and nothing at the published path", b.kernel.mounted(),
+			b.volume.Record.Uses)
 	}
 }
 

@@ -56,7 +56,8 @@ func TestLifeOfVolumesOnANode(t *testing.T) {
 		"what the kubelet staged after a reboot is not given up with what was there before": testStagedAnew(func(n *node) {
 			n.setBoot("boot-2")
 		}),
-		"what the kubelet staged under the same device number is not given up with what was there before": testStagedAnew(func(*node) {}),
+		"what the kubelet staged under the same device number is not given up with what was there": testStagedAnew(
+			func(*node) {}),
 		"a volume whose entry is gone stays":                                  testEntryGone,
 		"after a reboot everything is mounted again":                          testReboot,
 		"a node state made anew gets the whole report":                        testStateAnew,
@@ -81,13 +82,13 @@ func testShared(t *testing.T, c *cluster) {
 	n.condition(one, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReleased)
 	n.unfinalize(one)
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("the other one was unmounted")
+		t.Errorf("nothing is mounted at %s, want the other intent's publication", path)
 	}
 	n.release(two)
 	n.gone(v)
 	n.nothingLeft()
 	if count, _ := n.driver.count("stage vol"); count != 1 {
-		t.Errorf("staged %d times", count)
+		t.Errorf("volume %s: staged %d times, want 1", v.name(), count)
 	}
 }
 
@@ -108,7 +109,7 @@ func testRestart(t *testing.T, c *cluster) {
 	})
 	b.rest()
 	if calls := n.driver.made(); len(calls) != before {
-		t.Errorf("calls after the restart: %v", calls[before:])
+		t.Errorf("calls after the restart: %v, want none", calls[before:])
 	}
 	n.release(i)
 	n.gone(v)
@@ -127,13 +128,13 @@ func testOrphan(t *testing.T, c *cluster) {
 			s.Status.Summary.Orphaned == 1
 	})
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("unmounted without a command")
+		t.Errorf("nothing is mounted at %s, want it not unmounted without a command", path)
 	}
 	calls := len(n.driver.made())
 	j := n.want(v, "data")
 	n.ready(j)
 	if made := n.driver.made(); len(made) != calls {
-		t.Errorf("calls for the adoption: %v", made[calls:])
+		t.Errorf("calls for the adoption: %v, want none", made[calls:])
 	}
 	n.state("no orphan", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -168,7 +169,7 @@ func testPermissions(t *testing.T, c *cluster) {
 	info, err := os.Stat(filepath.Join(n.root, "volumes"))
 	n.must(err)
 	if info.Mode().Perm() != 0o700 {
-		t.Errorf("permissions of the records: %v", info.Mode().Perm())
+		t.Errorf("permissions of the records' directory: %v, want 0700", info.Mode().Perm())
 	}
 }
 
@@ -184,11 +185,11 @@ func testBlock(t *testing.T, c *cluster) {
 		return l != nil && l.DevicePath != ""
 	}), v.name())
 	if l.Publications[0].Type != volumesv1alpha1.PublicationDevice || got.Status.DevicePath != device("raw") {
-		t.Errorf("line: %+v, status: %+v", l, got.Status)
+		t.Errorf("line %+v and status %+v, want a published device and its name", l, got.Status)
 	}
 	n.referred(i)
 	if o := n.driver.staged("raw").MountOptions; o != nil {
-		t.Errorf("mount options for a device: %v", o)
+		t.Errorf("volume raw: mount options %v, want none for a device", o)
 	}
 	n.release(i)
 	n.gone(v)
@@ -216,7 +217,7 @@ func testBlockShared(t *testing.T, c *cluster) {
 	v := testVolume{handle: "raw", mode: corev1.PersistentVolumeBlock}
 	a := n.start()
 	n.attach(v, "uid-1")
-	staged := n.want(v, "staged", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	staged := n.want(v, "staged", desired(volumesv1alpha1.DesiredStaged))
 	n.ready(staged)
 	n.referred(staged)
 	published := n.want(v, "published")
@@ -226,10 +227,10 @@ func testBlockShared(t *testing.T, c *cluster) {
 	n.start()
 	n.release(staged)
 	n.referred(published)
-	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredStaged })
+	n.update(published, desired(volumesv1alpha1.DesiredStaged))
 	n.ready(published)
 	n.referred(published)
-	n.update(published, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached })
+	n.update(published, desired(volumesv1alpha1.DesiredAttached))
 	n.gone(v)
 	n.nothingLeft()
 }
@@ -259,17 +260,17 @@ func testChanged(t *testing.T, c *cluster) {
 	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.ReadOnly = true })
 	n.ready(i)
 	if e, ok := n.kernel.at(path); !ok || !e.ReadOnly() {
-		t.Errorf("not read-only: %+v", e)
+		t.Errorf("mount at %s: %+v, want it read-only", path, e)
 	}
 	n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.ReadOnly, i.Spec.Mount = false, &volumesv1alpha1.MountSpec{Options: []string{"nodev"}}
 	})
 	n.ready(i)
 	if o := n.driver.published(path).MountOptions; !slices.Equal(o, []string{"noatime", "nodev"}) {
-		t.Errorf("options: %v", o)
+		t.Errorf("mount options at %s: %v, want noatime and nodev", path, o)
 	}
 	if count, _ := n.driver.count("stage vol"); count != 1 {
-		t.Errorf("staged %d times", count)
+		t.Errorf("volume %s: staged %d times, want 1", v.name(), count)
 	}
 }
 
@@ -284,22 +285,22 @@ func testLowered(t *testing.T, c *cluster) {
 	got := n.ready(i)
 	if _, ok := n.kernel.at(path); ok || got.Status.Path != "" ||
 		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionPublished) != nil {
-		t.Errorf("still published: %+v", got.Status)
+		t.Errorf("intent %s, lowered to Staged: status %+v, want no path, and nothing mounted", got.Name, got.Status)
 	}
 	if _, ok := n.kernel.at(n.driver.staged("vol").StagingPath); !ok {
-		t.Error("not staged any more")
+		t.Errorf("volume %s: nothing is mounted at its stage, want it staged", v.name())
 	}
 	desire(volumesv1alpha1.DesiredAttached)
 	n.gone(v)
 	got = n.ready(i)
 	if meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStaged) != nil {
-		t.Errorf("still staged: %+v", got.Status)
+		t.Errorf("intent %s, lowered to Attached: status %+v, want no Staged", got.Name, got.Status)
 	}
 	n.nothingLeft()
 	desire(volumesv1alpha1.DesiredPublished)
 	n.ready(i)
 	if _, ok := n.kernel.at(path); !ok {
-		t.Error("not published again")
+		t.Errorf("nothing is mounted at %s, want it published again", path)
 	}
 }
 
@@ -318,7 +319,7 @@ func testRaised(t *testing.T, c *cluster) {
 	})
 	a.rest()
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls for an intent without its finalizer: %v", calls)
+		t.Errorf("calls for an intent without its finalizer: %v, want none", calls)
 	}
 	n.state("no line", func(s *volumesv1alpha1.NodeVolumeState) bool { return handshake.VolumeOf(s, v.name()) == nil })
 	// What the manager says of why it does not get it is what the intent is not Ready for.
@@ -362,7 +363,7 @@ func testLostFinalizer(t *testing.T, c *cluster) {
 	v := testVolume{handle: "vol"}
 	l := &losing{again: sync.OnceFunc(func() {
 		if calls := n.driver.made(); slices.Contains(calls, "publish vol") {
-			t.Errorf("calls before the intent was read again: %v", calls)
+			t.Errorf("calls before the intent was read again: %v, want no publish", calls)
 		}
 	})}
 	n.drive = func(o *Options) { l.Client, o.Live = o.Live, l }
@@ -370,7 +371,7 @@ func testLostFinalizer(t *testing.T, c *cluster) {
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
 	if l.reads.Load() < 2 {
-		t.Error("published for an intent that was read without its finalizer")
+		t.Errorf("intent read %d times, want it read again before it is published", l.reads.Load())
 	}
 }
 
@@ -386,7 +387,7 @@ func testGrows(t *testing.T, c *cluster) {
 	n.grow(v, "2Gi")
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 	if got.Status.Capacity.String() != "2Gi" {
-		t.Errorf("capacity: %s", got.Status.Capacity)
+		t.Errorf("intent %s: capacity %s, want 2Gi", got.Name, got.Status.Capacity)
 	}
 	n.state("capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -395,7 +396,7 @@ func testGrows(t *testing.T, c *cluster) {
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
 		return strings.Contains(s, operation.EventResized)
 	}) {
-		t.Errorf("events: %v", e)
+		t.Errorf("events %v, want %s", e, operation.EventResized)
 	}
 }
 
@@ -412,11 +413,11 @@ func testNeverGrew(t *testing.T, c *cluster) {
 	n.settled(v)
 	a.rest()
 	if calls := n.driver.made(); slices.Contains(calls, "expand vol") {
-		t.Errorf("calls: %v", calls)
+		t.Errorf("calls %v, want no expand", calls)
 	}
 	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
 	if i.Status.LastError != nil || i.Status.Capacity.String() != "1Gi" {
-		t.Errorf("status: %+v", i.Status)
+		t.Errorf("intent %s: status %+v, want no lastError and 1Gi", i.Name, i.Status)
 	}
 }
 
@@ -453,7 +454,7 @@ func testInfeasible(t *testing.T, c *cluster) {
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpandInfeasible)
 	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) ||
 		got.Status.Capacity.String() != "1Gi" {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: status %+v, want it Ready with 1Gi", got.Name, got.Status)
 	}
 	n.state("the failure and the old capacity", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(s, v.name())
@@ -503,7 +504,8 @@ func testHundred(t *testing.T, c *cluster) {
 	}
 	t.Logf("%d writes of the node's state, %d of intents", states, others)
 	if others > many+many/10 || states > many {
-		t.Errorf("%d writes of the node's state, %d of intents", states, others)
+		t.Errorf("%d writes of the node's state and %d of intents, want at most %d and %d", states, others, many,
+			many+many/10)
 	}
 }
 
@@ -524,7 +526,7 @@ func testOwnNode(t *testing.T, c *cluster) {
 			strings.HasSuffix(path, "/v1alpha1") || strings.HasSuffix(path, "/v1"):
 		case strings.HasSuffix(path, "/namespaces/"+volumesv1alpha1.InstallNamespace+"/leases"): // its own one is made
 		default:
-			t.Errorf("not about node %s: %s", n.name, r)
+			t.Errorf("a request not about node %s: %s, want none", n.name, r)
 		}
 	}
 }
@@ -540,10 +542,10 @@ func testSubPath(t *testing.T, c *cluster) {
 	})
 	path := n.ready(i).Status.Path
 	if e, ok := n.kernel.at(path); !ok || e.Root != "/inner" {
-		t.Errorf("at the path: %+v", e)
+		t.Errorf("mount at %s: %+v, want /inner of the volume", path, e)
 	}
 	if g := n.kernel.groupOf(filepath.Join(n.root, "publish", string(i.UID))); g != 2000 {
-		t.Errorf("group: %d", g)
+		t.Errorf("intent %s: files have group %d, want 2000", i.Name, g)
 	}
 	j := n.want(v, "wrong", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "absent"}
@@ -570,13 +572,13 @@ func testGroupConflict(t *testing.T, c *cluster) {
 	message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
 	if !strings.Contains(message, first.Name) || !strings.Contains(message, "2000") ||
 		meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionStalled) != nil {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: status %+v, want the first intent and its group named, and not Stalled", got.Name, got.Status)
 	}
 	same := n.want(v, "same", group(2000))
 	n.ready(same)
 	n.ready(n.want(v, "none"))
 	if count, _ := n.driver.count("publish vol"); count != 3 {
-		t.Errorf("published %d times", count)
+		t.Errorf("volume %s: published %d times, want 3", v.name(), count)
 	}
 	n.release(first)
 	n.condition(second, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonFSGroupConflict)
@@ -584,7 +586,7 @@ func testGroupConflict(t *testing.T, c *cluster) {
 	path := n.ready(second).Status.Path
 	n.ready(same)
 	if g := n.kernel.groupOf(path); g != 3000 {
-		t.Errorf("group: %d", g)
+		t.Errorf("files at %s have group %d, want 3000", path, g)
 	}
 }
 
@@ -602,4 +604,9 @@ func testStats(t *testing.T, c *cluster) {
 			strings.Contains(h.Message, "scratched") &&
 			s.Status.Summary.Failing == 1
 	})
+}
+
+// desired has the intent ask for the state.
+func desired(state volumesv1alpha1.DesiredState) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = state }
 }

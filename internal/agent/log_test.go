@@ -30,6 +30,6 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 		`"level"=1 "msg"="running step" "node"="n" "step"="mark-in-use" "volume"="v" "intents"=["shop/i" "shop/j"]`,
 	}
 	if !slices.Equal(lines, want) {
-		t.Errorf("lines: %q", lines)
+		t.Errorf("logged are the lines %q, want %q", lines, want)
 	}
 }

@@ -41,7 +41,7 @@ func TestAChangeOfOwnershipEndsWhenItMakesNoProgress(t *testing.T) {
 	b := boundedMounts{Mounts: slowOwnership{files: make(chan int)}, timeout: 10 * time.Millisecond}
 	err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways, func(int) {})
 	if err == nil || !strings.Contains(err.Error(), "no progress") {
-		t.Errorf("error: %v", err)
+		t.Errorf("change of ownership of /volume: error %v, want one that says that it makes no progress", err)
 	}
 }
 
@@ -55,9 +55,9 @@ func TestAChangeOfOwnershipThatGoesOnIsNotEnded(t *testing.T) {
 	}()
 	if err := b.SetOwnership(t.Context(), "/volume", 1, corev1.FSGroupChangeAlways,
 		func(n int) { told <- n }); err != nil {
-		t.Error(err)
+		t.Errorf("change of ownership of /volume: error %v, want none", err)
 	}
 	if n := <-told; n != 1024 {
-		t.Errorf("told of %d files", n)
+		t.Errorf("progress of /volume: %d files, want 1024", n)
 	}
 }

@@ -42,15 +42,16 @@ func testOutcomes(t *testing.T, c *cluster) {
 				e := got.Status.LastError
 				if e == nil || e.Operation != method || e.Code != "TheCode" || e.Message != "the message" ||
 					e.Attempts != 1 || e.NextAttemptTime == nil {
-					t.Errorf("lastError: %+v", e)
+					t.Errorf("%s failed: lastError %+v, want the driver's code and message, attempt 1 and the time of the next one",
+						method, e)
 				}
 				if is := meta.IsStatusConditionTrue(got.Status.Conditions,
 					volumesv1alpha1.ConditionStalled); is != stalled {
-					t.Errorf("stalled: %v", is)
+					t.Errorf("%s failed: Stalled %t, want %t", method, is, stalled)
 				}
 				if r := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady); r == nil ||
 					r.Reason != reason || r.Message != "the message" {
-					t.Errorf("Ready: %+v", r)
+					t.Errorf("%s failed: Ready %+v, want the reason %s and the driver's message", method, r, reason)
 				}
 				if stalled {
 					// Another generation is tried at once.
@@ -62,7 +63,7 @@ func testOutcomes(t *testing.T, c *cluster) {
 				got = n.ready(i)
 				if got.Status.LastError != nil || meta.FindStatusCondition(got.Status.Conditions,
 					volumesv1alpha1.ConditionStalled) != nil {
-					t.Errorf("not mended: %+v", got.Status)
+					t.Errorf("%s succeeds again: status %+v, want neither lastError nor Stalled", method, got.Status)
 				}
 				n.release(i)
 				n.gone(v)
@@ -91,7 +92,7 @@ func testOutcomes(t *testing.T, c *cluster) {
 				}
 				got := n.condition(i, volumesv1alpha1.ConditionPublished, reason)
 				if e := got.Status.LastError; e == nil || e.Operation != method {
-					t.Errorf("lastError: %+v", e)
+					t.Errorf("%s failed: lastError %+v, want its operation", method, e)
 				}
 				n.gone(v)
 				n.nothingLeft()
@@ -120,13 +121,13 @@ func testHang(t *testing.T, c *cluster) {
 		return l != nil && l.InUse
 	})
 	if count, _ := n.driver.count("unstage stuck"); count != 0 {
-		t.Error("a second call beside the one that hangs")
+		t.Errorf("volume stuck: %d unstage calls beside the one that hangs, want 0", count)
 	}
 	n.driver.clearHang("stage", "stuck")
 	release()
 	n.gone(stuck)
 	if count, _ := n.driver.count("unstage stuck"); count == 0 {
-		t.Error("not unstaged")
+		t.Error("volume stuck: no unstage call after the one that hung has ended, want one")
 	}
 }
 
@@ -159,7 +160,7 @@ func testExpandFails(t *testing.T, c *cluster) {
 	n.grow(v, "2Gi")
 	got := n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpandFailed)
 	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionReady) {
-		t.Error("not ready")
+		t.Errorf("intent %s: conditions %+v, want it Ready", got.Name, got.Status.Conditions)
 	}
 	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 }
@@ -197,7 +198,7 @@ func testAttempts(t *testing.T, c *cluster) {
 	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), &before))
 	n.start()
 	if now := attempted(before.Status.LastError.Attempts); now <= before.Status.LastError.Attempts {
-		t.Errorf("%d attempts before the restart, then %d", before.Status.LastError.Attempts, now)
+		t.Errorf("%d attempts before the restart, then %d, want more", before.Status.LastError.Attempts, now)
 	}
 	n.driver.setBefore(nil)
 	n.ready(i)

@@ -91,6 +91,6 @@ func TestWhatAnEarlierProcessBeganIsNotMeasured(t *testing.T) {
 	p.Observe(f, time.Unix(0, 0))
 	p.Done("restarted.test", plan.Step{Kind: plan.Stage}, time.Unix(9, 0))
 	if got := measured(t, "restarted.test"); len(got) > 0 {
-		t.Errorf("measured %v", got)
+		t.Errorf("phases of driver restarted.test: %v, want none measured", got)
 	}
 }

@@ -108,16 +108,23 @@ func TestNothingIsStagedOrPublishedBeforeTheSessionIsConfirmed(t *testing.T) {
 		change(f)
 		v := &operation.Volume{Name: planVolume, Record: f.Record}
 		if a, ok := v.Next(*f, nil, time.Now()); !ok || a.Kind != verb {
-			t.Errorf("confirmed: next is %v, not %v", a, verb)
+			t.Errorf("session confirmed: the next step is %v, want %v", a, verb)
 		}
 		f.Unconfirmed = true
 		if a, ok := v.Next(*f, nil, time.Now()); ok {
-			t.Errorf("not confirmed: next is %v", a)
+			t.Errorf("session not confirmed: the next step is %v, want none", a)
 		}
 		if d := v.RequeueAfter(*f, nil, time.Now()); d != 0 {
-			t.Errorf("not confirmed: looks again after %s", d)
+			t.Errorf("session not confirmed: requeued after %s, want no time", d)
 		}
 	}
+}
+
+// unowned: the driver has published the use, and its files are to be given to a group.
+func unowned(f *plan.Facts) {
+	f.Record.Uses[0].Phase = record.PhaseUnowned
+	f.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(7))}
+	f.Intents[0].Spec.Mount = f.Record.Uses[0].Mount.DeepCopy()
 }
 
 func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
@@ -126,10 +133,11 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 		change            func(*plan.Facts)
 		stages, publishes bool
 	}{
-		"all is well":                          {func(*plan.Facts) {}, false, false},
-		"the stage is planned":                 {unstaged, true, true},
-		"a call hangs":                         {func(f *plan.Facts) { f.CallHangs = true }, true, true},
-		"the session waits to be confirmed":    {func(f *plan.Facts) { f.Record.InUse, f.Unconfirmed = false, true }, true, true},
+		"all is well":          {func(*plan.Facts) {}, false, false},
+		"the stage is planned": {unstaged, true, true},
+		"a call hangs":         {func(f *plan.Facts) { f.CallHangs = true }, true, true},
+		"the session waits to be confirmed": {func(f *plan.Facts) { f.Record.InUse, f.Unconfirmed = false, true }, true,
+			true},
 		"the volume is to be taken into use":   {func(f *plan.Facts) { f.Record.InUse = false }, true, true},
 		"the intent does not want it any more": {func(f *plan.Facts) { unstaged(f); deleting(f) }, false, false},
 	} {
@@ -142,7 +150,8 @@ func TestAttemptsAreForgottenOnlyOfWhatWillNotBeTried(t *testing.T) {
 		stages := v.Failures[plan.Step{Kind: plan.Stage}] != nil
 		publishes := v.Failures[plan.Step{Kind: plan.Publish, Intent: "intent-1"}] != nil
 		if stages != test.stages || publishes != test.publishes {
-			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t", name, stages, publishes)
+			t.Errorf("%s: the failed stage is remembered: %t, the failed publication: %t, want %t and %t", name, stages,
+				publishes, test.stages, test.publishes)
 		}
 	}
 }
@@ -157,12 +166,21 @@ func TestPlans(t *testing.T) {
 		{"nothing while a call hangs", func(f *plan.Facts) { f.CallHangs = true; deleting(f) }, ""},
 		{"a wanted volume is taken into use first", fresh, "mark-in-use"},
 		{"not without an entry", func(f *plan.Facts) { fresh(f); f.Entry = nil }, ""},
-		{"not while it is being detached", func(f *plan.Facts) { fresh(f); f.Entry.State = volumesv1alpha1.AttachmentDetaching }, ""},
+		{"not while it is being detached", func(f *plan.Facts) {
+			fresh(f)
+			f.Entry.State = volumesv1alpha1.AttachmentDetaching
+		}, ""},
 		{"not for an intent that is being deleted", func(f *plan.Facts) { fresh(f); deleting(f) }, ""},
 		{"not for an intent with another volume pinned",
 			func(f *plan.Facts) { fresh(f); f.Intents[0].Status.VolumeName = "other" }, ""},
-		{"not for the kubelet", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet }, ""},
-		{"not for Attached", func(f *plan.Facts) { fresh(f); f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, ""},
+		{"not for the kubelet", func(f *plan.Facts) {
+			fresh(f)
+			f.Intents[0].Spec.Publisher = volumesv1alpha1.PublisherKubelet
+		}, ""},
+		{"not for Attached", func(f *plan.Facts) {
+			fresh(f)
+			f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached
+		}, ""},
 		{"not for an intent that could be gone at once", func(f *plan.Facts) { fresh(f); unfinalized(f) }, ""},
 		{"one that lost its finalizer stays published", unfinalized, ""},
 		{"but is not published again", func(f *plan.Facts) { unfinalized(f); f.Uses["intent-1"] = record.Missing }, ""},
@@ -172,13 +190,41 @@ func TestPlans(t *testing.T) {
 		{"what no acknowledged write stands for is taken anew", func(f *plan.Facts) { f.Record.InUse = false },
 			"mark-in-use"},
 		{"stage before publish", func(f *plan.Facts) {
-			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing, record.Missing
+			f.Record.Stage, f.Record.Uses, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, nil, record.Missing,
+				record.Missing
 			f.Record.Uses = f.Joined()
 		}, "stage"},
 		{"an uncertain stage is staged again", func(f *plan.Facts) { f.Record.Stage.Phase = record.PhaseUncertain },
 			"stage"},
 		{"an uncertain publication is published again",
 			func(f *plan.Facts) { f.Record.Uses[0].Phase = record.PhaseUncertain }, "publish intent-1"},
+		{"what is published only lacks its group", unowned, "set-ownership intent-1"},
+		{"also while its sub path is not seen", func(f *plan.Facts) {
+			unowned(f)
+			f.Record.Uses[0].Target, f.Uses["intent-1"] = "/p/hidden", record.Missing
+		}, "set-ownership intent-1"},
+		{"another boot has nothing to give to a group", func(f *plan.Facts) { unowned(f); f.Record.Uses[0].BootID = "last" },
+			"publish intent-1"},
+		{"nor has a path where nothing is mounted", func(f *plan.Facts) { unowned(f); f.Uses["intent-1"] = record.Missing },
+			"publish intent-1"},
+		{"or something else", func(f *plan.Facts) { unowned(f); f.Uses["intent-1"] = record.Foreign },
+			"publish intent-1"},
+		{"what is to be released needs no group", func(f *plan.Facts) { unowned(f); deleting(f) },
+			"unpublish intent-1"},
+		{"nor what is wanted with another one", func(f *plan.Facts) {
+			unowned(f)
+			f.Intents[0].Spec.Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(8))}
+		}, "unpublish intent-1"},
+		{"nor what was taken away", func(f *plan.Facts) {
+			unowned(f)
+			f.Entry.State = volumesv1alpha1.AttachmentDetaching
+		}, "shutdown"},
+		{"nor what has no intent", func(f *plan.Facts) { unowned(f); f.Intents = nil }, ""},
+		{"another intent is published before files are given to a group", func(f *plan.Facts) {
+			unowned(f)
+			f.Intents = append(f.Intents, planIntent("intent-2"))
+			f.Record.Uses = f.Joined()
+		}, "publish intent-2, set-ownership intent-1"},
 		{"a lost stage is put back", func(f *plan.Facts) { f.Stage = record.Missing }, "stage"},
 		{"a lost publication is put back", func(f *plan.Facts) { f.Uses["intent-1"] = record.Missing },
 			"publish intent-1"},
@@ -243,7 +289,8 @@ func TestPlans(t *testing.T) {
 		{"but by the next call where there is one", func(f *plan.Facts) { unused(f); f.Unsaved = true },
 			"unstage, persist"},
 		{"without uses the stage is undone", unused, "unstage"},
-		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} }, "unstage"},
+		{"a reference alone is undone", func(f *plan.Facts) { unused(f); f.Record.Stage = record.Stage{Path: "/k/stage"} },
+			"unstage"},
 		{"without a stage inUse is cleared", func(f *plan.Facts) {
 			unused(f)
 			f.Record.Stage, f.Stage, f.Reference = record.Stage{Path: "/k/stage"}, record.Missing, record.Missing
@@ -255,7 +302,8 @@ func TestPlans(t *testing.T) {
 		}, "clear-in-use"},
 		{"lowered to Staged", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredStaged },
 			"unpublish intent-1"},
-		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached }, "unpublish intent-1"},
+		{"lowered to Attached", func(f *plan.Facts) { f.Intents[0].Spec.DesiredState = volumesv1alpha1.DesiredAttached },
+			"unpublish intent-1"},
 		{"other parameters are unpublished first", func(f *plan.Facts) { f.Intents[0].Spec.ReadOnly = true },
 			"unpublish intent-1"},
 		{"other mount options too", func(f *plan.Facts) {
@@ -268,7 +316,10 @@ func TestPlans(t *testing.T) {
 			f.Kubelet,
 				f.Reference = &kubelet.TrackedUse{}, record.Missing
 		}, ""},
-		{"not for one that is only suspected", func(f *plan.Facts) { unused(f); f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"} }, "unstage"},
+		{"not for one that is only suspected", func(f *plan.Facts) {
+			unused(f)
+			f.Kubelet = &kubelet.TrackedUse{Doubt: "a record"}
+		}, "unstage"},
 		{"not while it is used", func(f *plan.Facts) { f.Kubelet = &kubelet.TrackedUse{} }, ""},
 		{"a stage of the kubelet does not keep a record that has none", func(f *plan.Facts) {
 			unused(f)
@@ -277,7 +328,10 @@ func TestPlans(t *testing.T) {
 		{"what the kubelet has mounted of a forced away attachment is shut down", kubeletAway, "shutdown-kubelet"},
 		{"but once", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.ShutDown = true }, ""},
 		{"not when nothing is mounted", func(f *plan.Facts) { kubeletAway(f); f.Kubelet.Mounts = nil }, ""},
-		{"not when it was released", func(f *plan.Facts) { kubeletAway(f); f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased }, ""},
+		{"not when it was released", func(f *plan.Facts) {
+			kubeletAway(f)
+			f.Entry.Evidence.Type = volumesv1alpha1.EvidenceAgentReleased
+		}, ""},
 		{"what may be is told before the attachment was known, while it is there",
 			func(f *plan.Facts) { kubeletAway(f); f.Kubelet.AttachmentUID = "" }, "shutdown-kubelet"},
 		{"not when it may be the next life", func(f *plan.Facts) {
@@ -310,7 +364,8 @@ func TestPlans(t *testing.T) {
 			f.Entry.State, f.Record.ShutDown = volumesv1alpha1.AttachmentDetaching, true
 		}, "unpublish intent-1"},
 		{"what is not mounted need not be shut down", func(f *plan.Facts) {
-			f.Entry.State, f.Stage, f.Reference, f.Uses = volumesv1alpha1.AttachmentDetaching, record.Missing, record.Missing, nil
+			f.Entry.State, f.Stage, f.Reference, f.Uses = volumesv1alpha1.AttachmentDetaching, record.Missing, record.Missing,
+				nil
 		}, "unpublish intent-1"},
 		{"a taken away device cannot be shut down", func(f *plan.Facts) {
 			f.Entry.State, f.Record.Mode = volumesv1alpha1.AttachmentDetaching, corev1.PersistentVolumeBlock
@@ -321,7 +376,8 @@ func TestPlans(t *testing.T) {
 			f.Entry.State = volumesv1alpha1.AttachmentDetaching
 		}, "clear-in-use"},
 		{"a larger capacity is brought to the node", func(f *plan.Facts) {
-			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("1Gi"))
+			f.Expands, f.Entry.Capacity, f.Record.Capacity = true, ptr.To(resource.MustParse("2Gi")),
+				ptr.To(resource.MustParse("1Gi"))
 		}, "expand"},
 		{"not by a driver that cannot", func(f *plan.Facts) { f.Entry.Capacity = ptr.To(resource.MustParse("2Gi")) },
 			""},
@@ -351,7 +407,7 @@ func TestAnOrphanIsAdoptedByAnIntentOfItsName(t *testing.T) {
 	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{successor}
 	uses := f.Joined()
 	if len(uses) != 1 || uses[0].Intent.UID != "successor" || uses[0].Phase != record.PhaseDone {
-		t.Errorf("uses: %+v", uses)
+		t.Errorf("uses after intent successor came: %+v, want one, published, for it", uses)
 	}
 }
 
@@ -364,7 +420,8 @@ func TestNobodyIsToldOfAnEndThatTheDiskDoesNotKnow(t *testing.T) {
 		told := report.NewIntentReport(v.Snapshot(), *f, f.Intents[0]).Published != nil
 		if left := report.NewVolumeReport(v.Snapshot(),
 			*f).Line.PublishedBy == volumesv1alpha1.PublisherKubelet; told == f.Unsaved || left == f.Unsaved {
-			t.Errorf("unsaved: %v, the intent is told: %v, the line is the kubelet's: %v", f.Unsaved, told, left)
+			t.Errorf("unsaved: %t; the intent's end is reported: %t, the line is the kubelet's: %t, want both only if it is "+
+				"saved", f.Unsaved, told, left)
 		}
 	}
 }
@@ -376,24 +433,24 @@ func TestCallsEndWithTheirDeadlineOrTheirBoot(t *testing.T) {
 	}
 	r.Begin(record.Call{Operation: "stage", BootID: "boot", Uptime: 10 * time.Second, Mounts: true})
 	if r.CallsEnded(at(20)) {
-		t.Error("a call in flight has ended")
+		t.Errorf("call %+v in flight counts as ended, want that it goes on", r.InFlight)
 	}
 	r.Abandon()
 	r.Begin(record.Call{Operation: "unstage", BootID: "boot", Uptime: 15 * time.Second})
 	r.Abandon()
 	if r.CallsEnded(at(14)) || !r.MayMount(at(14)) {
-		t.Error("ended before the later deadline")
+		t.Errorf("call %+v counts as ended before the later deadline, want that it may mount until then", r.Unfinished)
 	}
 	if !r.CallsEnded(at(15)) || r.MayMount(at(15)) {
-		t.Error("not ended at the deadline")
+		t.Errorf("call %+v counts as going on at its deadline, want that it has ended", r.Unfinished)
 	}
 	if !r.CallsEnded(record.Moment{BootID: "next"}) {
-		t.Error("outlived the boot")
+		t.Errorf("call %+v counts as going on in the next boot, want that it has ended", r.Unfinished)
 	}
 	r.Begin(record.Call{Operation: "publish", BootID: "boot", Uptime: 99 * time.Second})
 	r.Finish()
 	if !r.CallsEnded(at(15)) {
-		t.Error("a finished call still counts")
+		t.Errorf("call %+v counts as going on after it finished, want that it has ended", r.Unfinished)
 	}
 }
 
@@ -416,10 +473,10 @@ func TestRecordsAreReplacedAsAWhole(t *testing.T) {
 	}
 	records, broken, err := again.Load()
 	if err != nil || len(broken) > 0 || len(records) != 1 || !reflect.DeepEqual(records[0], r) {
-		t.Errorf("%+v %v %v", records, broken, err)
+		t.Errorf("records %+v, broken %v, error %v, want %+v alone", records, broken, err, r)
 	}
 	if !reflect.DeepEqual(r.Copy(), r) {
-		t.Error("the copy differs")
+		t.Errorf("the copy %+v differs, want %+v", r.Copy(), r)
 	}
 	for range 2 {
 		if err := s.Remove(r.VolumeName); err != nil {
@@ -434,12 +491,13 @@ func TestTheEntrysCapacityIsOnlyRead(t *testing.T) {
 	f.Expands, f.Entry.Capacity, f.Record.Capacity = true, &shared, &seen
 	f.Intents[0].Status.Capacity = &seen
 	if !f.Grows() || volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0]) == nil {
-		t.Error("it does not grow")
+		t.Errorf("volume %s of %s, with %s on the node: it does not grow, want that it does", f.Name, shared.String(),
+			seen.String())
 	}
 	f.Record.Capacity = &shared
 	volumeWith(f.Record).Snapshot().ExpandedVerdict(*f, f.Intents[0])
 	if !reflect.DeepEqual(shared, resource.MustParse("2Gi")) {
-		t.Errorf("changed: %#v", shared)
+		t.Errorf("the entry's capacity became %#v, want 2Gi unchanged", shared)
 	}
 }
 

@@ -36,6 +36,8 @@ type dispatcher struct {
 	queue  workqueue.TypedRateLimitingInterface[key]
 	handle func(context.Context, key) (time.Duration, error)
 	work   sync.WaitGroup
+	// added is called when a volume was added, which may be while it is handled. May be nil.
+	added func(name string)
 
 	stateSeen chan struct{}
 	ended     chan struct{}
@@ -81,8 +83,12 @@ func (l *limiter) NumRequeues(k key) int {
 }
 
 func (d *dispatcher) add(name string) {
-	if name != "" {
-		d.queue.Add(key{volume: name})
+	if name == "" {
+		return
+	}
+	d.queue.Add(key{volume: name})
+	if d.added != nil {
+		d.added(name)
 	}
 }
 

@@ -111,7 +111,7 @@ func writeTo(path string) error {
 func (n *realNode) refusesWrites(path string) {
 	n.t.Helper()
 	if err := writeTo(path); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
-		n.t.Errorf("writing through a read-only publication: %v", err)
+		n.t.Errorf("writing to %s, which is published read-only: error %v, want EPERM or EACCES", path, err)
 	}
 }
 
@@ -139,7 +139,8 @@ func testReadOnlyBesideAWriter(_ *testing.T, n *realNode, v testVolume) {
 	i := n.want(v, "data", readOnly)
 	got := n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)
 	if m := got.Status.LastError.Message; !strings.Contains(m, "default/"+w.Name) || got.Status.Path != "" {
-		n.t.Errorf("path %q, message: %s", got.Status.Path, m)
+		n.t.Errorf("intent %s: path %q and message %q, want no path, and the intent %s named", got.Name, got.Status.Path, m,
+			w.Name)
 	}
 	n.must(writeTo(path))
 	n.release(w)
@@ -154,7 +155,7 @@ func testAWriterBesideReadOnly(_ *testing.T, n *realNode, v testVolume) {
 	w := n.want(v, "writer")
 	got := n.condition(w, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonDeviceReadOnly)
 	if m := got.Status.LastError.Message; !strings.Contains(m, "default/"+i.Name) {
-		n.t.Errorf("message: %s", m)
+		n.t.Errorf("intent %s: message %q, want it to name intent %s", got.Name, m, i.Name)
 	}
 	n.refusesWrites(path)
 	n.release(i)
@@ -169,7 +170,7 @@ func testReadOnlyBesideAProcess(t *testing.T, n *realNode, v testVolume) {
 	n.update(w, readOnly)
 	got := n.condition(w, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)
 	if m := got.Status.LastError.Message; !strings.Contains(m, fmt.Sprintf("process %d (sh)", p.PID)) {
-		t.Errorf("message: %s", m)
+		t.Errorf("intent %s: message %q, want it to name process %d", got.Name, m, p.PID)
 	}
 	p.End()
 	n.refusesWrites(n.ready(w).Status.Path)
@@ -178,7 +179,7 @@ func testReadOnlyBesideAProcess(t *testing.T, n *realNode, v testVolume) {
 
 func testReadOnlyBesideTheKubelet(_ *testing.T, n *realNode, v testVolume) {
 	n.start()
-	data := record.Paths{Kubelet: n.kubelet}.KubeletData(v.driver, v.handle, "pv-"+v.handle, v.mode)
+	data := record.Paths{Kubelet: n.kubelet}.KubeletData(v.source())
 	fakeKubelet{n.node}.write(data, kubeletRecord(v))
 	i := n.want(v, "data", readOnly)
 	n.condition(i, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonReadOnlyNotEnforced)
@@ -211,7 +212,7 @@ func testReadOnlyWhereverTheAgentDies(t *testing.T, n *realNode, v testVolume) {
 		select {
 		case <-a.dead:
 		case <-time.After(patience):
-			t.Fatalf("the agent did not come to %s", step)
+			t.Fatalf("the agent did not come to %s, want that it does", step)
 		}
 		n.dieAt = ""
 		a = n.start()
@@ -222,7 +223,7 @@ func testReadOnlyWhereverTheAgentDies(t *testing.T, n *realNode, v testVolume) {
 		n.gone(v)
 		w := n.want(v, fmt.Sprintf("writer-%d", round))
 		if err := writeTo(n.ready(w).Status.Path); err != nil {
-			t.Errorf("died %s: the device is left read-only: %v", step, err)
+			t.Errorf("killed %s: writing to the device afterwards: error %v, want none", step, err)
 		}
 		n.end(v, w)
 		a.kill()

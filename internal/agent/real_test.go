@@ -75,7 +75,7 @@ func (c *cluster) realNodeWith(t *testing.T, mkdir directory) *realNode {
 	}
 	t.Cleanup(func() {
 		if err := conn.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("closing the connection: error %v, want none", err)
 		}
 	})
 	return c.realNodeIn(t, dir, csi.NewControllerClient(conn), mkdir)
@@ -103,7 +103,7 @@ func (c *cluster) realNodeIn(t *testing.T, dir string, controller csi.Controller
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, <-ended); err != nil {
-			t.Error(err)
+			t.Errorf("ending the driver: error %v, want none", err)
 		}
 	})
 	n.drive = func(o *Options) {
@@ -222,7 +222,7 @@ func (n *node) eventually(what string, ok func() bool) {
 	err := wait.PollUntilContextTimeout(n.t.Context(), 10*time.Millisecond, patience, true,
 		func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
-		n.t.Errorf("%s did not come about", what)
+		n.t.Errorf("%s did not come about, want that it does", what)
 	}
 }
 
@@ -232,7 +232,7 @@ func (n *realNode) mountID(path string) int {
 	n.must(err)
 	e, ok := table.At(path)
 	if !ok {
-		n.t.Fatalf("nothing mounted at %s", path)
+		n.t.Fatalf("nothing is mounted at %s, want the volume", path)
 	}
 	return e.ID
 }
@@ -254,7 +254,7 @@ func testRealFilesystem(t *testing.T, n *realNode) {
 	a = n.start()
 	a.rest()
 	if n.mountID(path) != before {
-		t.Error("mounted anew by the restart")
+		t.Errorf("%s was mounted again by the restart, want the mount of before", path)
 	}
 	size := blocks(t, path)
 	_, err := n.controller.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v.handle,
@@ -263,7 +263,7 @@ func testRealFilesystem(t *testing.T, n *realNode) {
 	n.grow(v, "640Mi")
 	n.condition(i, volumesv1alpha1.ConditionExpanded, volumesv1alpha1.ReasonExpanded)
 	if grown := blocks(t, path); grown <= size {
-		t.Errorf("%d blocks, then %d", size, grown)
+		t.Errorf("filesystem at %s has %d blocks, want more than %d", path, grown, size)
 	}
 	n.must(unix.Unmount(path, 0))
 	n.eventually("the mount put back", func() bool {
@@ -301,7 +301,8 @@ func testRealBlock(t *testing.T, n *realNode) {
 	info, err := os.Stat(got.Status.Path)
 	n.must(err)
 	if info.Mode()&fs.ModeDevice == 0 || !strings.HasPrefix(got.Status.DevicePath, "/dev/loop") {
-		t.Errorf("mode %s, device %s", info.Mode(), got.Status.DevicePath)
+		t.Errorf("mode %s of the published device, status.devicePath %s, want a device node and a loop device", info.Mode(),
+			got.Status.DevicePath)
 	}
 	n.must(os.WriteFile(got.Status.Path, []byte("raw"), 0o600))
 	n.settled(v)
@@ -313,7 +314,7 @@ func testRealBlock(t *testing.T, n *realNode) {
 	_, err = f.Read(data)
 	n.must(errors.Join(err, f.Close()))
 	if string(data) != "raw" {
-		t.Errorf("read %q", data)
+		t.Errorf("read %q from the published device, want raw", data)
 	}
 	n.end(v, i)
 }
@@ -327,7 +328,7 @@ func testRealBound(t *testing.T, n *realNode) {
 	i := n.want(v, "data")
 	path := n.ready(i).Status.Path
 	n.settled(v)
-	dir := a.paths.GlobalMap("pv-" + v.handle)
+	dir := a.paths.GlobalMap(v.source())
 	bound := filepath.Join(dir, string(i.UID))
 	n.counted(dir, bound)
 	a.stop()
@@ -342,11 +343,11 @@ func testRealBound(t *testing.T, n *realNode) {
 	table, err := n.mounter.Table()
 	n.must(err)
 	if left := table.All(bound); len(left) != 0 {
-		t.Errorf("still bound: %+v", left)
+		t.Errorf("mounted at %s is %+v, want nothing", bound, left)
 	}
 	n.end(v, i)
 	if _, err := os.Lstat(filepath.Dir(dir)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the kubelet's directory of the volume is left: %v", err)
+		t.Errorf("the kubelet's directory %s: error %v, want it gone", filepath.Dir(dir), err)
 	}
 }
 
@@ -395,22 +396,22 @@ func testRealSubPath(t *testing.T, n *realNode) {
 	})
 	path := n.ready(part).Status.Path
 	if _, err := os.Stat(filepath.Join(path, "inside")); err != nil {
-		t.Error(err)
+		t.Errorf("reading the sub path at %s: error %v, want none", path, err)
 	}
 	if err := os.WriteFile(filepath.Join(path, "new"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("written through a read-only publication: %v", err)
+		t.Errorf("writing to %s, which is published read-only: error %v, want %v", path, err, syscall.EROFS)
 	}
 	info, err := os.Stat(root)
 	n.must(err)
 	if s := info.Sys().(*syscall.Stat_t); s.Gid != 2345 {
-		t.Errorf("group %d", s.Gid)
+		t.Errorf("published path %s: group %d, want 2345", path, s.Gid)
 	}
 	out := n.want(v, "out", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "link"}
 	})
 	got := n.condition(out, volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonSubPathInvalid)
 	if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
-		t.Errorf("status: %+v", got.Status)
+		t.Errorf("intent %s: conditions %+v, want it Stalled", got.Name, got.Status.Conditions)
 	}
 	n.end(v, out, part, whole)
 }
@@ -483,7 +484,7 @@ func testRealUnknownFilesystem(t *testing.T, n *realNode) {
 	i := n.want(v, "data")
 	got := n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonUnknownFSType)
 	if !strings.Contains(got.Status.LastError.Message, "foofs") {
-		t.Errorf("message: %s", got.Status.LastError.Message)
+		t.Errorf("intent %s: message %q, want it to name foofs", got.Name, got.Status.LastError.Message)
 	}
 	n.attach(testVolume{handle: v.handle, driver: v.driver, change: change}, "uid-1")
 	n.ready(i)

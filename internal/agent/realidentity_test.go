@@ -62,12 +62,12 @@ func testRealBetween(t *testing.T, n *realNode, step string, between func(*realN
 	path := n.ready(i).Status.Path
 	synced(n, filepath.Join(path, "file"), "on the volume")
 	if !n.holds(v, "on the volume") {
-		t.Error("Ready, and what was written at the path is not on the volume")
+		t.Errorf("volume %s: what was written at the path of a Ready intent is not on it, want that it is", v.handle)
 	}
 	table, err := n.mounter.Table()
 	n.must(err)
 	if e, ok := table.At(path); !ok || e.FSType != "ext4" {
-		t.Errorf("at the path: %+v", e)
+		t.Errorf("mount at %s: %+v, want an ext4", path, e)
 	}
 	n.end(v, i)
 }

@@ -96,14 +96,11 @@ func (a *Agent) rebuild(nvs *volumesv1alpha1.NodeVolumeState, records []*record.
 func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 	e *volumesv1alpha1.NodeAttachment) *record.Record {
 	a.Log.Info("rebuilding a record from the API", "volume", name)
-	r := &record.Record{Schema: record.Schema, VolumeName: name, Rebuilt: true, Mode: corev1.PersistentVolumeFilesystem}
-	r.Driver, r.Handle = record.SplitUniqueName(name)
+	r := &record.Record{Schema: record.Schema, Rebuilt: true}
+	r.SetVolumeSource(record.VolumeSourceNamed(name))
 	if e != nil {
-		r.AttachmentUID, r.PersistentVolume = e.AttachmentUID, e.PersistentVolumeName
-		r.Driver, r.Handle = e.Driver, e.VolumeHandle
-		if e.VolumeMode != "" {
-			r.Mode = e.VolumeMode
-		}
+		r.AttachmentUID = e.AttachmentUID
+		r.SetVolumeSource(record.VolumeSourceOf(e))
 	}
 	now := a.now()
 	if line != nil {
@@ -114,7 +111,7 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 				Type: p.Type, ReadOnly: p.ReadOnly, BootID: now.BootID}
 			if p.Type == volumesv1alpha1.PublicationDevice {
 				r.Mode = corev1.PersistentVolumeBlock
-				u.Bound = a.paths.Bound(r.PersistentVolume, p.Intent.UID)
+				u.Bound = a.paths.Bound(r.VolumeSource(), p.Intent.UID)
 				if u.ReadOnly {
 					u.Target = a.paths.Hidden(p.Intent.UID)
 				}
@@ -123,7 +120,7 @@ func (a *Agent) rebuilt(name string, line *volumesv1alpha1.NodeVolume,
 		}
 	}
 	r.Stage = record.Stage{Phase: record.PhaseUncertain,
-		Path: a.paths.Staging(r.Driver, r.Handle, r.PersistentVolume, r.Mode), BootID: now.BootID}
+		Path: a.paths.Staging(r.VolumeSource()), BootID: now.BootID}
 	unknown := a.steps.NewCall("unknown", r.Stage.Path)
 	unknown.Mounts = true
 	r.Begin(unknown)

@@ -34,7 +34,8 @@ func (b *bench) restart(rebooted bool) *bench {
 	n.agent.paths, n.agent.store.Dir = b.agent.paths, b.agent.store.Dir
 	n.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: b.state.Status.Reports}
 	if rebooted {
-		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later", "later"
+		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later",
+			"later"
 	}
 	return n
 }
@@ -71,19 +72,20 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		r := n.recovered()
 		if !r.InUse || r.Stage != b.volume.Record.Stage || len(r.Uses) != 1 ||
 			!reflect.DeepEqual(r.Uses, b.volume.Record.Uses) || before == nil {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record %+v, want it in use, with the stage and the use of before the restart", r)
 		}
 		reported, ok := n.toReport()
 		if !ok || !reported.Line.InUse || reported.Orphan || len(reported.Line.Publications) != 1 ||
 			reported.Line.Publications[0].Orphan {
-			t.Errorf("to be reported: %+v", reported)
+			t.Errorf("volume vol: to be reported is %+v, want it in use, with one publication and no orphan", reported)
 		}
 		if view, ok := n.agent.views.Load(b.of.name()); !ok || view.(*record.Record) == r ||
 			!reflect.DeepEqual(view, r) {
-			t.Error("what the mount table is compared with is not there, or not its own")
+			t.Error("volume vol: what the mount table is compared with is not a copy of its record, want one")
 		}
 		if _, ok := n.agent.store.Known()[b.of.name()]; !ok || n.agent.queue.queue.Len() != 1 {
-			t.Errorf("known: %v, %d to be looked at", n.agent.store.Known(), n.agent.queue.queue.Len())
+			t.Errorf("volume vol: volumes with a record are %v and %d are queued, want it among them and 1 queued",
+				n.agent.store.Known(), n.agent.queue.queue.Len())
 		}
 	})
 	t.Run("without what the API does not show", func(t *testing.T) {
@@ -100,7 +102,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 			change(b)
 			n := b.restart(false)
 			if r := n.recovered(); r.InUse {
-				t.Errorf("%s: %+v", name, r)
+				t.Errorf("%s: volume vol: record %+v, want it not in use", name, r)
 			}
 		}
 		b := newBench(t, filesystem)
@@ -108,7 +110,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.volume.Record.InUse = false
 		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.InUse {
-			t.Errorf("what the disk does not say is in use: %+v", r)
+			t.Errorf("volume vol, which the disk does not have in use: record %+v, want it not in use", r)
 		}
 	})
 	t.Run("and has not begun", func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		n := b.restart(false)
 		n.recovered()
 		if r, ok := n.toReport(); ok {
-			t.Errorf("to be reported: %+v", r)
+			t.Errorf("volume vol: to be reported is %+v, want nothing", r)
 		}
 	})
 	t.Run("with the call that was going on as one of unknown end", func(t *testing.T) {
@@ -131,7 +133,8 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.volume.Record.Begin(b.agent.steps.NewCall("stage", "path"))
 		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.InFlight != nil || r.Unfinished == nil || !r.Unfinished.Mounts {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, whose call was going on: record %+v, want no call in flight and one unfinished that may "+
+				"mount", r)
 		}
 	})
 	t.Run("without device numbers of an earlier boot", func(t *testing.T) {
@@ -139,7 +142,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		b.publish()
 		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(true).recovered(); r.Stage.Source != "" || r.Stage.Phase != record.PhaseDone {
-			t.Errorf("stage: %+v", r.Stage)
+			t.Errorf("volume vol after a reboot: stage %+v, want it done and no source", r.Stage)
 		}
 	})
 	t.Run("in use where the kernel alone holds its device", func(t *testing.T) {
@@ -153,7 +156,7 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		n := b.restart(false)
 		n.recovered()
 		if r, ok := n.toReport(); !ok || !r.Line.InUse {
-			t.Errorf("to be reported: %t, %+v", ok, r)
+			t.Errorf("volume vol: to be reported: %t, %+v, want it to be, and in use", ok, r)
 		}
 	})
 	t.Run("also before there is a state of the node", func(t *testing.T) {
@@ -163,19 +166,19 @@ func TestAnAgentTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 		n := b.restart(false)
 		n.failures["get state"] = apierrors.NewNotFound(schema.GroupResource{}, "node")
 		if r := n.recovered(); r == nil || r.InUse {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record %+v, want one that is not in use", r)
 		}
 	})
 	t.Run("not where the disk or the API cannot be read", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.failures["get state"] = errInjected
 		if err := b.agent.recoverRecords(t.Context()); !errors.Is(err, errInjected) {
-			t.Error(err)
+			t.Errorf("records of a node whose state cannot be read: error %v, want %v", err, errInjected)
 		}
 		b = newBench(t, filesystem)
 		b.must(os.RemoveAll(b.agent.store.Dir))
 		if err := b.agent.recoverRecords(t.Context()); !errors.Is(err, os.ErrNotExist) {
-			t.Error(err)
+			t.Errorf("records in a directory that is gone: error %v, want %v", err, os.ErrNotExist)
 		}
 	})
 }
@@ -210,12 +213,12 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 				BootID: "boot",
 			}
 			if test.kind == volumesv1alpha1.PublicationDevice {
-				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound("pv-raw", "intent")
+				mode, use.Bound = corev1.PersistentVolumeBlock, b.agent.paths.Bound(rawSource, "intent")
 				if test.readOnly {
 					use.Target = b.agent.paths.Hidden("intent")
 				}
 			}
-			path := b.agent.paths.Staging(fakeDriverName, test.volume.handle, "pv-"+test.volume.handle, mode)
+			path := b.agent.paths.Staging(test.volume.source())
 			want := &record.Record{
 				Schema: record.Schema, VolumeName: b.of.name(), AttachmentUID: "uid-1", Driver: fakeDriverName,
 				Handle:           test.volume.handle,
@@ -223,14 +226,14 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 				Stage: record.Stage{Phase: record.PhaseUncertain, Path: path, BootID: "boot"}, Unfinished: r.Unfinished,
 			}
 			if !reflect.DeepEqual(r, want) {
-				t.Errorf("%s: %+v", name, r)
+				t.Errorf("%s: rebuilt record %+v, want %+v", name, r, want)
 			}
 			if _, ok := b.agent.store.Known()[b.of.name()]; !ok {
-				t.Errorf("%s: nobody knows that there is a record", name)
+				t.Errorf("%s: volume %s is not among those with a record, want it there", name, b.of.name())
 			}
 			if c := r.Unfinished; c == nil || !c.Mounts || c.BootID != "boot" || c.Uptime < b.uptime+time.Minute ||
 				c.Operation != "unknown" || c.Target != path {
-				t.Errorf("%s: call %+v", name, c)
+				t.Errorf("%s: unfinished call %+v, want an unknown one that may mount at %s until after a minute", name, c, path)
 			}
 		}
 	})
@@ -239,14 +242,14 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.line(publication(volumesv1alpha1.PublicationDevice, false))
 		b.state.Spec.Attachments = nil
 		if r := b.recovered(); r.Mode != corev1.PersistentVolumeBlock {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume raw: rebuilt record %+v, want mode Block", r)
 		}
 	})
 	t.Run("not where another record is broken", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		b.must(os.WriteFile(b.agent.store.Path("unknown"), []byte("{"), 0o600))
 		if r := b.recovered(); r != nil {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, which the API does not have in use: record %+v, want none", r)
 		}
 	})
 	t.Run("by the name alone where nothing is attached", func(t *testing.T) {
@@ -255,7 +258,8 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.state.Spec.Attachments = nil
 		if r := b.recovered(); r.Driver != fakeDriverName || r.Handle != "vol" || r.AttachmentUID != "uid-0" ||
 			r.PersistentVolume != "" {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol without an entry: rebuilt record %+v, want driver and handle of its name and attachment "+
+				"uid-0", r)
 		}
 	})
 	t.Run("under the attachment of which the API says that it is in use", func(t *testing.T) {
@@ -265,13 +269,13 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.state.Spec.Attachments[0].Driver, b.state.Spec.Attachments[0].VolumeHandle = "other", "handle"
 		if r := b.recovered(); r.AttachmentUID != "uid-0" || r.Mode != corev1.PersistentVolumeBlock ||
 			r.Driver != "other" || r.Handle != "handle" {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol with an entry: rebuilt record %+v, want mode Block and driver and handle of its entry", r)
 		}
 		b = newBench(t, filesystem)
 		b.line()
 		b.state.Spec.Attachments[0].VolumeMode = ""
 		if r := b.recovered(); r.Mode != corev1.PersistentVolumeFilesystem {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol with an entry without a mode: rebuilt record %+v, want mode Filesystem", r)
 		}
 	})
 	t.Run("not where it is the kubelet's", func(t *testing.T) {
@@ -280,12 +284,12 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 			l.PublishedBy, l.StagedPath, l.DevicePath = volumesv1alpha1.PublisherKubelet, "/staged", "/dev/x"
 		})
 		if r := b.recovered(); r != nil {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, which only the kubelet uses: record %+v, want none", r)
 		}
 		want := map[string]kubelet.TrackedUse{b.of.name(): {AttachmentUID: "uid-1", StagedPath: "/staged",
 			DevicePath: "/dev/x"}}
 		if got := b.agent.observer.Last.Uses; !reflect.DeepEqual(got, want) {
-			t.Errorf("the kubelet's: %+v", got)
+			t.Errorf("uses of the kubelet: %+v, want %+v", got, want)
 		}
 	})
 	t.Run("and what the kubelet uses is not the agent's", func(t *testing.T) {
@@ -293,7 +297,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.line()
 		b.recovered()
 		if got := b.agent.observer.Last.Uses; len(got) > 0 {
-			t.Errorf("the kubelet's: %+v", got)
+			t.Errorf("uses of the kubelet: %+v, want none", got)
 		}
 	})
 	t.Run("not where the disk has it", func(t *testing.T) {
@@ -301,7 +305,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.publish()
 		b.must(b.agent.steps.Persist(b.volume))
 		if r := b.restart(false).recovered(); r.Rebuilt {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, whose record is readable: %+v, want it not rebuilt", r)
 		}
 	})
 	t.Run("not where the API server was restored and knows less than the disk", func(t *testing.T) {
@@ -309,7 +313,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.line()
 		b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: 100}
 		if r := b.recovered(); r != nil {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, which the API server has forgotten: record %+v, want none", r)
 		}
 	})
 	t.Run("also where it cannot be read", func(t *testing.T) {
@@ -319,14 +323,14 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		r := b.recovered()
 		if r == nil || !r.Rebuilt || r.AttachmentUID != "uid-1" || len(r.Uses) > 0 ||
 			r.Stage.Phase != record.PhaseUncertain {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol, whose record is broken: %+v, want it rebuilt for uid-1, with an uncertain stage and no use", r)
 		}
 		if broken := b.agent.node.BrokenRecords(); len(broken) != 1 ||
 			!strings.Contains(broken[0], record.Hash("unknown")) {
-			t.Errorf("unknown: %v", broken)
+			t.Errorf("records of no known volume: %v, want the one of volume unknown", broken)
 		}
 		if report, ok := b.toReport(); !ok || !report.Line.InUse {
-			t.Errorf("to be reported: %+v", report)
+			t.Errorf("volume vol, whose record is broken: to be reported is %+v, want it in use", report)
 		}
 	})
 	t.Run("once, where it cannot be read and the API says that it is in use", func(t *testing.T) {
@@ -334,13 +338,13 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		b.must(os.WriteFile(b.agent.store.Path(b.of.name()), []byte("{"), 0o600))
 		b.line(publication(volumesv1alpha1.PublicationMount, false))
 		if r := b.recovered(); len(r.Uses) != 1 || b.agent.queue.queue.Len() != 1 {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record %+v, want one use, and the volume queued once", r)
 		}
 	})
 	t.Run("not only because it is attached", func(t *testing.T) {
 		b := newBench(t, filesystem)
 		if r := b.recovered(); r != nil {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record %+v, want none", r)
 		}
 	})
 	t.Run("one by one", func(t *testing.T) {
@@ -353,7 +357,7 @@ func TestARecordThatWasLostIsRebuiltFromTheAPI(t *testing.T) {
 		n.recovered()
 		if other := n.agent.volume("kubernetes.io/csi/d^2").Record; n.volume.Record.Rebuilt || other == nil ||
 			!other.Rebuilt {
-			t.Errorf("records: %+v, %+v", n.volume.Record, other)
+			t.Errorf("record of volume vol %+v and of volume d^2 %+v, want only the second one rebuilt", n.volume.Record, other)
 		}
 	})
 }
@@ -365,11 +369,11 @@ func TestWhatTheKubeletUsesIsTakenUpFromTheDisk(t *testing.T) {
 	b.must(b.agent.observer.Save())
 	b.recovered()
 	if got := b.agent.observer.Last.Uses; len(got) != 1 || got["of-the-disk"].AttachmentUID != "uid-9" {
-		t.Errorf("the kubelet's: %v", got)
+		t.Errorf("uses of the kubelet after a restore: %v, want the one on the disk, of attachment uid-9", got)
 	}
 	b.must(os.WriteFile(b.agent.observer.File().Path, []byte("{"), 0o600))
 	b.recovered()
 	if got := b.agent.observer.Last.Uses; len(got) != 1 || got[b.of.name()].AttachmentUID != "uid-1" {
-		t.Errorf("where the disk cannot be read: %v", got)
+		t.Errorf("uses of the kubelet where the disk cannot be read: %v, want the one of the API, of attachment uid-1", got)
 	}
 }

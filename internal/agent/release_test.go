@@ -51,7 +51,7 @@ func (b *bench) use() record.Use { return b.volume.Record.Uses[0] }
 func (b *bench) kubeletRecords() {
 	b.t.Helper()
 	r := b.volume.Record
-	path := b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode)
+	path := b.agent.paths.KubeletData(r.VolumeSource())
 	b.must(os.MkdirAll(filepath.Dir(path), 0o750))
 	b.must(os.WriteFile(path, nil, 0o600))
 }
@@ -69,7 +69,7 @@ func (b *bench) waitsForCall(err error, d time.Duration) {
 	var p *failure.Problem
 	if errors.As(err, &p) && (!p.RetryAt.Equal(b.clock.Now().Add(d)) || !strings.Contains(p.Message, "stage") ||
 		!strings.Contains(p.Message, b.clock.Now().Add(d).UTC().Format(time.TimeOnly))) {
-		b.t.Errorf("%+v", p)
+		b.t.Errorf("a call that is still running: problem %+v, want a retry at its deadline, which the message names", p)
 	}
 }
 
@@ -96,7 +96,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.volume.Unsaved = false
 			if err := b.agent.steps.Unpublisher().Unpublish(t.Context(), b.volume, b.facts(), "intent"); err != nil ||
 				len(b.volume.Record.Uses) > 0 || !b.volume.Unsaved {
-				t.Errorf("%s: %v, uses %+v, unsaved %t", name, err, b.volume.Record.Uses, b.volume.Unsaved)
+				t.Errorf("%s: error %v, uses %+v, unsaved %t, want success, no use, and the disk to be written", name, err,
+					b.volume.Record.Uses, b.volume.Unsaved)
 			}
 		}
 	})
@@ -107,7 +108,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 		reference := b.use().Intent
 		b.done(plan.Unpublish)
 		if b.use() != (record.Use{Intent: reference, Want: volumesv1alpha1.DesiredStaged}) {
-			t.Errorf("uses: %+v", b.volume.Record.Uses)
+			t.Errorf("intent intent, lowered to Staged: uses %+v, want one that asks for no more than that",
+				b.volume.Record.Uses)
 		}
 	})
 	t.Run("without the driver where it was never asked to publish", func(t *testing.T) {
@@ -117,7 +119,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 		deletedIntents(b)
 		b.done(plan.Unpublish)
 		if slices.Contains(b.operations(), "unpublish") || len(b.volume.Record.Uses) > 0 {
-			t.Errorf("operations %v", b.operations())
+			t.Errorf("intent intent, for which nothing was published: operations %v, want no unpublish, and no use",
+				b.operations())
 		}
 	})
 	t.Run("by the driver, under the volume's own name", func(t *testing.T) {
@@ -129,7 +132,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.done(plan.Unpublish)
 			want := driver.UnpublishRequest{Handle: v.handle, Mode: b.volume.Record.Mode, TargetPath: path}
 			if got := b.driver.unpublished; got != want {
-				t.Errorf("asked %+v", got)
+				t.Errorf("asked to unpublish %+v, want %+v", got, want)
 			}
 		}
 	})
@@ -139,7 +142,9 @@ func TestAPublicationIsUndone(t *testing.T) {
 				b.kernel.umount(b.use().Path)
 				b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.use().Path))
 			},
-			"one of this boot for a publication of an earlier one": func(b *bench) { b.volume.Record.Uses[0].BootID = "earlier" },
+			"one of this boot for a publication of an earlier one": func(b *bench) {
+				b.volume.Record.Uses[0].BootID = "earlier"
+			},
 		} {
 			b := newBench(t, filesystem)
 			b.publish()
@@ -148,7 +153,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			err := b.act(plan.Unpublish)
 			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
 			if slices.Contains(b.operations(), "unpublish") || !strings.Contains(err.Error(), b.use().Path) {
-				t.Errorf("%s: %v, %v", name, err, b.operations())
+				t.Errorf("%s: error %v and operations %v, want one that names %s, and no unpublish", name, err, b.operations(),
+					b.use().Path)
 			}
 		}
 	})
@@ -161,7 +167,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 		looked := b.has("DeviceUnder")
 		b.done(plan.Unpublish)
 		if b.has("DeviceUnder") != looked || b.has("unpublish") != 1 {
-			t.Errorf("operations %v", b.operations())
+			t.Errorf("intent intent, at whose path nothing is: operations %v, want one unpublish and no question for the "+
+				"device", b.operations())
 		}
 	})
 	t.Run("not without its driver", func(t *testing.T) {
@@ -171,7 +178,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.agent.steps.Registry = newFakeRegistry(nil)
 		b.refused(b.act(plan.Unpublish), volumesv1alpha1.ReasonDriverNotFound)
 		if b.use().Phase != record.PhaseDone {
-			t.Errorf("publication: %+v", b.use())
+			t.Errorf("intent intent: publication %+v, want it done as before", b.use())
 		}
 	})
 	t.Run("once its device is known", func(t *testing.T) {
@@ -181,12 +188,12 @@ func TestAPublicationIsUndone(t *testing.T) {
 		deletedIntents(b)
 		b.failures["DeviceUnder"] = errInjected
 		if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Phase != record.PhaseDone {
-			t.Errorf("%v, publication %+v", err, b.use())
+			t.Errorf("intent intent: error %v and publication %+v, want the injected one, and it done as before", err, b.use())
 		}
 		delete(b.failures, "DeviceUnder")
 		b.done(plan.Unpublish)
 		if len(b.volume.Record.Devices) != 1 {
-			t.Errorf("devices: %+v", b.volume.Record.Devices)
+			t.Errorf("volume vol: devices %+v, want one", b.volume.Record.Devices)
 		}
 	})
 	t.Run("as the driver's answer has it", func(t *testing.T) {
@@ -202,7 +209,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.driver.fail("unpublish", test.answer)
 			if err := b.act(plan.Unpublish); driver.CodeOf(err) != driver.CodeOf(test.answer) ||
 				b.use().Phase != record.PhaseUncertain {
-				t.Errorf("%s: %v, publication %+v", name, err, b.use())
+				t.Errorf("%s: error %v and publication %+v, want code %q and an uncertain publication", name, err, b.use(),
+					driver.CodeOf(test.answer))
 			}
 		}
 		b := newBench(t, filesystem)
@@ -227,7 +235,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 		err := b.act(plan.Unpublish)
 		b.refused(err, volumesv1alpha1.ReasonUnpublishFailed)
 		if b.use().Phase != record.PhaseUncertain || !strings.Contains(err.Error(), b.use().Path) {
-			t.Errorf("%v, publication %+v", err, b.use())
+			t.Errorf("intent intent, still mounted: error %v and publication %+v, want one that names the path, and it "+
+				"uncertain", err, b.use())
 		}
 	})
 	t.Run("also where the driver leaves files at the path", func(t *testing.T) {
@@ -244,19 +253,19 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.mountsUntil(time.Minute)
 		b.waitsForCall(b.act(plan.Unpublish), time.Minute)
 		if b.use().Phase != record.PhaseUncertain {
-			t.Errorf("publication: %+v", b.use())
+			t.Errorf("intent intent: publication %+v, want it uncertain", b.use())
 		}
 		b.uptime += time.Minute
 		b.done(plan.Unpublish)
 		if b.has("unpublish") != 2 {
-			t.Errorf("operations %v", b.operations())
+			t.Errorf("intent intent: operations %v, want two unpublish", b.operations())
 		}
 	})
 	t.Run("with what an earlier agent bound", func(t *testing.T) {
 		for _, occupied := range []bool{false, true} {
 			b := newBench(t, block)
 			b.publish()
-			bound := b.agent.paths.Bound("pv-raw", "intent")
+			bound := b.agent.paths.Bound(rawSource, "intent")
 			b.volume.Record.Uses[0].Bound = bound
 			b.must(os.MkdirAll(filepath.Dir(bound), 0o750))
 			b.must(os.WriteFile(bound, nil, 0o600))
@@ -265,15 +274,16 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.failures["Unmount"] = errInjected
 			if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.use().Bound == "" ||
 				slices.Contains(b.operations(), "unpublish") {
-				t.Errorf("%v, publication %+v", err, b.use())
+				t.Errorf("intent intent: error %v and publication %+v, want the injected one, it still bound, and no unpublish",
+					err, b.use())
 			}
 			if r := b.disk(); r.Uses[0].Phase != record.PhaseUncertain {
-				t.Errorf("on the disk is %+v", r.Uses[0])
+				t.Errorf("intent intent: on the disk is %+v, want it uncertain", r.Uses[0])
 			}
 			delete(b.failures, "Unmount")
 			b.driver.before = func(string, string) error {
 				if _, ok := b.kernel.at(b.use().Path); !ok {
-					t.Error("the driver's publication was undone by the agent")
+					t.Errorf("nothing is mounted at %s, want the driver's publication there until the driver undoes it", b.use().Path)
 				}
 				return nil
 			}
@@ -282,7 +292,8 @@ func TestAPublicationIsUndone(t *testing.T) {
 			}
 			b.done(plan.Unpublish)
 			if _, ok := b.kernel.at(bound); ok || len(b.volume.Record.Uses) > 0 {
-				t.Errorf("%v, %+v", b.kernel.mounted(), b.volume.Record.Uses)
+				t.Errorf("device raw: mounted %v and uses %+v, want nothing bound and no use", b.kernel.mounted(),
+					b.volume.Record.Uses)
 			}
 		}
 	})
@@ -291,18 +302,18 @@ func TestAPublicationIsUndone(t *testing.T) {
 		b.want("intent", readOnlyUse)
 		b.stage()
 		b.done(plan.Publish)
-		bound := b.agent.paths.Bound("pv-raw", "intent")
+		bound := b.agent.paths.Bound(rawSource, "intent")
 		b.volume.Record.Uses[0].Bound = bound
 		deletedIntents(b)
 		path := b.use().Path
 		b.failures["RemoveMountPoint of the kubelet"] = errInjected
 		if err := b.act(plan.Unpublish); !errors.Is(err, errInjected) || b.has("unpublish") > 0 {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("intent intent: error %v and operations %v, want the injected one and no unpublish", err, b.operations())
 		}
 		delete(b.failures, "RemoveMountPoint of the kubelet")
 		b.done(plan.Unpublish)
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("left at the path: %v", err)
+			t.Errorf("published path %s: error %v, want it gone", path, err)
 		}
 	})
 }
@@ -316,10 +327,10 @@ func TestAStageIsUndone(t *testing.T) {
 			b.done(plan.Unstage)
 			if got := b.driver.unstaged; got != (driver.UnstageRequest{Handle: v.handle, Mode: b.volume.Record.Mode,
 				StagingPath: path}) {
-				t.Errorf("asked %+v", got)
+				t.Errorf("volume %s: asked to unstage %+v, want its handle, mode and path", v.handle, got)
 			}
 			if b.volume.Record.Stage != (record.Stage{Path: path}) {
-				t.Errorf("stage: %+v", b.volume.Record.Stage)
+				t.Errorf("volume %s: stage %+v, want no more than its path", v.handle, b.volume.Record.Stage)
 			}
 		}
 	})
@@ -329,15 +340,15 @@ func TestAStageIsUndone(t *testing.T) {
 		b.done(plan.MarkInUse, plan.Reference)
 		b.failures["SetDeviceNodes"] = errInjected
 		if err := b.act(plan.Unstage); !errors.Is(err, errInjected) {
-			t.Error(err)
+			t.Errorf("unstaging volume raw: error %v, want %v", err, errInjected)
 		}
 		delete(b.failures, "SetDeviceNodes")
 		b.done(plan.Unstage)
 		if len(b.kernel.referred()) > 0 || len(b.driver.made()) > 0 {
-			t.Errorf("device nodes %v, calls %v", b.kernel.referred(), b.driver.made())
+			t.Errorf("volume raw: device nodes %v and calls %v, want none", b.kernel.referred(), b.driver.made())
 		}
-		if _, err := os.Lstat(filepath.Dir(b.agent.paths.GlobalMap("pv-raw"))); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the kubelet's directories are left: %v", err)
+		if _, err := os.Lstat(filepath.Dir(b.agent.paths.GlobalMap(rawSource))); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the kubelet's directory of volume raw: error %v, want it gone", err)
 		}
 	})
 	t.Run("also while a pod waits for a volume that is another user's", func(t *testing.T) {
@@ -364,14 +375,17 @@ func TestAStageIsUndone(t *testing.T) {
 			told   string
 			wakes  bool
 		}{
-			"it is mounted elsewhere": {filesystem, func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
+			"it is mounted elsewhere": {filesystem,
+				func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere")) },
 				volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
 			"it is mounted elsewhere, and somebody unmounted the stage": {filesystem, func(b *bench) {
 				b.kernel.umount(b.volume.Record.Stage.Path)
 				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", "/elsewhere"))
 			}, volumesv1alpha1.ReasonSharedByKubelet, "/elsewhere", false},
-			"the kubelet has recorded it":       {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
-			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet, "kubelet", true},
+			"the kubelet has recorded it": {filesystem, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet,
+				"kubelet", true},
+			"the kubelet has recorded a device": {block, (*bench).kubeletRecords, volumesv1alpha1.ReasonSharedByKubelet,
+				"kubelet", true},
 			"the kubelet lists it": {filesystem, func(b *bench) {
 				b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
 				b.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: corev1.UniqueVolumeName(b.of.name())}}
@@ -393,10 +407,11 @@ func TestAStageIsUndone(t *testing.T) {
 				b.refused(err, test.reason)
 				if !strings.Contains(err.Error(), test.told) || slices.Contains(b.operations(), "unstage") ||
 					b.signalled() != test.wakes {
-					t.Errorf("%v, %v", err, b.operations())
+					t.Errorf("volume %s: error %v and operations %v, want one that says %q, and no unstage", b.volume.Name, err,
+						b.operations(), test.told)
 				}
 				if test.reason == volumesv1alpha1.ReasonUnstageFailed && !errors.Is(err, errInjected) {
-					t.Error(err)
+					t.Errorf("volume %s: error %v, want %v", b.volume.Name, err, errInjected)
 				}
 			})
 		}
@@ -433,7 +448,7 @@ func TestAStageIsUndone(t *testing.T) {
 				b.kernel.mount(e)
 			}
 			if err := b.act(plan.Unstage); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: error %v, want success", name, err)
 			}
 		}
 	})
@@ -443,7 +458,7 @@ func TestAStageIsUndone(t *testing.T) {
 		b.volume.Record.Devices = nil
 		b.done(plan.Unstage)
 		if len(b.volume.Record.Devices) != 1 {
-			t.Errorf("devices: %+v", b.volume.Record.Devices)
+			t.Errorf("volume vol: devices %+v, want one", b.volume.Record.Devices)
 		}
 		b = newBench(t, filesystem)
 		b.unused()
@@ -458,7 +473,8 @@ func TestAStageIsUndone(t *testing.T) {
 			b.driver.fail("unstage", answer)
 			if err := b.act(plan.Unstage); driver.CodeOf(err) != driver.CodeOf(answer) ||
 				b.volume.Record.Stage.Phase != record.PhaseUncertain {
-				t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
+				t.Errorf("volume vol: error %v and stage %+v, want code %q and an uncertain stage", err, b.volume.Record.Stage,
+					driver.CodeOf(answer))
 			}
 		}
 		b := newBench(t, filesystem)
@@ -475,7 +491,8 @@ func TestAStageIsUndone(t *testing.T) {
 		b.refused(err, volumesv1alpha1.ReasonUnstageFailed)
 		if b.volume.Record.Stage.Phase != record.PhaseUncertain ||
 			!strings.Contains(err.Error(), b.volume.Record.Stage.Path) {
-			t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
+			t.Errorf("volume vol, still mounted: error %v and stage %+v, want one that names the path, and it uncertain", err,
+				b.volume.Record.Stage)
 		}
 	})
 	t.Run("and staged again, where the kubelet came meanwhile", func(t *testing.T) {
@@ -486,10 +503,11 @@ func TestAStageIsUndone(t *testing.T) {
 		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if strings.Contains(err.Error(), "staging again") {
-			t.Error(err)
+			t.Errorf("volume vol, staged again: error %v, want only why", err)
 		}
 		if _, ok := b.kernel.at(path); !ok || b.volume.Record.Stage.Phase != record.PhaseDone || b.has("stage") != 2 {
-			t.Errorf("stage %+v, mounted %v", b.volume.Record.Stage, b.kernel.mounted())
+			t.Errorf("volume vol, which the kubelet began to use: stage %+v and mounted %v, want it staged again",
+				b.volume.Record.Stage, b.kernel.mounted())
 		}
 	})
 	t.Run("and not staged again on an attachment that is going", func(t *testing.T) {
@@ -502,7 +520,7 @@ func TestAStageIsUndone(t *testing.T) {
 		b.refused(b.agent.steps.Unstager().StageAgain(t.Context(), b.volume, f,
 			operation.SharedByKubelet("the kubelet")), volumesv1alpha1.ReasonSharedByKubelet)
 		if b.has("stage") != 1 {
-			t.Errorf("operations %v", b.operations())
+			t.Errorf("volume vol: operations %v, want one stage", b.operations())
 		}
 	})
 	t.Run("and may come back under another device number", func(t *testing.T) {
@@ -510,7 +528,8 @@ func TestAStageIsUndone(t *testing.T) {
 		b.unused()
 		b.after["unstage"] = func() { b.kubeletRecords(); b.driver.fail("stage", uncertain()) }
 		if err := b.act(plan.Unstage); err == nil || b.volume.Record.Stage.Source != "" {
-			t.Errorf("%v, stage %+v", err, b.volume.Record.Stage)
+			t.Errorf("volume vol, which cannot be staged again: error %v and stage %+v, want one, and no source", err,
+				b.volume.Record.Stage)
 		}
 	})
 	t.Run("not while nobody can tell whether the kubelet uses it", func(t *testing.T) {
@@ -518,11 +537,11 @@ func TestAStageIsUndone(t *testing.T) {
 		b.unused()
 		r := b.volume.Record
 		b.kernel.umount(r.Stage.Path)
-		dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+		dir := filepath.Dir(b.agent.paths.KubeletData(r.VolumeSource()))
 		b.must(os.RemoveAll(dir))
 		b.must(os.WriteFile(dir, nil, 0o600)) // no directory
 		if err := b.act(plan.Unstage); err == nil || b.has("unstage") > 0 {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("volume vol: error %v and operations %v, want one, and no unstage", err, b.operations())
 		}
 	})
 	t.Run("and what fails in staging again is told", func(t *testing.T) {
@@ -532,7 +551,7 @@ func TestAStageIsUndone(t *testing.T) {
 		err := b.act(plan.Unstage)
 		b.refused(err, volumesv1alpha1.ReasonSharedByKubelet)
 		if !strings.Contains(err.Error(), "it failed") {
-			t.Error(err)
+			t.Errorf("volume vol, which cannot be staged again: error %v, want the driver's in it", err)
 		}
 	})
 	t.Run("again, once an earlier call cannot mount it any more", func(t *testing.T) {
@@ -541,12 +560,12 @@ func TestAStageIsUndone(t *testing.T) {
 		b.mountsUntil(time.Minute)
 		b.waitsForCall(b.act(plan.Unstage), time.Minute)
 		if b.volume.Record.Stage.Phase != record.PhaseUncertain {
-			t.Errorf("stage: %+v", b.volume.Record.Stage)
+			t.Errorf("volume vol: stage %+v, want it uncertain", b.volume.Record.Stage)
 		}
 		b.uptime += time.Minute
 		b.done(plan.Unstage)
 		if b.has("unstage") != 2 {
-			t.Errorf("operations %v", b.operations())
+			t.Errorf("volume vol: operations %v, want two unstage", b.operations())
 		}
 	})
 }
@@ -565,7 +584,7 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 			b.node.Status.VolumesInUse = []corev1.UniqueVolumeName{corev1.UniqueVolumeName(b.of.name())}
 		})
 		if err != nil || b.has("unstage") != 1 {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("volume vol: error %v and operations %v, want success and one unstage", err, b.operations())
 		}
 	})
 	t.Run("is not undone while it is mounted elsewhere", func(t *testing.T) {
@@ -574,23 +593,27 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 	})
 	for name, change := range map[string]func(*bench){
 		"is left to the kubelet, which has recorded that it stages there": (*bench).kubeletRecords,
-		"is left where it was mounted after a reboot":                     func(b *bench) { b.volume.Record.Stage.BootID = "earlier" },
+		"is left where it was mounted after a reboot": func(b *bench) {
+			b.volume.Record.Stage.BootID = "earlier"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := play(t, change)
 			if s := b.volume.Record.Stage; err != nil || b.has("unstage") > 0 || s.Phase != record.PhaseNone ||
 				s.Path == "" || !b.signalled() {
-				t.Errorf("%v, stage %+v, %v", err, s, b.operations())
+				t.Errorf("volume vol, whose stage is another's: error %v, stage %+v and operations %v, want it forgotten, and "+
+					"no unstage", err, s, b.operations())
 			}
 			if _, ok := b.kernel.at(b.agent.paths.Reference(b.of.name())); ok {
-				t.Error("the agent's own mount of it is there")
+				t.Errorf("volume %s: the agent's own mount of its stage is there, want none", b.of.name())
 			}
 			b, err = play(t, func(b *bench) {
 				change(b)
 				b.failures["Unmount"] = errInjected
 			})
 			if b.volume.Record.Stage.Phase == record.PhaseNone || !errors.Is(err, errInjected) {
-				t.Errorf("forgotten although the agent's own mount of it cannot be undone: %v", err)
+				t.Errorf("volume vol, whose reference cannot be undone: error %v, want the injected one, and the stage still "+
+					"known", err)
 			}
 		})
 	}
@@ -600,18 +623,19 @@ func TestAStageOfAnAttachmentThatWasTakenAway(t *testing.T) {
 			b.kernel.reboot()
 		})
 		if err != nil || b.has("unstage") != 1 {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("volume vol: error %v and operations %v, want success and one unstage", err, b.operations())
 		}
 	})
 	t.Run("is not undone while nobody can tell whether the kubelet uses it", func(t *testing.T) {
 		b, err := play(t, func(b *bench) {
 			r := b.volume.Record
-			dir := filepath.Dir(b.agent.paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+			dir := filepath.Dir(b.agent.paths.KubeletData(r.VolumeSource()))
 			b.must(os.RemoveAll(dir))
 			b.must(os.WriteFile(dir, nil, 0o600)) // no directory
 		})
 		if err == nil || b.has("unstage") > 0 || b.volume.Record.Stage.Phase == record.PhaseNone {
-			t.Errorf("%v, %v", err, b.operations())
+			t.Errorf("volume vol: error %v and operations %v, want one, no unstage, and the stage still known", err,
+				b.operations())
 		}
 	})
 }
@@ -631,18 +655,21 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 	t.Run("by a mount of the agent's own", func(t *testing.T) {
 		b, err := play(t, (*bench).kubeletRecords)
 		if err != nil || !slices.Equal(b.kernel.shutdowns, []string{b.agent.paths.Reference(b.of.name())}) {
-			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+			t.Errorf("volume vol, taken away: error %v and shut down %v, want success and its reference", err,
+				b.kernel.shutdowns)
 		}
 	})
 	t.Run("by the stage, while the kubelet has not staged there", func(t *testing.T) {
 		b, err := play(t, onlyStage)
 		if err != nil || b.kernel.shutDown() != 1 || b.volume.Unprotected {
-			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+			t.Errorf("volume vol, shut down by another program: error %v and shut down %v, want success and one", err,
+				b.kernel.shutdowns)
 		}
 		b, err = play(t, func(b *bench) { onlyStage(b); b.kubeletRecords() })
 		if !errors.Is(err, failure.ErrChanged) || b.kernel.shutDown() > 0 || !b.signalled() ||
 			b.volume.Record.ShutDown || b.volume.Unprotected {
-			t.Errorf("%v, shut down %v", err, b.kernel.shutdowns)
+			t.Errorf("volume vol, whose mount is another by now: error %v and shut down %v, want changed facts and none", err,
+				b.kernel.shutdowns)
 		}
 	})
 	t.Run("or everybody is told", func(t *testing.T) {
@@ -650,18 +677,19 @@ func TestTheFilesystemOfAnAttachmentThatWasTakenAwayIsShutDown(t *testing.T) {
 		b.refused(err, volumesv1alpha1.ReasonForcedAway)
 		if !b.volume.Unprotected || b.volume.Record.ShutDown || !errors.Is(err, mount.ErrShutdownUnsupported) ||
 			!strings.Contains(err.Error(), b.agent.paths.Reference(b.of.name())) {
-			t.Error(err)
+			t.Errorf("volume vol, which cannot be shut down: error %v, want %v and the path, and the volume unprotected", err,
+				mount.ErrShutdownUnsupported)
 		}
 		b.kernel.setUnsupported(false)
 		b.done(plan.Shutdown)
 		if b.volume.Unprotected {
-			t.Error("still unprotected")
+			t.Errorf("volume %s is unprotected after it was shut down, want it protected", b.of.name())
 		}
 	})
 	t.Run("where nothing is mounted any more there is nothing to shut down", func(t *testing.T) {
 		b, err := play(t, func(b *bench) { b.failures["ShutdownFilesystem"] = mount.ErrNotMounted })
 		if err != nil || !b.disk().ShutDown {
-			t.Errorf("%v, record %+v", err, b.disk())
+			t.Errorf("volume vol: error %v and record %+v, want success and ShutDown on the disk", err, b.disk())
 		}
 	})
 }
@@ -678,18 +706,20 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			stage := b.volume.Record.Stage.Path
 			b.must(os.MkdirAll(stage, 0o750))
 			if v.mode == corev1.PersistentVolumeBlock {
-				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap("pv-raw"), []string{"intent"}))
+				b.must(b.kernel.SetDeviceNodes(t.Context(), b.agent.paths.GlobalMap(rawSource), []string{"intent"}))
 			}
-			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{}, true, true
+			b.volume.Failures[plan.Step{Kind: plan.Unstage}], b.volume.Unprotected, b.volume.Unsaved = &failure.Failure{},
+				true, true
 			b.done(plan.ClearInUse)
 			if len(b.volume.Failures) > 0 || b.volume.Unprotected || b.volume.Unsaved || len(b.kernel.referred()) > 0 {
-				t.Errorf("left: %+v, device nodes %v", b.volume, b.kernel.referred())
+				t.Errorf("left are %+v and device nodes %v, want neither failures nor device nodes", b.volume, b.kernel.referred())
 			}
 			_, err := os.Lstat(stage)
 			_, above := os.Lstat(filepath.Dir(stage))
 			if !errors.Is(err, os.ErrNotExist) || errors.Is(above,
 				os.ErrNotExist) == (v.mode == corev1.PersistentVolumeBlock) {
-				t.Errorf("left of the staging path: %v, %v", err, above)
+				t.Errorf("what is left of the staging path: error %v, of its parent %v, want it gone, and the parent of a "+
+					"device's there", err, above)
 			}
 		}
 	})
@@ -699,7 +729,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.mountsUntil(time.Minute)
 		b.waitsForCall(b.act(plan.ClearInUse), time.Minute)
 		if line := b.api(); line == nil || !line.InUse {
-			t.Errorf("reported: %+v", line)
+			t.Errorf("volume vol: reported is %+v, want it in use", line)
 		}
 	})
 	t.Run("by the clock of the boot, to whatever time the wall clock is set", func(t *testing.T) {
@@ -718,7 +748,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			change func(*bench)
 			reason string
 		}{
-			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} }, volumesv1alpha1.ReasonDeviceHeld},
+			"the kernel says that its device is held": {func(b *bench) { b.failures["CheckFree"] = &mount.HeldError{} },
+				volumesv1alpha1.ReasonDeviceHeld},
 			"the driver was asked to stage it": {func(b *bench) { b.volume.Record.Stage.Phase = record.PhaseUncertain },
 				volumesv1alpha1.ReasonUnstageFailed},
 			"it is mounted": {func(b *bench) {
@@ -737,7 +768,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 				test.change(b)
 				b.refused(b.act(plan.ClearInUse), test.reason)
 				if line := b.api(); line == nil || !line.InUse || b.volume.Record == nil || !b.volume.Record.InUse {
-					t.Errorf("reported: %+v", line)
+					t.Errorf("volume vol: reported is %+v, want it in use, and so in the record", line)
 				}
 			})
 		}
@@ -754,7 +785,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			b.failures["CheckFree"] = &mount.HeldError{}
 			b.agent.observer.SetKnown(map[string]kubelet.TrackedUse{b.of.name(): use})
 			if err := b.act(plan.ClearInUse); (err == nil) != (name == "") {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("a place where a call still runs, %q: error %v, want one unless there is none", name, err)
 			}
 		}
 	})
@@ -763,7 +794,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		undone(b)
 		b.failures["report"] = errInjected
 		if err := b.act(plan.ClearInUse); err == nil || b.volume.Record == nil || b.volume.Record.InUse {
-			t.Errorf("%v, record %+v", err, b.volume.Record)
+			t.Errorf("volume vol, whose report failed: error %v and record %+v, want one, and it not in use any more", err,
+				b.volume.Record)
 		}
 	})
 	t.Run("and whether that rests on the mount table alone is noted", func(t *testing.T) {
@@ -776,7 +808,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 			}
 			b.done(plan.ClearInUse)
 			if noted := b.agent.node.TableReleases[b.of.name()] == "uid-1"; noted != alone {
-				t.Errorf("alone %t: %v", alone, b.agent.node.TableReleases)
+				t.Errorf("seen without a device alone: %t; volumes whose end the mount table alone showed are %v, want it "+
+					"noted for vol: %t", alone, b.agent.node.TableReleases, alone)
 			}
 		}
 		b := newBench(t, filesystem)
@@ -784,7 +817,7 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.volume.Record.Devices = nil
 		b.done(plan.ClearInUse)
 		if len(b.agent.node.TableReleases) > 0 {
-			t.Errorf("never seen mounted: %v", b.agent.node.TableReleases)
+			t.Errorf("volume vol, never seen mounted: noted is %v, want nothing", b.agent.node.TableReleases)
 		}
 	})
 	t.Run("also where the record cannot be removed at once", func(t *testing.T) {
@@ -797,7 +830,8 @@ func TestAVolumeIsLetGoOf(t *testing.T) {
 		b.refused(err, volumesv1alpha1.ReasonRecordFailed)
 		if b.api() != nil || b.volume.Record == nil || err == nil || !strings.Contains(err.Error(), "not empty") ||
 			!strings.Contains(err.Error(), "cannot be removed") {
-			t.Errorf("%v, reported %+v", err, b.api())
+			t.Errorf("volume vol, whose record cannot be removed: error %v and reported %+v, want one that says so, and no "+
+				"line", err, b.api())
 		}
 	})
 }

@@ -106,13 +106,14 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 			v.SetFigures(&report.Figures{Used: quantity, Available: quantity, Inodes: ptr.To(int64(5)),
 				InodesUsed: ptr.To(int64(3)), Abnormal: "scratched"})
 		}, func(r *report.VolumeReport) {
-			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)), ptr.To(int64(3))
+			r.Line.Used, r.Line.Available, r.Line.Inodes, r.Line.InodesUsed = quantity, quantity, ptr.To(int64(5)),
+				ptr.To(int64(3))
 			r.Abnormal = "scratched"
 		}},
 		"what fails first": {func(f *plan.Facts, v *operation.Volume) {
 			f.Record.Stage.Phase, f.Stage = record.PhaseUncertain, record.Missing
-			v.Failures[plan.Step{Kind: plan.Stage}] = &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "stage"}}
-			v.Failures[plan.Step{Kind: plan.ClearInUse}] = &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: "unstage"}}
+			v.Failures[plan.Step{Kind: plan.Stage}] = operationFailed("stage")
+			v.Failures[plan.Step{Kind: plan.ClearInUse}] = operationFailed("unstage")
 		}, func(r *report.VolumeReport) {
 			r.Staged, r.Line.Error = false, &volumesv1alpha1.OperationError{Operation: "stage"}
 		}},
@@ -143,7 +144,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		r := report.NewVolumeReport(v.Snapshot(), *f)
 		r.Line.Capacity.Add(q)
 		if f.Record.Capacity.String() != "1Gi" || r.Line.Error.NextAttemptTime == failed.NextAttemptTime {
-			t.Errorf("the record's capacity became %s", f.Record.Capacity)
+			t.Errorf("the record's capacity became %s, want 1Gi, and the time of the failure unchanged", f.Record.Capacity)
 		}
 	})
 }
@@ -161,13 +162,13 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 		r := lineIn(nil)
 		change(&r)
 		if r.Equal(lineIn(nil)) {
-			t.Errorf("%s is no news", name)
+			t.Errorf("another value of %s is equal, want that it is news", name)
 		}
 	}
 	a, b := lineIn(nil), lineIn(nil)
 	a.Line.Capacity, b.Line.Capacity = ptr.To(resource.MustParse("1024Mi")), ptr.To(resource.MustParse("1Gi"))
 	if !a.Equal(b) {
-		t.Error("the same capacity in other words is news")
+		t.Errorf("line %+v with the same capacity in other words is news, want that it equals %+v", a, b)
 	}
 }
 
@@ -194,18 +195,18 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"a", "b", "c", "d"}) ||
 		s.Status.Volumes[3].PublishedBy != volumesv1alpha1.PublisherKubelet {
-		t.Errorf("volumes: %v", names)
+		t.Errorf("volumes of the node state: %v, want a, b, c and d, the last one of the kubelet", names)
 	}
 	if want := (volumesv1alpha1.NodeVolumeSummary{Attached: 1, Staged: 3, Published: 2, Failing: 2,
 		Orphaned: 1}); *s.Status.Summary != want {
-		t.Errorf("summary: %+v", s.Status.Summary)
+		t.Errorf("summary %+v, want %+v", s.Status.Summary, want)
 	}
 	if s.Status.BootID != "boot" || s.Status.AgentVersion != "v1" ||
 		!reflect.DeepEqual(s.Status.Drivers, a.Registry.Drivers()) {
-		t.Errorf("status: %+v", s.Status)
+		t.Errorf("node state %+v, want the boot, the version and the drivers of the agent", s.Status)
 	}
 	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
-		t.Errorf("conditions: %+v, observed generation %d", s.Status.Conditions, s.Status.ObservedGeneration)
+		t.Errorf("conditions %+v, observed generation %d, want 5 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
 	}
 	for name, test := range map[string]struct {
 		uid        string
@@ -221,7 +222,8 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		a.observer.Last.UID, a.observer.Last.Generation = uidOf(test.uid), test.generation
 		a.node.Render(s, reports)
 		if s.Status.ObservedGeneration != test.observed || (s.Status.ObservedUID == "state") != (test.observed > 0) {
-			t.Errorf("%s: %d, %s", name, s.Status.ObservedGeneration, s.Status.ObservedUID)
+			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration, s.Status.ObservedUID,
+				test.observed)
 		}
 	}
 	t.Run("of this boot it keeps", func(t *testing.T) {
@@ -229,7 +231,7 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		a.observer.Last.UID = "other"
 		a.node.Render(s, nil)
 		if s.Status.ObservedGeneration != 3 || len(s.Status.Volumes) != 2 {
-			t.Errorf("status: %+v", s.Status)
+			t.Errorf("node state %+v, want generation 3 observed and two volumes", s.Status)
 		}
 	})
 }
@@ -251,16 +253,20 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	}{
 		"it is noted": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil,
 			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
-		"it was noted of another life": {map[string]string{"v": "0"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
-		"the API has it": {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, []volumesv1alpha1.NodeAttachment{entry("v",
-			"1")}, nil, []volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
+		"it was noted of another life": {map[string]string{"v": "0"}, nil,
+			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 1},
+		"the API has it": {nil, []volumesv1alpha1.MountTableRelease{release("v", "1")},
+			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil,
+			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 0},
 		"the API has it of another life": {nil, []volumesv1alpha1.MountTableRelease{release("v", "0")},
 			[]volumesv1alpha1.NodeAttachment{entry("v", "1")}, nil, nil, 0},
 		"it is in use again": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("v", "1")},
 			map[string]report.VolumeReport{"v": {}}, nil, 1},
-		"it is not attached any more": {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")}, nil, nil, nil, 0},
+		"it is not attached any more": {map[string]string{"v": "1"}, []volumesv1alpha1.MountTableRelease{release("v", "1")},
+			nil, nil, nil, 0},
 		"an attachment without a UID": {nil, nil, []volumesv1alpha1.NodeAttachment{entry("v", "")}, nil, nil, 0},
-		"another volume beside it": {map[string]string{"v": "1"}, nil, []volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil,
+		"another volume beside it": {map[string]string{"v": "1"}, nil,
+			[]volumesv1alpha1.NodeAttachment{entry("w", "2"), entry("v", "1")}, nil,
 			[]volumesv1alpha1.MountTableRelease{release("v", "1")}, 1},
 	} {
 		b := newBench(t, filesystem)
@@ -271,14 +277,14 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 		s.Spec.Attachments, s.Status.MountTableReleases = test.attached, test.stands
 		if got := b.agent.node.MountTableReleases(s, test.inUse); !slices.Equal(got, test.told) ||
 			len(b.agent.node.TableReleases) != test.left {
-			t.Errorf("%s: told %v, noted %v", name, got, b.agent.node.TableReleases)
+			t.Errorf("%s: reported %v, noted %v, want %v and %d", name, got, b.agent.node.TableReleases, test.told, test.left)
 		}
 	}
 	b := newBench(t, filesystem)
 	b.agent.node.NoteMountTableRelease("v", "1")
 	b.agent.node.NoteMountTableRelease("v", "")
 	if len(b.agent.node.TableReleases) > 0 {
-		t.Errorf("noted %v", b.agent.node.TableReleases)
+		t.Errorf("noted %v, want nothing", b.agent.node.TableReleases)
 	}
 }
 
@@ -297,21 +303,31 @@ func TestTheConditionsOfANode(t *testing.T) {
 		"all is well": {func(*bench, map[string]report.VolumeReport) {}, nil, []string{"1 attached, 1 in use"}},
 		"nothing is left": {func(b *bench, r map[string]report.VolumeReport) { b.state.Spec.Attachments = nil; clear(r) },
 			conditions{"VolumesReleased": "True Released"}, nil},
-		"it is attached and not in use": {func(_ *bench, r map[string]report.VolumeReport) { clear(r) }, nil, []string{"1 attached, 0 in use"}},
-		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments = nil }, nil,
+		"it is attached and not in use": {func(_ *bench, r map[string]report.VolumeReport) { clear(r) }, nil,
+			[]string{"1 attached, 0 in use"}},
+		"it is in use and not attached": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.state.Spec.Attachments = nil
+		}, nil,
 			[]string{"0 attached, 1 in use"}},
 		"its driver is not registered": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Status.Drivers = nil },
 			conditions{"Ready": "False DriversMissing", "DriversReady": "False DriversMissing"},
 			[]string{"registered on the node: " + fakeDriverName}},
-		"nobody knows which driver it needs": {func(b *bench, _ map[string]report.VolumeReport) { b.state.Spec.Attachments[0].Driver = "" }, nil, nil},
+		"nobody knows which driver it needs": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.state.Spec.Attachments[0].Driver = ""
+		}, nil, nil},
 		"it fails": {func(_ *bench, r map[string]report.VolumeReport) {
-			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}}}
+			failed := &volumesv1alpha1.OperationError{Operation: "stage", Code: "Internal"}
+			r["v"] = report.VolumeReport{Line: volumesv1alpha1.NodeVolume{Error: failed}}
 		}, conditions{"Ready": "False VolumesFailing",
 			"VolumesHealthy": "False VolumesFailing"}, []string{"v: stage Internal"}},
-		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Abnormal: "scratched"} },
+		"it is abnormal": {func(_ *bench, r map[string]report.VolumeReport) {
+			r["v"] = report.VolumeReport{Abnormal: "scratched"}
+		},
 			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
 			[]string{"v: scratched"}},
-		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Differs: "gone"} },
+		"its mounts differ": {func(_ *bench, r map[string]report.VolumeReport) {
+			r["v"] = report.VolumeReport{Differs: "gone"}
+		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"}, []string{"v: gone"}},
 		"it is an orphan": {func(_ *bench, r map[string]report.VolumeReport) { r["v"] = report.VolumeReport{Orphan: true} },
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
@@ -328,7 +344,9 @@ func TestTheConditionsOfANode(t *testing.T) {
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"mount y", "and 1 of no known volume"}},
-		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) { b.agent.observer.Trouble = "no table" },
+		"the kubelet cannot be looked at": {func(b *bench, _ map[string]report.VolumeReport) {
+			b.agent.observer.Trouble = "no table"
+		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"not known: no table"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
@@ -363,14 +381,14 @@ func TestTheConditionsOfANode(t *testing.T) {
 				messages, order = append(messages, c.Message), append(order, c.Type)
 			}
 			if len(order) != len(well) || !slices.IsSorted(order) {
-				t.Errorf("in order: %v", order)
+				t.Errorf("conditions in the order %v, want it sorted, and %d of them", order, len(well))
 			}
 			if strings.Contains(strings.Join(messages, "\n"), "and 0 that") {
-				t.Errorf("told %q", messages)
+				t.Errorf("messages %q, want none that counts 0 more", messages)
 			}
 			for _, told := range test.told {
 				if !strings.Contains(strings.Join(messages, "\n"), told) {
-					t.Errorf("%q is not told in %q", told, messages)
+					t.Errorf("%q is not in the messages %q, want it there", told, messages)
 				}
 			}
 		})
@@ -382,13 +400,13 @@ func TestTheConditionsOfANode(t *testing.T) {
 		}
 		s.Status.Drivers = []volumesv1alpha1.NodeDriver{{Name: "x"}, {Name: "b"}}
 		if v := report.DriversReady(s); v.OK || !strings.HasSuffix(v.Message, ": a, c") {
-			t.Errorf("%+v", v)
+			t.Errorf("DriversReady %+v, want False for a and c", v)
 		}
 	})
 	t.Run("many are counted", func(t *testing.T) {
 		for n, want := range map[int]string{3: "1; 2; 3", 4: "1; 2; 3; and 1 more", 5: "1; 2; 3; and 2 more"} {
 			if got := report.Enumerate(strings.Split("12345"[:n], "")); got != want {
-				t.Errorf("%d: %s", n, got)
+				t.Errorf("enumerating %d: %s, want %s", n, got, want)
 			}
 		}
 	})
@@ -398,7 +416,11 @@ func TestTheConditionsOfANode(t *testing.T) {
 		c := meta.FindStatusCondition(s.Status.Conditions, volumesv1alpha1.ConditionReady)
 		if c == nil || c.Status != metav1.ConditionUnknown || c.Reason != volumesv1alpha1.ReasonAgentStopped ||
 			c.ObservedGeneration != 4 || c.Message == "" {
-			t.Errorf("%+v", c)
+			t.Errorf("Ready of a stopped agent: %+v, want Unknown for AgentStopped at generation 4", c)
 		}
 	})
+}
+
+func operationFailed(operation string) *failure.Failure {
+	return &failure.Failure{OperationError: volumesv1alpha1.OperationError{Operation: operation}}
 }

@@ -52,13 +52,13 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 			got := n.condition(i, volumesv1alpha1.ConditionPublished, test.reason)
 			message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
 			if !strings.Contains(message, test.says) || strings.Contains(message, "hidden") {
-				t.Errorf("message: %s", message)
+				t.Errorf("message %q, want it to say %q and no value of an option", message, test.says)
 			}
 			if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
-				t.Error("not stalled")
+				t.Errorf("intent %s: conditions %+v, want it Stalled", got.Name, got.Status.Conditions)
 			}
 			if calls := n.driver.made(); slices.Contains(calls, "publish vol") {
-				t.Errorf("calls: %v", calls)
+				t.Errorf("calls %v, want no publish", calls)
 			}
 			n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.Mount = &test.mended })
 			n.ready(i)
@@ -108,7 +108,9 @@ func TestWhoseGroupTheFilesOfAVolumeGet(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := situation()
-			f.Entry.FSType, f.Entry.AccessModes, f.Entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, c.policy
+			f.Entry.FSType, f.Entry.AccessModes, f.Entry.FSGroupPolicy = "ext4", []corev1.PersistentVolumeAccessMode{
+				corev1.ReadWriteOnce,
+			}, c.policy
 			f.DriverSetsGroup, f.Record.Uses = c.mounts, c.uses
 			var waiting []types.UID
 			for _, u := range c.uses {

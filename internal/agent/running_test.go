@@ -161,9 +161,9 @@ func (r *running) await() {
 	select {
 	case <-r.Started():
 	case <-r.done:
-		r.node.t.Fatalf("the agent ended: %v", r.err)
+		r.node.t.Fatalf("agent of node %s ended with %v, want its start", r.node.name, r.err)
 	case <-time.After(patience):
-		r.node.t.Fatal("the agent did not start")
+		r.node.t.Fatalf("agent of node %s did not start within %s, want that it does", r.node.name, patience)
 	}
 }
 
@@ -272,7 +272,7 @@ func (r *running) stop() {
 	case <-r.dead:
 	case <-r.done:
 	case <-time.After(patience):
-		r.node.t.Errorf("the agent did not end")
+		r.node.t.Errorf("agent of node %s did not end within %s, want that it does", r.node.name, patience)
 	}
 	r.cut()
 }
@@ -285,7 +285,7 @@ func (r *running) rest() {
 			return !r.state.Pending() && r.queue.queue.Len() == 0, nil
 		})
 	if err != nil {
-		r.node.t.Error("the agent does not come to rest")
+		r.node.t.Errorf("agent of node %s does not come to rest within %s, want that it does", r.node.name, patience)
 	}
 }
 
@@ -299,7 +299,7 @@ func (r *running) asks(name string) {
 			}), nil
 		})
 	if err != nil {
-		r.node.t.Error("the agent did not ask")
+		r.node.t.Errorf("agent of node %s did not ask for state %s, want that it does", r.node.name, name)
 	}
 }
 

@@ -58,11 +58,11 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls before the session was confirmed: %v", calls)
+		t.Errorf("calls before the session was confirmed: %v, want none", calls)
 	}
 	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s,
 		v.name()) != nil {
-		t.Error("taken into use before the session was confirmed")
+		t.Errorf("volume %s is in use before the session was confirmed, want that it is not", v.name())
 	}
 	n.confirmSession()
 	n.ready(i)
@@ -109,7 +109,10 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 	first := n.begun(0).Status.Session
 	n.silent.Store(true)
 	a.cut()
-	second := n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first }).Status.Session
+	second := n.state(
+		"another session",
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first },
+	).Status.Session
 	v := testVolume{handle: "vol"}
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
@@ -137,10 +140,10 @@ func testUnconfirmedInUse(t *testing.T, c *cluster) {
 	n.attach(other, "uid-2")
 	n.condition(n.want(other, "other"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) != len(before) {
-		t.Errorf("calls while the session was not confirmed: %v", calls[len(before):])
+		t.Errorf("calls while the session was not confirmed: %v, want none", calls[len(before):])
 	}
 	if len(n.kernel.mounted()) == 0 {
-		t.Error("nothing is mounted any more")
+		t.Errorf("nothing of volume %s is mounted any more, want its mounts to stay", v.name())
 	}
 	n.release(i)
 	n.gone(v)
@@ -162,7 +165,7 @@ func testConnectionEnds(t *testing.T, c *cluster) {
 	a.cut()
 	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first })
 	if a.state.Confirmed() {
-		t.Error("the session goes on although its connection has ended")
+		t.Errorf("the session of node %s goes on although its connection has ended, want its end", n.name)
 	}
 	n.confirmSession()
 	v := testVolume{handle: "vol"}
@@ -181,11 +184,12 @@ func testLostAnswer(t *testing.T, c *cluster) {
 	n.begun(first)
 	select {
 	case <-a.done:
-		t.Errorf("the agent ended: %v", a.err)
+		t.Errorf("agent of node %s ended with %v, want it at work", n.name, a.err)
 	default:
 	}
-	if lease := n.lease("any", func(*coordinationv1.Lease) bool { return true }); lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
-		t.Error("the Lease tells of a restore")
+	lease := n.lease("any", func(*coordinationv1.Lease) bool { return true })
+	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
+		t.Errorf("Lease of node %s has the annotation of a restore, want none", n.name)
 	}
 }
 
@@ -198,7 +202,7 @@ func testForgotten(t *testing.T, c *cluster) {
 			l.Annotations[volumesv1alpha1.LeaseReportsAnnotation] != "0"
 	})
 	if lease.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
-		t.Error("the Lease tells of a restore")
+		t.Errorf("Lease of node %s has the annotation of a restore, want none", n.name)
 	}
 	n.silent.Store(true)
 	a.writes.setDown(true)
@@ -208,10 +212,10 @@ func testForgotten(t *testing.T, c *cluster) {
 	select {
 	case <-a.done:
 	case <-time.After(patience):
-		t.Fatal("the agent goes on")
+		t.Fatalf("agent of node %s goes on, want its end after a restore", n.name)
 	}
 	if !errors.Is(a.err, report.ErrRestored) {
-		t.Errorf("the agent ended: %v", a.err)
+		t.Errorf("agent of node %s ended with %v, want %v", n.name, a.err, report.ErrRestored)
 	}
 	n.start()
 	n.lease("told of a restore", func(l *coordinationv1.Lease) bool {
@@ -221,7 +225,7 @@ func testForgotten(t *testing.T, c *cluster) {
 		return handshake.VolumeOf(s, v.name()) != nil
 	})
 	if s.Status.Session <= a.state.LastReport().Reports {
-		t.Errorf("session %d, after %d reports", s.Status.Session, a.state.LastReport().Reports)
+		t.Errorf("session %d, want it to be later than report %d", s.Status.Session, a.state.LastReport().Reports)
 	}
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
@@ -276,7 +280,7 @@ func testStateMadeAnew(t *testing.T, c *cluster) {
 	n.start()
 	n.lease("of the new state", func(l *coordinationv1.Lease) bool {
 		if l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] != "" {
-			t.Error("the Lease tells of a restore")
+			t.Errorf("Lease of node %s has the annotation of a restore, want none", n.name)
 		}
 		return l.Annotations[volumesv1alpha1.LeaseStateAnnotation] == string(n.begun(0).UID)
 	})

@@ -75,13 +75,13 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 			stage.MountOptions, publish.MountOptions = nil, nil
 		}
 		if got := b.driver.staged(v.handle); !reflect.DeepEqual(got, stage) {
-			t.Errorf("%s: asked to stage %+v", v.handle, got)
+			t.Errorf("volume %s: asked to stage %+v, want %+v", v.handle, got, stage)
 		}
 		if got := b.driver.published(target); !reflect.DeepEqual(got, publish) {
-			t.Errorf("%s: asked to publish %+v", v.handle, got)
+			t.Errorf("volume %s: asked to publish %+v, want %+v", v.handle, got, publish)
 		}
 		if b.state.Spec.Attachments[0].MountOptions[0] != "noatime" || len(b.facts().Entry.MountOptions) != 1 {
-			t.Errorf("the entry's options became %v", b.facts().Entry.MountOptions)
+			t.Errorf("volume vol: mount options of the entry are %v, want them unchanged: noatime", b.facts().Entry.MountOptions)
 		}
 	}
 	t.Run("little is known of the volume", func(t *testing.T) {
@@ -92,10 +92,10 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 		b.want("intent", readOnlyUse)
 		b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 		if got := b.driver.staged("vol"); got.AccessMode != "" || got.Mode != corev1.PersistentVolumeFilesystem {
-			t.Errorf("asked to stage %+v", got)
+			t.Errorf("volume vol of no access mode: asked to stage %+v, want no access mode and a filesystem", got)
 		}
 		if got := b.driver.published(b.agent.paths.Published("ns", "intent")); !got.ReadOnly {
-			t.Errorf("asked to publish %+v", got)
+			t.Errorf("intent intent: asked to publish %+v, want it read-only", got)
 		}
 	})
 	t.Run("a secret that cannot be read keeps the driver from being called", func(t *testing.T) {
@@ -113,7 +113,8 @@ func TestWhatTheDriverIsAskedToStage(t *testing.T) {
 			b.refused(err, volumesv1alpha1.ReasonSecretNotReadable)
 			if !strings.Contains(err.Error(), "ns/"+string(verb)) || !strings.Contains(err.Error(), "not found") ||
 				len(b.driver.made()) != calls {
-				t.Errorf("%v, and calls %v", err, b.driver.made())
+				t.Errorf("%s with a missing secret: error %v and calls %v, want one that names ns/%s, and no call", verb, err,
+					b.driver.made(), verb)
 			}
 		}
 	})
@@ -132,7 +133,7 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		"a final error after an uncertain one": {func(b *bench) {
 			b.driver.fail("stage", uncertain())
 			if b.act(plan.Stage) == nil {
-				b.t.Error("no error")
+				b.t.Errorf("staging volume %s: no error, want one", b.volume.Name)
 			}
 		}, transient("Internal"), doubtful},
 		"a final error where somebody has unmounted what was staged": {func(b *bench) {
@@ -161,7 +162,8 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 			b.driver.fail("stage", test.answer)
 			err := b.act(plan.Stage)
 			if driver.CodeOf(err) != driver.CodeOf(test.answer) || !test.is(b) {
-				t.Errorf("%v, with the stage %+v", err, b.volume.Record.Stage)
+				t.Errorf("staging volume %s, answered %v: error %v and stage %+v, want that code", b.volume.Name, test.answer,
+					err, b.volume.Record.Stage)
 			}
 		})
 	}
@@ -176,7 +178,8 @@ func TestWhatTheDriverAnswersToAStage(t *testing.T) {
 		err := b.act(plan.Stage)
 		release()
 		if !errors.Is(err, operation.ErrStopped) || !doubtful(b) {
-			t.Errorf("%v, with the stage %+v", err, b.volume.Record.Stage)
+			t.Errorf("volume vol while the agent stops: error %v and stage %+v, want ErrStopped and an uncertain stage", err,
+				b.volume.Record.Stage)
 		}
 	})
 }
@@ -195,7 +198,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		b.driver.stageless = true
 		b.done(plan.MarkInUse, plan.Stage)
 		if s := b.volume.Record.Stage; s.Phase != record.PhaseDone || s.Source != "" || s.Device != "" {
-			t.Errorf("stage: %+v", s)
+			t.Errorf("volume vol, for which nothing is mounted: stage %+v, want it done without a source", s)
 		}
 	})
 	t.Run("its device is known", func(t *testing.T) {
@@ -203,7 +206,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		b.want("intent")
 		b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 		if r := b.volume.Record; r.Stage.Device != device("vol") || r.Uses[0].Device != device("vol") {
-			t.Errorf("record: %+v", r)
+			t.Errorf("volume vol: record %+v, want its device at the stage and at the use", r)
 		}
 	})
 	t.Run("something else was mounted there before", func(t *testing.T) {
@@ -214,14 +217,16 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.volume.Record.Stage.Path))
 		b.refused(b.act(plan.Stage), volumesv1alpha1.ReasonMountLost)
 		if n := len(b.driver.made()); n != 1 {
-			t.Errorf("calls: %v", b.driver.made())
+			t.Errorf("volume vol: calls %v, want one", b.driver.made())
 		}
 	})
 	t.Run("somebody unmounted it over the call", func(t *testing.T) {
 		for name, change := range map[string]func(*bench){
 			"it was staged before":    func(b *bench) { b.done(plan.Stage) },
 			"it was unmounted before": func(b *bench) { b.done(plan.Stage); b.kernel.umount(b.volume.Record.Stage.Path) },
-			"the kubelet had staged":  func(b *bench) { b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path)) },
+			"the kubelet had staged": func(b *bench) {
+				b.kernel.mount(b.kernel.filesystemOf("vol", "ext4", b.volume.Record.Stage.Path))
+			},
 		} {
 			b := newBench(t, filesystem)
 			b.want("intent")
@@ -233,7 +238,8 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 				driver.CodeOf(err) != volumesv1alpha1.ReasonMountLost ||
 				!strings.Contains(err.Error(), b.volume.Record.Stage.Path) ||
 				b.volume.Record.Stage.Phase != record.PhaseUncertain {
-				t.Errorf("%s: %v, with the stage %+v", name, err, b.volume.Record.Stage)
+				t.Errorf("%s: error %v and stage %+v, want an uncertain one of a lost mount that names the path", name, err,
+					b.volume.Record.Stage)
 			}
 		}
 	})
@@ -246,7 +252,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		b.driver.stageless = true
 		b.done(plan.Stage)
 		if s := b.volume.Record.Stage; s.Device != "" || s.Source != "" {
-			t.Errorf("stage: %+v", s)
+			t.Errorf("volume raw: stage %+v, want neither device nor source", s)
 		}
 	})
 	t.Run("the node's own disk is not the volume", func(t *testing.T) {
@@ -261,7 +267,7 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 		err := b.act(plan.Stage)
 		b.refused(err, volumesv1alpha1.ReasonStageFailed)
 		if !errors.Is(err, operation.ErrOwnDisk) || !strings.Contains(err.Error(), "not the volume") {
-			t.Error(err)
+			t.Errorf("volume vol: error %v, want one that says that the node's own disk is not the volume", err)
 		}
 	})
 	t.Run("another filesystem than the one asked for", func(t *testing.T) {
@@ -289,13 +295,13 @@ func TestAStageIsWhatTheDriverMounted(t *testing.T) {
 			}
 			err := b.act(plan.Stage)
 			if test.ok != (err == nil) {
-				t.Errorf("%+v: %v", test, err)
+				t.Errorf("%+v: error %v, want none: %t", test, err, test.ok)
 			}
 			var p *failure.Problem
 			if err != nil && (!errors.As(err, &p) || p.Reason != volumesv1alpha1.ReasonFilesystemMismatch ||
 				!p.Stalled ||
 				!strings.Contains(p.Message, test.asked) || !strings.Contains(p.Message, test.carries)) {
-				t.Errorf("%+v: %+v", test, err)
+				t.Errorf("%+v: error %+v, want a stalled mismatch that names both filesystems", test, err)
 			}
 		}
 	})
@@ -324,8 +330,10 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 		answer error
 		code   string
 	}{
-		"a filesystem that nobody knows":   {filesystem, "strange", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonUnknownFSType},
-		"one whose programs are missing":   {filesystem, "xfs", knows{"ext4"}, transient("Internal"), volumesv1alpha1.ReasonFormatToolMissing},
+		"a filesystem that nobody knows": {filesystem, "strange", knows{"ext4"}, transient("Internal"),
+			volumesv1alpha1.ReasonUnknownFSType},
+		"one whose programs are missing": {filesystem, "xfs", knows{"ext4"}, transient("Internal"),
+			volumesv1alpha1.ReasonFormatToolMissing},
 		"one that is known":                {filesystem, "ext4", knows{"ext4"}, transient("Internal"), "Internal"},
 		"none was asked for":               {filesystem, "", knows{}, transient("Internal"), "Internal"},
 		"nobody can be asked":              {filesystem, "strange", nil, transient("Internal"), "Internal"},
@@ -344,16 +352,17 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 			b.driver.fail("stage", test.answer)
 			err := b.act(plan.Stage)
 			if driver.CodeOf(err) != test.code || driver.OutcomeOf(err) != driver.OutcomeOf(test.answer) {
-				t.Errorf("explained as %v", err)
+				t.Errorf("answer %v of the driver: explained as %v, want code %s", test.answer, err, test.code)
 			}
 			if test.code != driver.CodeOf(test.answer) &&
 				(!strings.Contains(err.Error(), test.fsType) || !strings.Contains(err.Error(), "node node") ||
 					!strings.Contains(err.Error(), "it failed") || strings.Contains(err.Error(),
 					"programs") != (test.code == volumesv1alpha1.ReasonFormatToolMissing)) {
-				t.Error(err)
+				t.Errorf("answer %v of the driver: explained as %v, want the filesystem %s, the node and the answer in it",
+					test.answer, err, test.fsType)
 			}
 			if strings.Contains(test.answer.Error(), "strange") {
-				t.Error("the driver's own error was changed")
+				t.Errorf("the driver's own error became %v, want it unchanged", test.answer)
 			}
 		})
 	}
@@ -363,7 +372,7 @@ func TestAStageThatFailedIsExplainedWhereTheNodeKnowsBetter(t *testing.T) {
 		b.want("intent")
 		b.done(plan.MarkInUse)
 		if err := b.agent.steps.Stager().ExplainStage(b.facts(), errInjected); !errors.Is(err, errInjected) {
-			t.Error(err)
+			t.Errorf("explaining an error that is not the driver's: %v, want %v", err, errInjected)
 		}
 	})
 }
@@ -377,7 +386,8 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 		b.done(plan.Reference)
 		if b.has("Bind") != binds+1 || b.has("Unmount") != unmounts ||
 			b.perms[b.agent.paths.Reference(b.volume.Name)] != operation.OwnDirMode {
-			t.Errorf("operations %v, modes %v", b.operations(), b.perms)
+			t.Errorf("volume vol: operations %v and modes %v, want one more Bind, no Unmount, and the agent's own mode",
+				b.operations(), b.perms)
 		}
 	})
 	t.Run("where it cannot be, the reason is told", func(t *testing.T) {
@@ -388,28 +398,29 @@ func TestTheKubeletIsShownThatAStageIsUsed(t *testing.T) {
 		err := b.act(plan.Reference)
 		b.refused(err, volumesv1alpha1.ReasonStageFailed)
 		if !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "kubelet") {
-			t.Error(err)
+			t.Errorf("showing device raw to the kubelet: error %v, want %v and what it means for the kubelet", err, errInjected)
 		}
 	})
 	t.Run("what an earlier agent bound goes first", func(t *testing.T) {
 		b := newBench(t, block)
 		b.want("intent")
 		b.done(plan.MarkInUse)
-		bound := b.agent.paths.Bound("pv-raw", "intent")
-		b.must(os.MkdirAll(b.agent.paths.GlobalMap("pv-raw"), 0o750))
+		bound := b.agent.paths.Bound(rawSource, "intent")
+		b.must(os.MkdirAll(b.agent.paths.GlobalMap(rawSource), 0o750))
 		b.must(os.WriteFile(bound, nil, 0o600))
 		b.volume.Record.Uses[0].Bound = bound
 		b.kernel.mount(b.kernel.filesystemOf("raw", "", bound))
 		for _, what := range []string{"Unmount", "write volumes"} {
 			b.failures[what] = errInjected
 			if err := b.act(plan.Reference); !errors.Is(err, errInjected) || len(b.kernel.referred()) > 0 {
-				t.Errorf("%s failed: %v, device nodes %v", what, err, b.kernel.referred())
+				t.Errorf("%s of device raw failed: error %v and device nodes %v, want %v and none", what, err,
+					b.kernel.referred(), errInjected)
 			}
 			delete(b.failures, what)
 		}
 		b.done(plan.Reference)
 		if _, ok := b.kernel.at(bound); ok || b.disk().Uses[0].Bound != "" {
-			t.Errorf("still bound; on the disk is %+v", b.disk().Uses[0])
+			t.Errorf("device raw: it is still bound, or on the disk is %+v, want it bound nowhere", b.disk().Uses[0])
 		}
 	})
 }
@@ -425,8 +436,11 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.intents[0] = b.intents[0].DeepCopy()
 			deletedIntents(b)
 		}, true},
-		"it has lost its finalizer":                      {func(b *bench) { b.intents[0] = b.intents[0].DeepCopy(); b.intents[0].Finalizers = nil }, true},
-		"it cannot be read":                              {func(b *bench) { b.failures["get intent"] = errInjected }, false},
+		"it has lost its finalizer": {func(b *bench) {
+			b.intents[0] = b.intents[0].DeepCopy()
+			b.intents[0].Finalizers = nil
+		}, true},
+		"it cannot be read": {func(b *bench) { b.failures["get intent"] = errInjected }, false},
 		"the API does not say that the volume is in use": {func(b *bench) { b.agent.state.EndSession() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -434,14 +448,17 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			b.known = []*volumesv1alpha1.VolumeAttachmentIntent{b.want("intent")}
 			b.done(plan.MarkInUse, plan.Stage)
 			test.change(b)
-			b.intents = append(b.intents, &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}})
+			b.intents = append(
+				b.intents,
+				&volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Name: "unrelated", UID: "unrelated"}},
+			)
 			err := b.agent.steps.Publisher().Publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *report.UnwrittenError
 			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again {
-				t.Error(err)
+				t.Errorf("publishing for an intent where %s: error %v, want it tried again at once: %t", name, err, test.again)
 			}
 			if slices.Contains(b.driver.made(), "publish vol") {
-				t.Error("it was published")
+				t.Errorf("publishing for an intent where %s: the driver was called, want no call", name)
 			}
 		})
 	}
@@ -487,14 +504,16 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 			err := b.act(plan.Publish)
 			if test.told == "" {
 				if err != nil || len(b.driver.made()) != before+1 {
-					t.Errorf("%v, calls %v", err, b.driver.made())
+					t.Errorf("intent intent, whose path is free: error %v and calls %v, want success and one more call", err,
+						b.driver.made())
 				}
 				return
 			}
 			b.refused(err, volumesv1alpha1.ReasonPathOccupied)
 			if err == nil || !strings.Contains(err.Error(), test.told) ||
 				!strings.Contains(err.Error(), b.volume.Record.Uses[0].Path) || len(b.driver.made()) != before {
-				t.Errorf("%v, calls %v", err, b.driver.made())
+				t.Errorf("intent intent, whose path is in use: error %v and calls %v, want one that says %q and the path, and "+
+					"no call", err, b.driver.made(), test.told)
 			}
 		})
 	}
@@ -506,7 +525,8 @@ func TestNothingIsPublishedOverWhatIsAtThePath(t *testing.T) {
 		b.must(os.WriteFile(b.agent.paths.Root+"/published/ns", nil, 0o600)) // then its path is no directory's
 		if err := b.act(plan.Publish); err == nil || len(b.driver.made()) != 1 ||
 			!strings.Contains(err.Error(), "reading published path") {
-			t.Errorf("%v, calls %v", err, b.driver.made())
+			t.Errorf("intent intent, whose path cannot be read: error %v and calls %v, want one that says so, and no call",
+				err, b.driver.made())
 		}
 	})
 }
@@ -522,7 +542,7 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 		"a final error after an uncertain one": {func(b *bench) {
 			b.driver.fail("publish", uncertain())
 			if b.act(plan.Publish) == nil {
-				b.t.Error("no error")
+				b.t.Errorf("publishing volume %s: no error, want one", b.volume.Name)
 			}
 		}, transient("Internal"), record.PhaseUncertain},
 		"a final error where somebody has unmounted what was published": {func(b *bench) {
@@ -545,7 +565,8 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 			err := b.act(plan.Publish)
 			if u := b.volume.Record.Uses[0]; driver.CodeOf(err) != driver.CodeOf(test.answer) ||
 				u.Phase != test.phase || u.Path == "" {
-				t.Errorf("%v, with the publication %+v", err, u)
+				t.Errorf("publishing, answered %v: error %v and publication %+v, want that code and phase %q", test.answer, err,
+					u, test.phase)
 			}
 		})
 	}
@@ -560,7 +581,8 @@ func TestWhatTheDriverAnswersToAPublication(t *testing.T) {
 		err := b.act(plan.Publish)
 		release()
 		if !errors.Is(err, operation.ErrStopped) || b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
-			t.Errorf("%v, with the publication %+v", err, b.volume.Record.Uses[0])
+			t.Errorf("intent intent while the agent stops: error %v and publication %+v, want ErrStopped and an uncertain one",
+				err, b.volume.Record.Uses[0])
 		}
 	})
 }
@@ -577,7 +599,8 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 		"another group": {filesystem, func(b *bench) {
 			b.volume.Record.Uses[0].Mount = &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(1))}
 			other := b.volume.Record.Uses[0]
-			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone, &volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
+			other.Intent.UID, other.Phase, other.Mount = "other", record.PhaseDone,
+				&volumesv1alpha1.MountSpec{FSGroup: ptr.To(int64(2))}
 			b.volume.Record.Uses = append(b.volume.Record.Uses, other)
 		}, volumesv1alpha1.ReasonFSGroupConflict},
 		"its driver is not there": {filesystem, func(b *bench) { b.agent.steps.Registry = newFakeRegistry(nil) },
@@ -596,7 +619,7 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 			test.change(b)
 			b.refused(b.act(plan.Publish), test.reason)
 			if slices.Contains(b.operations(), "publish") {
-				t.Error("the driver was asked")
+				t.Errorf("publishing a use that is refused: operations %v, want no call", b.operations())
 			}
 		})
 	}
@@ -629,10 +652,10 @@ func TestAPublicationIsMade(t *testing.T) {
 		select {
 		case e := <-b.agent.Recorder.(*events.FakeRecorder).Events:
 			if !strings.Contains(e, operation.EventMounted) {
-				t.Error(e)
+				t.Errorf("event %q of intent intent, want %s", e, operation.EventMounted)
 			}
 		default:
-			t.Error("no event")
+			t.Errorf("no event of intent intent, want %s", operation.EventMounted)
 		}
 	})
 	t.Run("and undone where it is not the volume", func(t *testing.T) {
@@ -643,7 +666,8 @@ func TestAPublicationIsMade(t *testing.T) {
 		b.refused(b.act(plan.Publish), volumesv1alpha1.ReasonPublishFailed)
 		if u := b.use(); u.Phase != record.PhaseNone || u.Source != "" || u.Device != "" || u.Path == "" ||
 			b.has("unpublish") != 1 {
-			t.Errorf("publication %+v, operations %v", u, b.operations())
+			t.Errorf("intent intent, whose publication is another volume: publication %+v and operations %v, want it undone",
+				u, b.operations())
 		}
 	})
 	t.Run("where everybody may pass, and a part of it where only the agent may", func(t *testing.T) {
@@ -656,17 +680,19 @@ func TestAPublicationIsMade(t *testing.T) {
 			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 			if sub == "" && (b.perms[b.agent.paths.Published("ns", "")] != operation.PublishedDirMode ||
 				b.has("OpenBeneath") > 0) {
-				t.Errorf("modes: %v, operations %v", b.perms, b.operations())
+				t.Errorf("intent intent without a sub path: modes %v and operations %v, want the published one, and no "+
+					"OpenBeneath", b.perms, b.operations())
 			}
 			if sub != "" && (b.perms[b.agent.paths.Root+"/publish"] != operation.OwnDirMode ||
 				b.perms[b.agent.paths.Published("ns", "intent")] != operation.PublishedDirMode) {
-				t.Errorf("modes: %v", b.perms)
+				t.Errorf("intent intent with a sub path: modes %v, want the agent's own, and the published one at its path",
+					b.perms)
 			}
 			if sub != "" && !errors.Is(b.opened.Close(), os.ErrClosed) {
-				t.Error("what was opened is still open")
+				t.Error("intent intent with a sub path: what was opened is still open, want it closed")
 			}
 			if u := b.volume.Record.Uses[0]; u.Device != device("vol") {
-				t.Errorf("published: %+v", u)
+				t.Errorf("intent intent: publication %+v, want the volume's device", u)
 			}
 		}
 	})
@@ -675,7 +701,7 @@ func TestAPublicationIsMade(t *testing.T) {
 		b.want("intent")
 		b.done(plan.MarkInUse, plan.Reference, plan.Stage, plan.Publish)
 		if u := b.volume.Record.Uses[0]; u.Device != device("raw") {
-			t.Errorf("published: %+v", u)
+			t.Errorf("intent intent: publication %+v, want the name of device raw", u)
 		}
 	})
 	t.Run("the files are given to the group as the driver has it", func(t *testing.T) {
@@ -686,7 +712,8 @@ func TestAPublicationIsMade(t *testing.T) {
 			owned  []string
 		}{
 			"always": {func(*volumesv1alpha1.NodeAttachment) {}, nil, false, []string{"7 Always"}},
-			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch), false,
+			"where the root differs": {func(*volumesv1alpha1.NodeAttachment) {}, ptr.To(corev1.FSGroupChangeOnRootMismatch),
+				false,
 				[]string{"7 OnRootMismatch"}},
 			"the driver does it": {func(*volumesv1alpha1.NodeAttachment) {}, nil, true, nil},
 			"never": {func(e *volumesv1alpha1.NodeAttachment) { e.FSGroupPolicy = storagev1.NoneFSGroupPolicy }, nil, false,
@@ -710,8 +737,15 @@ func TestAPublicationIsMade(t *testing.T) {
 			f := b.facts()
 			f.DriverSetsGroup = test.driver
 			b.must(b.agent.steps.Publisher().Publish(t.Context(), b.volume, f, "intent"))
-			if !slices.Equal(b.owned, test.owned) {
-				t.Errorf("%s: %v", name, b.owned)
+			if owned := len(b.owned); owned > 0 {
+				t.Errorf("%s: publishing has given files to a group %d times, want 0", name, owned)
+			}
+			if len(test.owned) > 0 {
+				b.done(plan.SetOwnership)
+			}
+			if u := b.volume.Record.Uses[0]; !slices.Equal(b.owned, test.owned) || u.Phase != record.PhaseDone {
+				t.Errorf("%s: the files of intent %s were given to %v, want %v; its phase is %q, want %q", name,
+					u.Intent.Name, b.owned, test.owned, u.Phase, record.PhaseDone)
 			}
 		}
 	})
@@ -734,7 +768,8 @@ func TestAPublicationIsMade(t *testing.T) {
 			err := b.act(plan.Publish)
 			if err == nil || !strings.Contains(err.Error(), "inner") ||
 				b.volume.Record.Uses[0].Phase != record.PhaseUncertain {
-				t.Errorf("%s: %v, %+v", name, err, b.volume.Record.Uses[0])
+				t.Errorf("%s: error %v and publication %+v, want one about the sub path, and an uncertain publication", name, err,
+					b.volume.Record.Uses[0])
 			}
 			if name == "it is a file" {
 				b.refused(err, volumesv1alpha1.ReasonSubPathInvalid)
@@ -742,14 +777,24 @@ func TestAPublicationIsMade(t *testing.T) {
 		}
 	})
 	t.Run("what fails in it is told", func(t *testing.T) {
-		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
+		for _, what := range []string{"OpenBeneath", "BindFile"} {
 			b := newBench(t, filesystem)
 			b.driver.inner = "inner"
 			b.want("intent", subPath)
 			b.done(plan.MarkInUse, plan.Stage)
 			b.failures[what] = errInjected
 			if err := b.act(plan.Publish); !errors.Is(err, errInjected) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("publishing while %s fails: error %v, want %v", what, err, errInjected)
+			}
+		}
+		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
+			b := newBench(t, filesystem)
+			b.driver.inner = "inner"
+			b.want("intent", groupedPart)
+			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
+			b.failures[what] = errInjected
+			if err := b.act(plan.SetOwnership); !errors.Is(err, errInjected) {
+				t.Errorf("giving the files to a group while %s fails: error %v, want %v", what, err, errInjected)
 			}
 		}
 	})

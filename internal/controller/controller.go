@@ -3,7 +3,6 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package controller puts the cluster side together.
 package controller
 
 import (
@@ -98,7 +97,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
 			Locks:   exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
-			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace, Policies: o.Policies,
+			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
+			Policies: o.Policies,
 		},
 		"declarations": &node.Declarations{Client: mgr.GetClient(), Writer: writer, Events: events},
 		"pod": &pod.Controller{

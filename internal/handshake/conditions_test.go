@@ -22,21 +22,26 @@ func TestEachConditionOfAttachingCounts(t *testing.T) {
 	u2 := Attachment{Exists: true, UID: "u2", Attached: true}
 	held := func(c Lock, exclusive bool) Guard { return p.MayWriteAttached(free, "node-a", exclusive, c, liveU1) }
 	check(t, []verdict{
-		{"Detaching of another attachment is that one's end", p.MayWriteAttached(detachN, "node-a", false, Lock{}, u2), GuardOneAttachment},
+		{"Detaching of another attachment is that one's end", p.MayWriteAttached(detachN, "node-a", false, Lock{}, u2),
+			GuardOneAttachment},
 		{"a shared volume needs no lock", held(Lock{}, false), GuardNone},
 		{"an exclusive one does", held(Lock{}, true), GuardLockHeld},
-		{"a lock elsewhere counts although the volume is shared by now", held(Lock{Exists: true, Holder: "node-b"}, false), GuardLockHeld},
+		{"a lock elsewhere counts although the volume is shared by now", held(Lock{Exists: true, Holder: "node-b"}, false),
+			GuardLockHeld},
 		{"a lock of nobody, too", held(Lock{Exists: true}, false), GuardLockHeld},
 		{"a lock that was not found names nobody", held(Lock{Holder: "node-a"}, true), GuardLockHeld},
-		{"not attached yet", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u1"}), GuardAttachmentLive},
-		{"not there", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{UID: "u1", Attached: true}), GuardAttachmentLive},
+		{"not attached yet", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u1"}),
+			GuardAttachmentLive},
+		{"not there", p.MayWriteAttached(free, "node-a", false, Lock{}, Attachment{UID: "u1", Attached: true}),
+			GuardAttachmentLive},
 		{
 			"an earlier attachment that is not in use any more",
 			p.MayWriteAttached(with(free, func(n *Node) { n.Use = Use{UID: "u0"} }), "node-a", false, Lock{}, liveU1), GuardNone,
 		},
 		{
 			"the same attachment in use",
-			p.MayWriteAttached(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), "node-a", false, Lock{}, liveU1), GuardNone,
+			p.MayWriteAttached(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), "node-a", false, Lock{},
+				liveU1), GuardNone,
 		},
 	})
 }
@@ -51,19 +56,24 @@ func TestEachConditionOfDetachingCounts(t *testing.T) {
 		{"a silent agent refuses the delete", p.MayDelete(silent(detachN), liveU1), GuardReported},
 		{"not after a forced detach", p.MayDelete(silent(releasedN), held), GuardNone},
 		{"nor what was declared released", p.MayDelete(declare(silent(detachN), "u1"), liveU1), GuardNone},
-		{"what is in use again is not deleted", p.MayDelete(with(detachN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), liveU1), GuardNotInUse},
+		{"what is in use again is not deleted",
+			p.MayDelete(with(detachN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), liveU1), GuardNotInUse},
 		{"after a forced detach the name need not be held where it may be free", p.MayDelete(releasedN, liveU1), GuardNone},
-		{"a declaration of an entry that is not detached makes no place", p.MayMarkDetaching(declare(forcedN, "u1", "u2"), "u2", true), GuardOneAttachment},
+		{"a declaration of an entry that is not detached makes no place",
+			p.MayMarkDetaching(declare(forcedN, "u1", "u2"), "u2", true), GuardOneAttachment},
 		{"nor does an entry that is not detached", p.MayMarkDetaching(detachN, "u2", true), GuardOneAttachment},
 		{"one that is makes place", p.MayMarkDetaching(detached(detachN), "u2", true), GuardNone},
-		{"an attachment that is leaving, and that a driver still has, is not gone", p.MayMarkDetached(detachN, endingU1), GuardAttachmentGone},
+		{"an attachment that is leaving, and that a driver still has, is not gone", p.MayMarkDetached(detachN, endingU1),
+			GuardAttachmentGone},
 		{
 			"nor is one that is not leaving, whatever its finalizers",
 			p.MayMarkDetached(detachN, Attachment{Exists: true, UID: "u1", Unpublished: true}), GuardAttachmentGone,
 		},
-		{"a fence waits for the use", p.MayFence(with(detachN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), Attachment{}), GuardNotInUse},
+		{"a fence waits for the use",
+			p.MayFence(with(detachN, func(n *Node) { n.Use = Use{UID: "u1", InUse: true} }), Attachment{}), GuardNotInUse},
 		{"not for a silent agent after a forced detach", p.MayFence(silent(forcedN), Attachment{}), GuardNone},
-		{"an entry that was declared waits for the agent", p.MayForget(declare(silent(detachN), "u1"), Attachment{}), GuardForcedAwayReported},
+		{"an entry that was declared waits for the agent", p.MayForget(declare(silent(detachN), "u1"), Attachment{}),
+			GuardForcedAwayReported},
 		{"one that was not does not", p.MayForget(silent(detachN), Attachment{}), GuardNone},
 	})
 }
@@ -76,7 +86,8 @@ func TestEachConditionOfForgettingBesideAUseCounts(t *testing.T) {
 	})
 	check(t, []verdict{
 		{"in use, and the name is taken", p.MayForget(waits, nameOnly), GuardNameFreed},
-		{"not in use any more", p.MayForget(with(waits, func(n *Node) { n.Use, n.Looked = Use{}, true }), nameOnly), GuardNone},
+		{"not in use any more",
+			p.MayForget(with(waits, func(n *Node) { n.Use, n.Looked = Use{}, true }), nameOnly), GuardNone},
 		{"the attachment is not there", p.MayForget(waits, Attachment{UID: "u1"}), GuardNone},
 		{"it is another one", p.MayForget(waits, Attachment{Exists: true, UID: "u2"}), GuardNone},
 		{"not forced", p.MayForget(with(waits, func(n *Node) { n.Entry.Forced = false }), nameOnly), GuardNone},
@@ -87,7 +98,9 @@ func TestEachConditionOfWhatTheKubeletNeedsCounts(t *testing.T) {
 	p := Protocol{Kubelet: true}
 	silent := func(n Node) Node { n.Reported = false; return n }
 	unlisted := with(forcedN, func(n *Node) { n.Entry.Boot, n.Entry.Detached, n.Entry.Asked = "boot-1", true, true })
-	waits := with(unlisted, func(n *Node) { n.LookedAgain, n.Boot, n.Use = true, "boot-2", Use{InUse: true, Waiting: true} })
+	waits := with(unlisted, func(n *Node) {
+		n.LookedAgain, n.Boot, n.Use = true, "boot-2", Use{InUse: true, Waiting: true}
+	})
 	change := func(f func(*Node)) Guard { return p.MayFreeName(with(waits, f), nameOnly) }
 	held := liveU1
 	held.NameHeld = true
@@ -95,13 +108,18 @@ func TestEachConditionOfWhatTheKubeletNeedsCounts(t *testing.T) {
 		return p.MayMarkDetaching(with(waits, func(n *Node) { n.Use, n.Looked = Use{}, true; f(n) }), "u2", true)
 	}
 	check(t, []verdict{
-		{"what the kubelet uses may be unlisted where it is not listed", p.MayUnlistAttached(detachN, KubeletLists{InUse: true}), GuardNone},
+		{"what the kubelet uses may be unlisted where it is not listed",
+			p.MayUnlistAttached(detachN, KubeletLists{InUse: true}), GuardNone},
 		{"or was forced away", p.MayUnlistAttached(forcedN, KubeletLists{Attached: true, InUse: true}), GuardNone},
 		{"or there is no Node", p.MayUnlistAttached(forcedN, KubeletLists{Missing: true}), GuardNone},
-		{"what is not Detaching asks nobody again", p.MayAskAgain(with(unlisted, func(n *Node) { n.Entry.State = Attached })), GuardDetachingStands},
-		{"and no kubelet waits with it", p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.State = Attached }), "boot-2"), GuardDetachingStands},
-		{"nor with what the agent released", p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.Forced = false }), "boot-2"), GuardDetachingStands},
-		{"nor where the boot is not known", p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.Boot = "" }), "boot-2"), GuardOtherBoot},
+		{"what is not Detaching asks nobody again", p.MayAskAgain(with(unlisted, func(n *Node) { n.Entry.State = Attached })),
+			GuardDetachingStands},
+		{"and no kubelet waits with it",
+			p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.State = Attached }), "boot-2"), GuardDetachingStands},
+		{"nor with what the agent released",
+			p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.Forced = false }), "boot-2"), GuardDetachingStands},
+		{"nor where the boot is not known",
+			p.MayCountAsWaiting(with(unlisted, func(n *Node) { n.Entry.Boot = "" }), "boot-2"), GuardOtherBoot},
 		{"what was forced away is deleted although it is in use", p.MayDeleteUnderKubelet(forcedN, held), GuardNone},
 
 		{"after a reboot the name is free", change(func(*Node) {}), GuardNone},
@@ -109,12 +127,15 @@ func TestEachConditionOfWhatTheKubeletNeedsCounts(t *testing.T) {
 		{"nor of what the agent released", change(func(n *Node) { n.Entry.Forced = false }), GuardForcedAwayReported},
 		{"nor before a report", change(func(n *Node) { n.Reported = false }), GuardForcedAwayReported},
 		{"nor where the entry's boot is not known", change(func(n *Node) { n.Entry.Boot = "" }), GuardForcedAwayReported},
-		{"the entry of a silent agent stays", p.MayForget(silent(with(waits, func(n *Node) { n.Use = Use{} })), Attachment{}), GuardForcedAwayReported},
-		{"what was not forced needs no look", p.MayForget(declare(with(detachN, func(*Node) {}), "u1"), Attachment{}), GuardNone},
+		{"the entry of a silent agent stays", p.MayForget(silent(with(waits, func(n *Node) { n.Use = Use{} })), Attachment{}),
+			GuardForcedAwayReported},
+		{"what was not forced needs no look",
+			p.MayForget(declare(with(detachN, func(*Node) {}), "u1"), Attachment{}), GuardNone},
 
 		{"what nobody uses makes place after the look", replace(func(*Node) {}), GuardNone},
 		{"not before", replace(func(n *Node) { n.Looked, n.LookedAgain = false, false }), GuardOneAttachment},
-		{"nor while anything is in use", replace(func(n *Node) { n.Use = Use{InUse: true, Waiting: true} }), GuardOneAttachment},
+		{"nor while anything is in use", replace(func(n *Node) { n.Use = Use{InUse: true, Waiting: true} }),
+			GuardOneAttachment},
 		{
 			"but that hinders only what was forced away",
 			replace(func(n *Node) { n.Entry.Forced, n.Use = false, Use{UID: "u2", InUse: true} }), GuardNone,
@@ -125,7 +146,8 @@ func TestEachConditionOfWhatTheKubeletNeedsCounts(t *testing.T) {
 func TestEachConditionOfTheAgentsActsCounts(t *testing.T) {
 	var p Protocol
 	check(t, []verdict{
-		{"a use that was taken back is none", p.MayStage(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1"} }), "u1"), GuardUseRecorded},
+		{"a use that was taken back is none", p.MayStage(with(attachedN, func(n *Node) { n.Use = Use{UID: "u1"} }), "u1"),
+			GuardUseRecorded},
 	})
 }
 
@@ -186,13 +208,15 @@ func TestOfTwoLinesOfAVolumeTheOneInUseCounts(t *testing.T) {
 		lines []volumesv1alpha1.NodeVolume
 		want  string
 	}{
-		"none of it":                    {[]volumesv1alpha1.NodeVolume{line("another", "1", true)}, ""},
-		"one":                           {[]volumesv1alpha1.NodeVolume{line("another", "1", true), line(volume, "2", false)}, "2"},
-		"one, and another volume after": {[]volumesv1alpha1.NodeVolume{line(volume, "2", false), line("another", "3", true)}, "2"},
-		"the second in use":             {[]volumesv1alpha1.NodeVolume{line(volume, "1", false), line(volume, "2", true)}, "2"},
-		"the first in use":              {[]volumesv1alpha1.NodeVolume{line(volume, "1", true), line(volume, "2", false)}, "1"},
-		"both in use":                   {[]volumesv1alpha1.NodeVolume{line(volume, "1", true), line(volume, "2", true)}, "1"},
-		"neither in use":                {[]volumesv1alpha1.NodeVolume{line(volume, "1", false), line(volume, "2", false)}, "1"},
+		"none of it": {[]volumesv1alpha1.NodeVolume{line("another", "1", true)}, ""},
+		"one": {[]volumesv1alpha1.NodeVolume{line("another", "1", true), line(volume, "2", false)},
+			"2"},
+		"one, and another volume after": {[]volumesv1alpha1.NodeVolume{line(volume, "2", false), line("another", "3", true)},
+			"2"},
+		"the second in use": {[]volumesv1alpha1.NodeVolume{line(volume, "1", false), line(volume, "2", true)}, "2"},
+		"the first in use":  {[]volumesv1alpha1.NodeVolume{line(volume, "1", true), line(volume, "2", false)}, "1"},
+		"both in use":       {[]volumesv1alpha1.NodeVolume{line(volume, "1", true), line(volume, "2", true)}, "1"},
+		"neither in use":    {[]volumesv1alpha1.NodeVolume{line(volume, "1", false), line(volume, "2", false)}, "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nvs := volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Volumes = c.lines })
@@ -237,7 +261,9 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 				}
 			},
 			func(n Node) bool {
-				return len(n.Declared) == 6 && slices.IsSortedFunc(n.Declared, func(a, b Declaration) int { return strings.Compare(string(a.UID), string(b.UID)) })
+				return len(n.Declared) == 6 && slices.IsSortedFunc(n.Declared, func(a, b Declaration) int {
+					return strings.Compare(string(a.UID), string(b.UID))
+				})
 			},
 		},
 		"an object without a UID to which nothing was reported": {

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 		fmt.Println(line)
 	}
 	if summary.leftOut > 0 {
-		fmt.Printf("handshake: LEFT OUT under the race detector: all after the first %d states of %d explorations\n", bound, summary.leftOut)
+		fmt.Printf("handshake: LEFT OUT under the race detector: all after the first %d states of %d explorations\n", bound,
+			summary.leftOut)
 	}
 	os.Exit(code)
 }
@@ -199,7 +200,8 @@ func expectBroken(t *testing.T, m *model, want Invariant) {
 	e, v := exploreAll(t, m)
 	switch {
 	case v == nil:
-		t.Fatalf("without %q nothing is broken in %d states: the guard is not needed or the model too small", left, len(e.states))
+		t.Fatalf("without %q nothing is broken in %d states: the guard is not needed or the model too small",
+			left, len(e.states))
 	case v.invariant != want:
 		t.Fatalf("without %q: want %s, got %s", left, want, v)
 	}

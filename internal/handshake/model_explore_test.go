@@ -39,7 +39,8 @@ func (v *violation) String() string {
 }
 
 func newModel(w world, without Guard, eff effect) *model {
-	return &model{world: w, rules: Protocol{Kubelet: w.kubelet, without: without}, without: eff, fresh: freshInExploration, freshBoot: freshInExploration}
+	return &model{world: w, rules: Protocol{Kubelet: w.kubelet, without: without}, without: eff, fresh: freshInExploration,
+		freshBoot: freshInExploration}
 }
 
 func (m *model) start() state {

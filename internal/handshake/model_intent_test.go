@@ -18,7 +18,9 @@ func (st *stepper) intentActs(n int) {
 	switch i.phase {
 	case intentAbsent:
 		// A new intent of that name adopts a publication that was left behind; the old object's story is over.
-		with(actIntentCreated, 0, func(h *nodeState) { h.intent.phase, h.intent.lost, h.intent.acknowledged = intentLive, false, false })
+		with(actIntentCreated, 0, func(h *nodeState) {
+			h.intent.phase, h.intent.lost, h.intent.acknowledged = intentLive, false, false
+		})
 	case intentLive:
 		with(actIntentDeleted, 0, func(h *nodeState) { h.intent.phase = intentDeleting })
 	}

@@ -95,7 +95,8 @@ func (st *stepper) unpublishBreaks(n *nodeState) Invariant {
 func (m *model) clean(s *state) bool {
 	for i := range m.nodes {
 		n := &s.node[i]
-		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone || n.call != 0 || n.late.kind != noWrite && !n.dead {
+		if n.va.phase != vaNone || !n.forgotten() || n.view().InUse() || n.use.inUse && !n.dead || n.hold.kind != holdNone ||
+			n.call != 0 || n.late.kind != noWrite && !n.dead {
 			return false
 		}
 		if n.intent.phase != intentAbsent || n.intent.published || n.kubelet.inUse && !n.dead || n.kubelet.listed {
@@ -114,5 +115,6 @@ func (n *nodeState) forgotten() bool {
 // waited for.
 func (m *model) used(s *state, i int) bool {
 	n := &s.node[i]
-	return n.dead || n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid && (!m.intents || n.intent.published)
+	return n.dead || n.usable() && n.entry.state == entryAttached && n.entry.uid == n.hold.uid &&
+		(!m.intents || n.intent.published)
 }

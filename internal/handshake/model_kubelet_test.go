@@ -274,7 +274,8 @@ func (st *stepper) listActs(i int, l leader) {
 		st.emit(act{actList, l.node, uint8(i), 0}, s)
 	case unlisted, unlistedInUse:
 		s.leader[i].pc, s.leader[i].boot = awaiting, 0
-		if e := &s.node[l.node].entry; e.state == entryDetaching && e.uid == l.uid && (!e.unlisted || e.boot == 0 && l.boot != 0) {
+		if e := &s.node[l.node].entry; e.state == entryDetaching && e.uid == l.uid &&
+			(!e.unlisted || e.boot == 0 && l.boot != 0) {
 			if l.pc == unlisted && !e.unlisted {
 				e.unlisted, e.looked = true, st.without == effectLookAgain
 			}

@@ -48,7 +48,8 @@ type modesState struct {
 }
 
 func (s modesState) tell() string {
-	return fmt.Sprintf("exclusive: %t, lock: %q, attachments: %v, Attached: %v", s.exclusive, nodeNames[s.lock], s.va, s.attached)
+	return fmt.Sprintf("exclusive: %t, lock: %q, attachments: %v, Attached: %v", s.exclusive, nodeNames[s.lock],
+		s.va, s.attached)
 }
 
 type modesModel struct{ without effect }
@@ -106,9 +107,11 @@ func (m modesModel) leaderSteps(s modesState, l int, emit func(modesState, strin
 			if !s.va[n] || s.attached[n] {
 				continue
 			}
-			become(modesLeader{pc: modesBegun, node: uint8(n)}, "takes the volume for shared, sees the attachment of %s and its state", nodeNames[n+1])
+			become(modesLeader{pc: modesBegun, node: uint8(n)},
+				"takes the volume for shared, sees the attachment of %s and its state", nodeNames[n+1])
 			if s.exclusive {
-				become(modesLeader{pc: modesBegun, node: uint8(n), exclusive: true}, "sees the attachment of %s and its state", nodeNames[n+1])
+				become(modesLeader{pc: modesBegun, node: uint8(n), exclusive: true}, "sees the attachment of %s and its state",
+					nodeNames[n+1])
 			}
 		}
 	case modesBegun:

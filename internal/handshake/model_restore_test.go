@@ -183,9 +183,11 @@ func (b *backup) rename(n int, uids *naming) {
 // The worlds with a restore.
 var (
 	restoreWorld = world{
-		name: "one node, the API is restored from a backup", nodes: 1, leaders: 2, cuts: true, restore: true, crash: true, calls: true,
+		name: "one node, the API is restored from a backup", nodes: 1, leaders: 2, cuts: true, restore: true,
+		crash: true, calls: true,
 	}
 	restoreExclusiveWorld = world{
-		name: "two nodes, exclusive volume, the API is restored from a backup", nodes: 2, leaders: 1, cuts: true, exclusive: true, restore: true,
+		name: "two nodes, exclusive volume, the API is restored from a backup", nodes: 2, leaders: 1, cuts: true,
+		exclusive: true, restore: true,
 	}
 )

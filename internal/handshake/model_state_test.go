@@ -347,7 +347,8 @@ func (s state) canonical() state {
 			boots[i].rename(b)
 		}
 		s.restored.backup.rename(i, m)
-		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid, &n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid} {
+		for _, u := range [...]*uint8{&n.va.uid, &n.entry.uid, &n.use.uid, &n.rec.uid, &n.hold.uid, &n.call, &n.late.uid,
+			&n.kubelet.verified, &n.kubelet.shown, &s.older.va[i].uid} {
 			m.rename(u)
 		}
 	}

@@ -241,7 +241,8 @@ func (t *teller) take(n next) {
 		t.freshBoot++
 	}
 	for i := range t.versions {
-		if written(&before.node[i], &n.state.node[i]) || n.act.kind == actFence && t.without != effectFenceChanges && int(n.act.node) == i {
+		if written(&before.node[i], &n.state.node[i]) ||
+			n.act.kind == actFence && t.without != effectFenceChanges && int(n.act.node) == i {
 			t.versions[i]++
 		}
 	}
@@ -249,7 +250,8 @@ func (t *teller) take(n next) {
 }
 
 func written(before, after *nodeState) bool {
-	return before.entry != after.entry || before.use != after.use || before.reported != after.reported || before.declared != after.declared
+	return before.entry != after.entry || before.use != after.use || before.reported != after.reported ||
+		before.declared != after.declared
 }
 
 func (t *teller) line(a act, before *state) string {
@@ -267,7 +269,8 @@ func (t *teller) line(a act, before *state) string {
 		"{L}", t.leaders[a.who],
 		"{N}", nodeNames[i+1],
 		"{S}", fmt.Sprintf("NodeVolumeState %s v%d (%s)", nodeNames[i+1], t.versions[i], after.tell()),
-		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1], strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
+		"{V}", fmt.Sprintf("VolumeAttachment of %s (%s)", nodeNames[i+1],
+			strings.TrimSpace(string(uidNames[va.uid])+" "+va.tell())),
 		"{C}", t.now.lock.tell(),
 		"{H}", string(uidNames[held]),
 		"{X}", string(uidNames[after.kubelet.shown]),

@@ -163,7 +163,9 @@ func (m userModel) intentSteps(s *userState, i int, emit func(bool, func(*userSt
 	c := s.intent[i]
 	switch c.phase {
 	case intentAbsent:
-		emit(false, func(s *userState) { s.intent[i].phase, s.unseen[i] = intentLive, true }, "someone creates intent-%d", i+1)
+		emit(false, func(s *userState) {
+			s.intent[i].phase, s.unseen[i] = intentLive, true
+		}, "someone creates intent-%d", i+1)
 		return
 	case intentLive:
 		emit(false, func(s *userState) { s.intent[i].phase = intentDeleting }, "someone deletes intent-%d", i+1)
@@ -206,11 +208,13 @@ func (m userModel) leaderSteps(s *userState, l int, emit func(bool, func(*userSt
 			if c.phase != intentLive || c.pinned {
 				continue
 			}
-			emit(false, become(userLeader{pc: userRead, want: uint8(i + 1), saw: s.user}), "leader-%d reads the lock for intent-%d", l+1, i+1)
+			emit(false, become(userLeader{pc: userRead, want: uint8(i + 1), saw: s.user}),
+				"leader-%d reads the lock for intent-%d", l+1, i+1)
 		}
 	case userRead:
 		if m.rules.MayPin(lock, want) == GuardNone {
-			emit(false, become(userLeader{pc: userPin, want: leader.want, saw: leader.saw}), "leader-%d is about to pin intent-%d", l+1, leader.want)
+			emit(false, become(userLeader{pc: userPin, want: leader.want, saw: leader.saw}),
+				"leader-%d is about to pin intent-%d", l+1, leader.want)
 		}
 		for _, named := range m.reads(s, leader.saw) {
 			if m.rules.MayPassOn(named) == GuardNone {
@@ -220,7 +224,8 @@ func (m userModel) leaderSteps(s *userState, l int, emit func(bool, func(*userSt
 			}
 		}
 	case userGone:
-		if m.rules.MayTakeUser(lock, want, Intent{}, Node{Exists: true, Reported: true, Use: Use{InUse: s.inUse}}, false) == GuardNone {
+		if m.rules.MayTakeUser(lock, want, Intent{}, Node{Exists: true, Reported: true, Use: Use{InUse: s.inUse}},
+			false) == GuardNone {
 			next := leader
 			next.pc = userFree
 			emit(false, become(next), "leader-%d reads the node's state, in use: %t", l+1, s.inUse)

@@ -342,7 +342,8 @@ func (st *stepper) administrator(n int) {
 
 // mayUse: the agent uses the attachment or may begin to.
 func (n *nodeState) mayUse(uid uint8) bool {
-	return n.entry.state == entryAttached && n.entry.uid == uid || n.use.uid == uid || n.hold.uid == uid || n.rec.uid == uid ||
+	return n.entry.state == entryAttached && n.entry.uid == uid || n.use.uid == uid || n.hold.uid == uid ||
+		n.rec.uid == uid ||
 		n.call == uid || n.late.uid == uid
 }
 

@@ -33,29 +33,36 @@ var (
 		crash: true, late: true, reboot: true, force: true, intents: true, lost: true,
 	}
 
-	kubeletWorld             = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2, cuts: true, kubelet: true}
+	kubeletWorld = world{name: "one node, the kubelet publishes", nodes: 1, leaders: 2,
+		cuts: true, kubelet: true}
 	kubeletUnregisteredWorld = world{
-		name: "one node, the kubelet publishes, its Node is deleted", nodes: 1, leaders: 1, cuts: true, kubelet: true, force: true, unregisters: true,
+		name: "one node, the kubelet publishes, its Node is deleted", nodes: 1, leaders: 1, cuts: true, kubelet: true,
+		force: true, unregisters: true,
 	}
-	kubeletForceWorld = world{name: "one node, the kubelet publishes, forced detaches", nodes: 1, leaders: 2, cuts: true, kubelet: true, force: true}
+	kubeletForceWorld = world{name: "one node, the kubelet publishes, forced detaches", nodes: 1, leaders: 2, cuts: true,
+		kubelet: true, force: true}
 
 	sharedWorld    = world{name: "two nodes, shared volume", nodes: 2, leaders: 2, cuts: true, force: true}
 	exclusiveWorld = world{name: "two nodes, exclusive volume", nodes: 2, leaders: 2, cuts: true, exclusive: true}
 	strangerWorld  = world{
-		name: "two nodes, exclusive volume, attachments deleted by strangers", nodes: 2, leaders: 1, exclusive: true, stranger: true,
+		name: "two nodes, exclusive volume, attachments deleted by strangers", nodes: 2, leaders: 1, exclusive: true,
+		stranger: true,
 	}
 	crashWorld = world{
-		name: "two nodes, exclusive volume, agents that crash", nodes: 2, leaders: 2, cuts: true, exclusive: true, crash: true,
+		name: "two nodes, exclusive volume, agents that crash", nodes: 2, leaders: 2, cuts: true,
+		exclusive: true, crash: true,
 	}
 	forceWorld = world{
 		name: "two nodes, exclusive volume, forced detaches", nodes: 2, leaders: 2, cuts: true, exclusive: true, force: true,
 	}
 	collectWorld = world{
-		name: "two nodes, exclusive volume, locks collected", nodes: 2, leaders: 2, cuts: true, exclusive: true, collect: true,
+		name: "two nodes, exclusive volume, locks collected", nodes: 2, leaders: 2, cuts: true,
+		exclusive: true, collect: true,
 	}
 	collectForceWorld = world{
-		name: "two nodes, exclusive volume, locks collected, forced detaches", nodes: 2, leaders: 1, cuts: true, exclusive: true,
-		collect: true, force: true,
+		name: "two nodes, exclusive volume, locks collected, forced detaches", nodes: 2, leaders: 1, cuts: true,
+		exclusive: true,
+		collect:   true, force: true,
 	}
 
 	rebootWorld = world{
@@ -65,7 +72,8 @@ var (
 
 	worlds = []world{
 		agentWorld, liarWorld, uncutWorld, lostWorld, intentWorld, lostIntentWorld, kubeletWorld, kubeletForceWorld,
-		kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld, declareUncutWorld, deadKubeletWorld, rebootWorld,
+		kubeletUnregisteredWorld, exclusiveWorld, strangerWorld, declareWorld, declareUncutWorld,
+		deadKubeletWorld, rebootWorld,
 		restoreWorld, restoreExclusiveWorld, sharedWorld, crashWorld, forceWorld, collectWorld, collectForceWorld,
 		declareLostWorld, declareIntentWorld, declareKubeletWorld, declareExclusiveWorld, deadExclusiveWorld,
 	}
@@ -100,11 +108,13 @@ var (
 		exclusive: true,
 	}
 	deadKubeletWorld = world{
-		name: "one node that never comes back, the kubelet publishes", nodes: 1, leaders: 1, cuts: true, declare: true, truth: true,
+		name: "one node that never comes back, the kubelet publishes", nodes: 1, leaders: 1, cuts: true,
+		declare: true, truth: true,
 		kubelet: true, dies: true,
 	}
 	deadExclusiveWorld = world{
-		name: "two nodes, one that never comes back, exclusive volume", nodes: 2, leaders: 1, cuts: true, declare: true, truth: true, first: true,
+		name: "two nodes, one that never comes back, exclusive volume", nodes: 2, leaders: 1, cuts: true, declare: true,
+		truth: true, first: true,
 		exclusive: true, unreported: true, dies: true, replaced: true, removed: true,
 	}
 )

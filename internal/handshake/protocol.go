@@ -70,7 +70,8 @@ func (p Protocol) mayReplace(n Node, uid types.UID) bool {
 	if _, declared := n.Declares(uid); declared && n.DeclaredAway() {
 		return true
 	}
-	return n.Entry.Detached && !n.DeclaredAway() && (!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
+	return n.Entry.Detached && !n.DeclaredAway() &&
+		(!p.Kubelet || p.ForcedAwayReported(n) && (!n.Entry.Forced || !n.InUse()))
 }
 
 // MayDelete reports whether the VolumeAttachment a may be deleted, given n as it was read after Detaching was

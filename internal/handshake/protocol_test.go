@@ -59,7 +59,8 @@ func TestAttaching(t *testing.T) {
 		{"Detaching is final", p.MayWriteAttached(detachN, "node-a", false, Lock{}, liveU1), GuardDetachingIsFinal},
 		{
 			"an entry of another attachment has to go first",
-			p.MayWriteAttached(attachedN, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u2", Attached: true}), GuardOneAttachment,
+			p.MayWriteAttached(attachedN, "node-a", false, Lock{}, Attachment{Exists: true, UID: "u2", Attached: true}),
+			GuardOneAttachment,
 		},
 		{"the lock elsewhere refuses", p.MayWriteAttached(free, "node-b", true, heldByA, liveU1), GuardLockHeld},
 		{"a move that is not fenced refuses", p.MayWriteAttached(free, "node-a", true, moving, liveU1), GuardMoveFenced},
@@ -119,7 +120,8 @@ func TestMovingTheLock(t *testing.T) {
 		{"and one without a state", p.MayFence(Node{}, Attachment{}), GuardNone},
 		{"but not one that is attached again", p.MayFence(attachedN, Attachment{}), GuardHolderDetached},
 		{"nor one whose agent has not reported", p.MayFence(Node{Exists: true}, Attachment{}), GuardReported},
-		{"nor one that uses the volume", p.MayFence(with(inUseN, func(n *Node) { n.Entry = Entry{} }), Attachment{}), GuardNotInUse},
+		{"nor one that uses the volume", p.MayFence(with(inUseN, func(n *Node) { n.Entry = Entry{} }), Attachment{}),
+			GuardNotInUse},
 		{"unless it was forced away and the driver is done", p.MayFence(forcedN, nameOnly), GuardNone},
 		{"and not before", p.MayFence(forcedN, endingU1), GuardAttachmentGone},
 	})
@@ -139,7 +141,8 @@ func TestTheAgentsActs(t *testing.T) {
 		{"and may then begin, too", p.MayPublish(inUseN, "u1", Intent{Exists: true}), GuardNone},
 		{"inUse stays until the release is known", p.MayClearInUse(Held{CallsEnded: true}), GuardReleased},
 		{"and every call has ended", p.MayClearInUse(Held{Released: true}), GuardCallsEnded},
-		{"and the mount table agrees", p.MayClearInUse(Held{Released: true, CallsEnded: true, Mounted: true}), GuardMountTable},
+		{"and the mount table agrees", p.MayClearInUse(Held{Released: true, CallsEnded: true, Mounted: true}),
+			GuardMountTable},
 		{"then it may be cleared", p.MayClearInUse(Held{Released: true, CallsEnded: true}), GuardNone},
 	})
 }
@@ -163,9 +166,11 @@ func TestUnderTheKubelet(t *testing.T) {
 		{"only what is Attached is listed", p.MayListAttached(detachN), GuardEntryAttached},
 		{"and that may be", p.MayListAttached(attachedN), GuardNone},
 		{"nothing is unlisted before Detaching stands", p.MayUnlistAttached(attachedN, KubeletLists{}), GuardDetachingStands},
-		{"nor while the kubelet uses it", p.MayUnlistAttached(detachN, KubeletLists{Attached: true, InUse: true}), GuardKubeletReleased},
+		{"nor while the kubelet uses it", p.MayUnlistAttached(detachN, KubeletLists{Attached: true, InUse: true}),
+			GuardKubeletReleased},
 		{"then it is", p.MayUnlistAttached(detachN, KubeletLists{Attached: true}), GuardNone},
-		{"but not while nobody knows, because there is no Node", p.MayUnlistAttached(detachN, KubeletLists{Missing: true}), GuardKubeletReleased},
+		{"but not while nobody knows, because there is no Node", p.MayUnlistAttached(detachN, KubeletLists{Missing: true}),
+			GuardKubeletReleased},
 		{"a delete waits for the agent's look", p.MayDeleteUnderKubelet(detachN, liveU1), GuardAgentLooked},
 		{"and may then be sent", p.MayDeleteUnderKubelet(looked, liveU1), GuardNone},
 		{
@@ -192,26 +197,35 @@ func TestWhatAnAdministratorDeclares(t *testing.T) {
 	usedU2 := with(attachedN, func(n *Node) { n.Entry.UID, n.Use = "u2", Use{UID: "u1", InUse: true} })
 	detached := func(n Node) Node { n.Entry.Detached = true; return n }
 	check(t, []verdict{
-		{"what was declared released is not taken into use any more", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Lock{}, liveU1), GuardNotDeclared},
-		{"nor is another, before the agent has reported", p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Lock{}, liveU2), GuardEarlierEnded},
+		{"what was declared released is not taken into use any more",
+			p.MayWriteAttached(declare(free, "u1"), "node-a", false, Lock{}, liveU1), GuardNotDeclared},
+		{"nor is another, before the agent has reported",
+			p.MayWriteAttached(declare(stale, "u1"), "node-a", false, Lock{}, liveU2), GuardEarlierEnded},
 		{"after that it is", p.MayWriteAttached(declare(free, "u1"), "node-a", false, Lock{}, liveU2), GuardNone},
-		{"what the kubelet uses of nobody's attachment goes over to the next", p.MayWriteAttached(with(stale, func(n *Node) { n.Use.UID = "" }), "node-a", false, Lock{}, liveU2), GuardNone},
+		{"what the kubelet uses of nobody's attachment goes over to the next",
+			p.MayWriteAttached(with(stale, func(n *Node) { n.Use.UID = "" }), "node-a", false, Lock{}, liveU2), GuardNone},
 		{"it is evidence for its attachment", p.MayMarkDetaching(declare(silent, "u1"), "u1", true), GuardNone},
-		{"a stale use blocks the detach of another no more", p.MayMarkDetaching(declare(stale, "u1"), "u2", false), GuardNone},
-		{"but does while that other one may be what is used", p.MayMarkDetaching(declare(usedU2, "u1"), "u2", false), GuardNotInUse},
+		{"a stale use blocks the detach of another no more",
+			p.MayMarkDetaching(declare(stale, "u1"), "u2", false), GuardNone},
+		{"but does while that other one may be what is used", p.MayMarkDetaching(declare(usedU2, "u1"), "u2", false),
+			GuardNotInUse},
 		{"until it was declared too", p.MayMarkDetaching(declare(usedU2, "u1", "u2"), "u2", false), GuardNone},
 		{"and a declaration of another says nothing", p.MayMarkDetaching(declare(inUseN, "u9"), "u1", false), GuardNotInUse},
-		{"evidence covers a use that names no attachment", p.MayMarkDetaching(with(inUseN, func(n *Node) { n.Use.UID = "" }), "u1", true), GuardNone},
+		{"evidence covers a use that names no attachment",
+			p.MayMarkDetaching(with(inUseN, func(n *Node) { n.Use.UID = "" }), "u1", true), GuardNone},
 
 		{"the name is free", p.MayFreeName(declare(forcedN, "u1"), nameOnly), GuardNone},
 		{"also where the agent never reported", p.MayFreeName(declare(silent, "u1"), nameOnly), GuardNone},
 		{"not on the word on another", p.MayFreeName(declare(silent, "u2"), nameOnly), GuardForcedAwayReported},
-		{"the entry stays until the agent reports", p.MayForget(declare(forcedN, "u1"), Attachment{}), GuardForcedAwayReported},
+		{"the entry stays until the agent reports", p.MayForget(declare(forcedN, "u1"), Attachment{}),
+			GuardForcedAwayReported},
 		{"also where it never has", p.MayForget(declare(silentN, "u1"), Attachment{}), GuardForcedAwayReported},
 		{"and where a use names no attachment", p.MayForget(declare(unnamed, "u1"), Attachment{}), GuardForcedAwayReported},
 		{"and goes then", p.MayForget(declare(releasedN, "u1"), Attachment{}), GuardNone},
-		{"it makes no place for another then", p.MayMarkDetaching(declare(detached(silentN), "u1"), "u2", true), GuardOneAttachment},
-		{"but for one that was declared too", p.MayMarkDetaching(declare(detached(silentN), "u1", "u2"), "u2", true), GuardNone},
+		{"it makes no place for another then", p.MayMarkDetaching(declare(detached(silentN), "u1"), "u2", true),
+			GuardOneAttachment},
+		{"but for one that was declared too",
+			p.MayMarkDetaching(declare(detached(silentN), "u1", "u2"), "u2", true), GuardNone},
 		{"the lock may leave", p.MayFence(declare(stale, "u1"), Attachment{}), GuardNone},
 		{"not while the attachment is there", p.MayFence(declare(stale, "u1"), liveU1), GuardAttachmentGone},
 		{"intents are let go", p.MayReleaseIntent(declare(stale, "u1"), false, false), GuardNone},
@@ -233,11 +247,13 @@ func TestAForcedDetachFromAKubelet(t *testing.T) {
 		{"not before", p.MayForget(releasedN, Attachment{}), GuardForcedAwayReported},
 		{"meanwhile the name is held", p.MayDeleteUnderKubelet(releasedN, liveU1), GuardNameHeld},
 		{"then it may be deleted", p.MayDeleteUnderKubelet(releasedN, held), GuardNone},
-		{"nobody is asked to look while the kubelet uses it", p.MayNoteUnlisted(KubeletLists{InUse: true}), GuardKubeletReleased},
+		{"nobody is asked to look while the kubelet uses it", p.MayNoteUnlisted(KubeletLists{InUse: true}),
+			GuardKubeletReleased},
 		{"nor while there is no Node", p.MayNoteUnlisted(KubeletLists{Missing: true}), GuardKubeletReleased},
 		{"but after that", p.MayNoteUnlisted(KubeletLists{}), GuardNone},
 		{"a declaration waits for no look", p.MayFreeName(declare(releasedN, "u1"), nameOnly), GuardNone},
-		{"an entry that waits for one makes no place", p.MayMarkDetaching(with(releasedN, func(n *Node) { n.Entry.Detached = true }), "u2", true), GuardOneAttachment},
+		{"an entry that waits for one makes no place",
+			p.MayMarkDetaching(with(releasedN, func(n *Node) { n.Entry.Detached = true }), "u2", true), GuardOneAttachment},
 	})
 }
 
@@ -246,31 +262,42 @@ func TestANodeThatRebootedAfterAForcedDetachFromItsKubelet(t *testing.T) {
 	unlisted := with(forcedN, func(n *Node) { n.Entry.Boot = "boot-1" })
 	detached := with(unlisted, func(n *Node) { n.Entry.Detached = true })
 	asked := with(detached, func(n *Node) { n.Entry.Asked = true })
-	waiting := with(asked, func(n *Node) { n.LookedAgain, n.Boot, n.Use = true, "boot-2", Use{InUse: true, Waiting: true} })
+	waiting := with(asked, func(n *Node) {
+		n.LookedAgain, n.Boot, n.Use = true, "boot-2", Use{InUse: true, Waiting: true}
+	})
 	u2 := Attachment{Exists: true, UID: "u2"}
 	check(t, []verdict{
 		{"the agent is asked once more when the attachment is gone", p.MayAskAgain(detached), GuardNone},
 		{"not before", p.MayAskAgain(unlisted), GuardAttachmentGone},
-		{"nor where the boot is not known", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Boot = "" })), GuardDetachingStands},
-		{"nor after the agent's release", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Forced = false })), GuardDetachingStands},
+		{"nor where the boot is not known", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Boot = "" })),
+			GuardDetachingStands},
+		{"nor after the agent's release", p.MayAskAgain(with(detached, func(n *Node) { n.Entry.Forced = false })),
+			GuardDetachingStands},
 		{"then records of an earlier boot are a kubelet that waits", p.MayCountAsWaiting(asked, "boot-2"), GuardNone},
 		{"not in the boot in which it was unlisted", p.MayCountAsWaiting(asked, "boot-1"), GuardOtherBoot},
 		{"nor before the agent is asked", p.MayCountAsWaiting(detached, "boot-2"), GuardAttachmentGone},
 		{"nor of an attachment that was not taken away", p.MayCountAsWaiting(attachedN, "boot-2"), GuardDetachingStands},
 
 		{"a kubelet that waits does not keep the name", p.MayFreeName(waiting, nameOnly), GuardNone},
-		{"but that of no other attachment", p.MayFreeName(waiting, Attachment{Exists: true, UID: "u0", NameHeld: true}), GuardForcedAwayReported},
-		{"a kubelet that may use it does", p.MayFreeName(with(waiting, func(n *Node) { n.Use.Waiting = false }), nameOnly), GuardForcedAwayReported},
-		{"also where the use names no attachment before the look", p.MayFreeName(with(waiting, func(n *Node) { n.LookedAgain = false }), nameOnly), GuardForcedAwayReported},
-		{"or in the same boot", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "boot-1" }), nameOnly), GuardForcedAwayReported},
-		{"or where the agent's boot is not known", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "" }), nameOnly), GuardForcedAwayReported},
-		{"one that merely lists the volume does not", p.MayFreeName(with(waiting, func(n *Node) { n.Use = Use{} }), nameOnly), GuardNone},
+		{"but that of no other attachment", p.MayFreeName(waiting, Attachment{Exists: true, UID: "u0", NameHeld: true}),
+			GuardForcedAwayReported},
+		{"a kubelet that may use it does", p.MayFreeName(with(waiting, func(n *Node) { n.Use.Waiting = false }), nameOnly),
+			GuardForcedAwayReported},
+		{"also where the use names no attachment before the look",
+			p.MayFreeName(with(waiting, func(n *Node) { n.LookedAgain = false }), nameOnly), GuardForcedAwayReported},
+		{"or in the same boot", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "boot-1" }), nameOnly),
+			GuardForcedAwayReported},
+		{"or where the agent's boot is not known", p.MayFreeName(with(waiting, func(n *Node) { n.Boot = "" }), nameOnly),
+			GuardForcedAwayReported},
+		{"one that merely lists the volume does not",
+			p.MayFreeName(with(waiting, func(n *Node) { n.Use = Use{} }), nameOnly), GuardNone},
 
 		{"the entry stays until the name is free", p.MayForget(waiting, nameOnly), GuardNameFreed},
 		{"and goes then", p.MayForget(waiting, Attachment{}), GuardNone},
 		{"or when another has the name", p.MayForget(waiting, u2), GuardNone},
 		{"it makes no place for another meanwhile", p.MayMarkDetaching(waiting, "u2", true), GuardOneAttachment},
-		{"what waits counts as in use", p.MayMarkDetaching(with(waiting, func(n *Node) { n.Entry = Entry{} }), "u2", false), GuardNotInUse},
+		{"what waits counts as in use", p.MayMarkDetaching(with(waiting, func(n *Node) { n.Entry = Entry{} }), "u2", false),
+			GuardNotInUse},
 	})
 }
 
@@ -281,10 +308,12 @@ func TestCollectingTheLock(t *testing.T) {
 		{"a lock may be given up like it may be moved", p.MayMoveLock(heldByA, detachN, Attachment{}), GuardNone},
 		{"and by nobody be left at once", p.MayMoveLock(nobody, Node{}, Attachment{}), GuardNone},
 		{"a lock that is held stays", p.MayCollectLock(heldByA, false), GuardLockGivenUp},
-		{"also right after its last holder was fenced", p.MayCollectLock(Lock{Exists: true, Holder: "node-b", MovedFrom: "node-a"}, true), GuardLockGivenUp},
+		{"also right after its last holder was fenced",
+			p.MayCollectLock(Lock{Exists: true, Holder: "node-b", MovedFrom: "node-a"}, true), GuardLockGivenUp},
 		{"one that is given up waits for the fence", p.MayCollectLock(from, false), GuardMoveFenced},
 		{"and goes with it", p.MayCollectLock(from, true), GuardNone},
 		{"or after it", p.MayCollectLock(nobody, false), GuardNone},
-		{"nothing is attached while nobody holds it", p.MayWriteAttached(free, "node-a", true, nobody, liveU1), GuardLockHeld},
+		{"nothing is attached while nobody holds it", p.MayWriteAttached(free, "node-a", true, nobody, liveU1),
+			GuardLockHeld},
 	})
 }

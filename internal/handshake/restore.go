@@ -12,10 +12,10 @@ package handshake
 //     with a Lease that is not renewed. All API servers are stopped for a restore, so no session outlives one.
 //   - A session begins with a report of everything that the node uses, whatever the API says. Its number is higher than
 //     every number in the API, so no manager can have confirmed it before.
-//   - The agent renews its Lease only within a session. A manager counts a report only if it has seen that Lease being renewed
-//     since it began to listen: a restored Lease is there, but no process renews it.
-//   - The agent takes nothing into use before the manager has confirmed the session, and the manager confirms none before it
-//     has heard every agent.
+//   - The agent renews its Lease only within a session. A manager counts a report only if it has seen that Lease being
+//     renewed since it began to listen: a restored Lease is there, but no process renews it.
+//   - The agent takes nothing into use before the manager has confirmed the session, and the manager confirms none
+//     before it has heard every agent.
 
 // MayBringIn reports whether an exclusive volume may be written Attached for a node. elsewhere: it is in use on
 // another node, and was not forced away from there. Without a restore the lock says all of that. After one it may be

@@ -28,11 +28,13 @@ func TestAfterARestore(t *testing.T) {
 func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 	// An entry that the backup has; then it is used, and then the API is restored.
 	usedSince := join(attaches(onA), []do{{kind: actBackup}}, []do{
-		{kind: actSetInUse, node: onA}, {kind: actRecord, node: onA}, {kind: actCall, node: onA}, {kind: actCallMounts, node: onA}, {kind: actRestore},
+		{kind: actSetInUse, node: onA}, {kind: actRecord, node: onA}, {kind: actCall, node: onA},
+		{kind: actCallMounts, node: onA}, {kind: actRestore},
 	})
 	unpublishes := []do{{actDecideDelete, onA, present}, {actDelete, onA, present}, {kind: actUnpublish, node: onA}}
 	// The volume has moved to B since.
-	movedSince := join(locks, attaches(onA), []do{{kind: actBackup}, {actWriteDetaching, onA, present}}, isUnpublished(onA), []do{{actForget, onA, present}},
+	movedSince := join(locks, attaches(onA), []do{{kind: actBackup}, {actWriteDetaching, onA, present}},
+		isUnpublished(onA), []do{{actForget, onA, present}},
 		movesLockFrom(onA), attaches(onB), isUsed(onB), []do{{kind: actRestore}})
 	bothBegin := []do{{kind: actBeginSession, node: onA}, {kind: actBeginSession, node: onB}}
 	bothHeard := []do{{kind: actHear, node: onA}, {kind: actHear, node: onB}}
@@ -53,11 +55,14 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 			before: usedSince, refused: []do{{actWriteDetaching, onA, present}}, then: unpublishes, want: I2,
 		},
 		{
-			name: "a manager that is started first believes no Lease that only stands there", world: restoreWorld, effect: effectHeardLive,
-			before: usedSince, refused: []do{{kind: actHear, node: onA}}, then: join([]do{{actWriteDetaching, onA, present}}, unpublishes), want: I2,
+			name: "a manager that is started first believes no Lease that only stands there", world: restoreWorld,
+			effect: effectHeardLive,
+			before: usedSince, refused: []do{{kind: actHear, node: onA}},
+			then: join([]do{{actWriteDetaching, onA, present}}, unpublishes), want: I2,
 		},
 		{
-			name: "a manager that goes on does not believe what it heard before", world: restoreWorld, effect: effectListensAgain,
+			name: "a manager that goes on does not believe what it heard before", world: restoreWorld,
+			effect: effectListensAgain,
 			before: usedSince, refused: []do{{actWriteDetaching, onA, present}}, then: unpublishes, want: I2,
 		},
 		{
@@ -66,11 +71,13 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 		},
 		{
 			name: "nobody is confirmed before everybody was heard", world: twoLeaders, guard: GuardHeard,
-			before: join(movedSince, bothBegin[:1], bothHeard[:1]), refused: []do{{kind: actConfirm, node: onA}}, then: isUsed(onA), want: I3,
+			before: join(movedSince, bothBegin[:1], bothHeard[:1]), refused: []do{{kind: actConfirm, node: onA}},
+			then: isUsed(onA), want: I3,
 		},
 		{
 			name: "nobody is confirmed for what is in use elsewhere", world: twoLeaders, guard: GuardUsedElsewhere,
-			before: join(movedSince, bothBegin, bothHeard), refused: []do{{kind: actConfirm, node: onA}}, then: isUsed(onA), want: I3,
+			before: join(movedSince, bothBegin, bothHeard), refused: []do{{kind: actConfirm, node: onA}},
+			then: isUsed(onA), want: I3,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -81,7 +88,8 @@ func TestARestoredAPIMovesNothingThatIsInUse(t *testing.T) {
 			script := join(test.before, test.refused, test.then)
 			done, broken, trace = run(newModel(test.world, test.guard, test.effect), script)
 			if done != len(script) || broken != test.want {
-				t.Fatalf("without %s%s: want %q after %d lines, got %q after %d\n%s", test.guard, test.effect, test.want, len(script), broken, done, trace)
+				t.Fatalf("without %s%s: want %q after %d lines, got %q after %d\n%s", test.guard, test.effect, test.want,
+					len(script), broken, done, trace)
 			}
 			t.Logf("without %s%s, %s is broken:\n%s", test.guard, test.effect, broken, trace)
 		})

@@ -131,7 +131,8 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 		want    Invariant
 	}{
 		{
-			name: "a delete that wakes up after the volume went elsewhere and came back", world: exclusiveWorld, effect: effectUID,
+			name: "a delete that wakes up after the volume went elsewhere and came back", world: exclusiveWorld,
+			effect: effectUID,
 			before: join(locks, attaches(onA), []do{{actWriteDetaching, onA, present}, {actDecideDelete, onA, sleeper}},
 				isUnpublished(onA), []do{{actForget, onA, present}}, movesLockFrom(onA),
 				attaches(onB), isUsed(onB), isReleased(onB), detaches(onB), movesLockFrom(onB), attaches(onA), isUsed(onA)),
@@ -141,10 +142,11 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 		},
 		{
 			name: "an Attached that wakes up after its attachment was deleted", world: noCalls, effect: effectCAS,
-			before: join(publishes(onA), decidesAttached(onA, sleeper), []do{{actWriteDetaching, onA, present}}, isUnpublished(onA)),
-			wakes:  []do{{actWriteAttached, onA, sleeper}},
-			then:   isUsed(onA),
-			want:   I1,
+			before: join(publishes(onA), decidesAttached(onA, sleeper), []do{{actWriteDetaching, onA, present}},
+				isUnpublished(onA)),
+			wakes: []do{{actWriteAttached, onA, sleeper}},
+			then:  isUsed(onA),
+			want:  I1,
 		},
 		{
 			name: "an Attached that wakes up after the lock went elsewhere", world: exclusiveWorld, effect: effectFenceChanges,
@@ -155,7 +157,8 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 			want:  I3,
 		},
 		{
-			name: "an Attached that wakes up after the lock was collected and made anew", world: collectWorld, effect: effectCollectFenced,
+			name: "an Attached that wakes up after the lock was collected and made anew", world: collectWorld,
+			effect: effectCollectFenced,
 			before: join(locks, []do{{actReadState, onA, sleeper}, {actReadLock, onA, sleeper}},
 				collectsLockOf(onA), []do{{actCreateLock, onB, present}}, attaches(onB), isUsed(onB), publishes(onA)),
 			wakes:   []do{{actReadVA, onA, sleeper}},
@@ -165,10 +168,11 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 		},
 		{
 			name: "a create by a leader long deposed", world: noCalls, guard: GuardNameHeld, unknown: []actKind{actHoldName},
-			before: join(attaches(onA), isUsed(onA), []do{{actWriteForced, onA, present}, {actHoldName, onA, present}}, isUnpublished(onA)),
-			wakes:  []do{{actCreate, onA, sleeper}},
-			then:   []do{{kind: actPublish, node: onA}},
-			want:   I5,
+			before: join(attaches(onA), isUsed(onA), []do{{actWriteForced, onA, present}, {actHoldName, onA, present}},
+				isUnpublished(onA)),
+			wakes: []do{{actCreate, onA, sleeper}},
+			then:  []do{{kind: actPublish, node: onA}},
+			want:  I5,
 		},
 		{
 			name: "a forced detach A -> B -> A with A's old mount alive", world: forceWorld, guard: GuardForcedAwayReported,
@@ -185,8 +189,9 @@ func TestTheProtocolWithstandsOneWhoWakesUp(t *testing.T) {
 				{kind: actCrash, node: onA}, {kind: actStart, node: onA}, {kind: actUnstage, node: onA},
 			}),
 			wakes: []do{{kind: actClear, node: onA}},
-			then:  join([]do{{actWriteDetaching, onA, present}, {actDecideDelete, onA, present}, {actDelete, onA, present}, {kind: actUnpublish, node: onA}}),
-			want:  I2,
+			then: join([]do{{actWriteDetaching, onA, present}, {actDecideDelete, onA, present}, {actDelete, onA, present},
+				{kind: actUnpublish, node: onA}}),
+			want: I2,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -59,7 +59,9 @@ func declarationsOf(nvs *volumesv1alpha1.NodeVolumeState) []Declaration {
 
 // AttachmentOf returns volumeName's entry in nvs.spec, or nil. It points into nvs.
 func AttachmentOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) *volumesv1alpha1.NodeAttachment {
-	i := slices.IndexFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == volumeName })
+	i := slices.IndexFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool {
+		return a.VolumeName == volumeName
+	})
 	if i < 0 {
 		return nil
 	}

@@ -58,7 +58,9 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 		{
 			"the agent has looked since the volume was unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
-				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3})(nvs)
+				entryOf(volumesv1alpha1.NodeAttachment{
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3,
+				})(nvs)
 				nvs.Status.ObservedGeneration = 3
 			}),
 			Node{Exists: true, Reported: true, Looked: true, Entry: Entry{State: Detaching, UID: "u1"}},
@@ -66,7 +68,9 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 		{
 			"the agent has looked before the volume was unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
-				entryOf(volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3})(nvs)
+				entryOf(volumesv1alpha1.NodeAttachment{
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3,
+				})(nvs)
 				nvs.Status.ObservedGeneration = 2
 			}),
 			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1"}},
@@ -112,7 +116,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			"in use by one of two lines",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{
-					{VolumeName: volume, AttachmentUID: "u1"}, {VolumeName: volume, AttachmentUID: "u2", InUse: true}, {VolumeName: volume, AttachmentUID: "u3"},
+					{VolumeName: volume, AttachmentUID: "u1"}, {VolumeName: volume, AttachmentUID: "u2", InUse: true},
+					{VolumeName: volume, AttachmentUID: "u3"},
 				}
 			}),
 			Node{Exists: true, Reported: true, Use: Use{UID: "u2", InUse: true}},
@@ -137,7 +142,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			"declared released, among other annotations",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				nvs.Annotations = map[string]string{
-					volumesv1alpha1.DeclaredReleasedPrefix + "u2": "scrapped", volumesv1alpha1.DeclaredReleasedPrefix + "u1": "sold", "other": "u3",
+					volumesv1alpha1.DeclaredReleasedPrefix + "u2": "scrapped",
+					volumesv1alpha1.DeclaredReleasedPrefix + "u1": "sold", "other": "u3",
 				}
 			}),
 			Node{Exists: true, Reported: true, Declared: []Declaration{{"u1", "sold"}, {"u2", "scrapped"}}},
@@ -166,7 +172,8 @@ func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
 		{"live, its name held", nil, []string{attacher, ours}, Attachment{NameHeld: true}, false},
 		{"terminating", &now, []string{attacher}, Attachment{Terminating: true}, false},
 		{"terminating, held by both", &now, []string{ours, attacher}, Attachment{Terminating: true, NameHeld: true}, false},
-		{"only its name is held", &now, []string{ours}, Attachment{Terminating: true, NameHeld: true, Unpublished: true}, true},
+		{"only its name is held", &now, []string{ours},
+			Attachment{Terminating: true, NameHeld: true, Unpublished: true}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			va := &storagev1.VolumeAttachment{

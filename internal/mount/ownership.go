@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -25,16 +26,25 @@ const (
 
 	// progressEvery is after how many files progress is called.
 	progressEvery = 1024
+	// endGrace is how long a change whose context has ended is waited for.
+	endGrace = time.Second
 )
 
 // SetOwnership gives everything beneath root to the group, and allows the group to read and write it. With
 // OnRootMismatch it does nothing if root already has the wanted ownership. It changes root last, so that a retry
 // continues an interrupted change. It follows no symbolic link, skips other mounts, and ends with the first error.
 // It calls progress, if given, with the number of changed files from time to time.
+//
+// Once ctx ends the change stops at the next file. It is waited for, so that root can be unmounted afterwards. Where
+// the filesystem hangs, that takes endGrace, and the error is a *PendingError.
 func (m *Mounter) SetOwnership(ctx context.Context, root string, fsGroup int64, policy corev1.PodFSGroupChangePolicy,
 	progress func(files int)) error {
 	root = filepath.Clean(root)
-	return m.run(ctx, changes, "change of ownership", root, func() error {
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endGrace, giveUp) })
+	defer stop()
+	return m.run(waiting, changes, "change of ownership", root, func() error {
 		o := ownership{ctx: ctx, gid: int(fsGroup), progress: progress}
 		if err := o.apply(root, policy); err != nil {
 			return fmt.Errorf("giving %s to group %d: %w", root, fsGroup, err)

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -107,6 +109,10 @@ func TestARetryContinuesAnInterruptedChange(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error: %v", err)
 	}
+	if call, busy := m.Busy(root); busy {
+		t.Errorf("after the interrupted change of %s: still running is %s since %s, want nothing", root, call.Operation,
+			call.Since)
+	}
 	if files := await(t, "progress", told); files != progressEvery {
 		t.Errorf("progress of %d files", files)
 	}
@@ -137,4 +143,27 @@ func TestAFileThatCannotBeChangedIsAnError(t *testing.T) {
 	if err := m.SetOwnership(t.Context(), target, group, corev1.FSGroupChangeAlways, nil); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("error: %v", err)
 	}
+}
+
+func TestAChangeThatHangsIsGivenUpSomeTimeAfterItsContextHasEnded(t *testing.T) {
+	needsRoot(t)
+	root := workspace(t)
+	for i := range progressEvery {
+		write(t, filepath.Join(root, fmt.Sprint(i)), "")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, released := New(Options{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		err := m.SetOwnership(ctx, root, group, corev1.FSGroupChangeAlways, func(int) {
+			cancel()
+			<-released
+		})
+		var pending *PendingError
+		if took := time.Since(began); !errors.As(err, &pending) || took != endGrace {
+			t.Errorf("changing the owner of %s: error %v after %s, want a *PendingError after %s", root, err, took, endGrace)
+		}
+		close(released)
+		synctest.Wait()
+	})
 }

@@ -109,8 +109,10 @@ var questions = map[string]func(*asker){
 		i.Status.VolumeName = "pv"
 		a.done(a.c.Status().Update(a.ctx, i))
 		for what, write := range map[string]func(*volumesv1alpha1.VolumeAttachmentIntent) error{
-			"an update":               func(i *volumesv1alpha1.VolumeAttachmentIntent) error { return a.c.Update(a.ctx, i) },
-			"an update of the status": func(i *volumesv1alpha1.VolumeAttachmentIntent) error { return a.c.Status().Update(a.ctx, i) },
+			"an update": func(i *volumesv1alpha1.VolumeAttachmentIntent) error { return a.c.Update(a.ctx, i) },
+			"an update of the status": func(i *volumesv1alpha1.VolumeAttachmentIntent) error {
+				return a.c.Status().Update(a.ctx, i)
+			},
 			"a patch": func(i *volumesv1alpha1.VolumeAttachmentIntent) error {
 				return a.c.Patch(a.ctx, i, merge(`{"metadata":{"labels":null}}`))
 			},
@@ -222,7 +224,8 @@ var questions = map[string]func(*asker){
 			if e.Type != want.what || o.GetName() != want.name || (o.GetDeletionTimestamp() != nil) != want.deleting {
 				a.t.Errorf("%s of %s, want %v", e.Type, o.GetName(), want)
 			}
-			if older, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), list.ResourceVersion); err != nil || older <= 0 {
+			if older, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), list.ResourceVersion); err != nil ||
+				older <= 0 {
 				a.t.Errorf("version %s after that of the list, %s", o.GetResourceVersion(), list.ResourceVersion)
 			}
 			list.ResourceVersion = o.GetResourceVersion()
@@ -260,7 +263,8 @@ var questions = map[string]func(*asker){
 		a.is("boot", s.Status.BootID)
 	},
 	"what has no status is replaced as a whole": func(a *asker) {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "map"}, Data: map[string]string{"a": "1", "b": "1"}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "map"},
+			Data: map[string]string{"a": "1", "b": "1"}}
 		a.done(a.c.Create(a.ctx, m))
 		old := m.DeepCopy()
 		m.Data = map[string]string{"a": "2"}

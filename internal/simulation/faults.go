@@ -156,5 +156,6 @@ func ofKubelets() []fault {
 // faults in order.
 func faults() []fault {
 	all := slices.Sorted(maps.Keys(odds))
-	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared, podForced, shared, forgotten)
+	return append(all, agentStopped, reboot, remade, callBusy, unmounted, outOfService, declared, podForced,
+		shared, forgotten)
 }

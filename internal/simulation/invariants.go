@@ -208,7 +208,8 @@ func (w *World) checkReady(before client.Object, i *volumesv1alpha1.VolumeAttach
 // onDisk is what agents leave on a machine's disk while they have volumes.
 var onDisk = []string{
 	"root/volumes/*.json", "root/published/default/*", "root/staged/*",
-	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount", "kubelet/plugins/kubernetes.io/csi/*/*/vol_data.json", "kubelet/pods/*",
+	"kubelet/plugins/kubernetes.io/csi/*/*/globalmount", "kubelet/plugins/kubernetes.io/csi/*/*/vol_data.json",
+	"kubelet/pods/*",
 }
 
 // leftovers are what should not be there once nobody wants anything.

@@ -79,6 +79,12 @@ func (m *machine) removeRecord(dir, beside string) error {
 	return nil
 }
 
+// stageRecorded reports whether the kubelet's record of the volume's stage is there.
+func (m *machine) stageRecorded(handle string) bool {
+	_, err := os.Stat(filepath.Join(m.stageDir(handle), recordFile))
+	return err == nil
+}
+
 // reconstruct what pods have from their records, as a starting kubelet does. A real kubelet never finds a volume that
 // is only staged, and leaves it to the next pod. This one cleans such a stage up some minutes later, in place of an
 // administrator. The world is locked.
@@ -97,7 +103,7 @@ func (k *kubelet) reconstruct() {
 		k.m.world.chance.reach(reconstructed)
 	}
 	for _, v := range k.volumes {
-		if _, err := os.Stat(filepath.Join(k.m.stageDir(v.handle()), recordFile)); err == nil && !v.attached {
+		if k.m.stageRecorded(v.handle()) && !v.attached {
 			k.m.world.chance.reach(forgotten)
 			k.m.world.later(k.p.between(20*time.Second, 3*time.Minute), func() {
 				k.set(func() { v.mayBeStaged = true })

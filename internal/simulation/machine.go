@@ -79,7 +79,8 @@ type mounted struct {
 var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FSType: "ext4", Source: "/dev/nvme0n1p1"}
 
 func (w *World) machine(name string) *machine {
-	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{}, recorded: map[string]int{}}
+	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{},
+		recorded: map[string]int{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
 	m.start()
 	return m

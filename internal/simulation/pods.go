@@ -199,13 +199,16 @@ func (w *World) waitsWithoutEnd(pod *corev1.Pod) bool {
 		(e.UnlistedBootID == "" || e.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
 }
 
-// usesDetaching: the kubelet took the volume up just as it was marked as detaching. The attachment stays until the kubelet lets go, and
-// intents on that node wait for the next one.
+// usesDetaching reports whether the attachment that the pod waits for is being detached and the kubelet does not let go
+// of it. The kubelet may have begun to use it just as it was marked as detaching. Or a restarted kubelet does not know
+// of a stage, whose record is left; while a pod waits, nobody cleans that up.
 func (w *World) usesDetaching(pod *corev1.Pod) bool {
-	node, name := w.nodeLocked(pod.Spec.NodeName), uniqueName("vol-"+claimOf(pod))
+	m, handle := w.nodes[pod.Spec.NodeName], "vol-"+claimOf(pod)
+	node, name := w.nodeLocked(m.name), uniqueName(handle)
 	e := handshake.AttachmentOf(w.state(node.Name), name)
 	return e != nil && e.State == volumesv1alpha1.AttachmentDetaching &&
-		slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(name)) && listsAttached(node, "vol-"+claimOf(pod))
+		slices.Contains(node.Status.VolumesInUse, corev1.UniqueVolumeName(name)) &&
+		(listsAttached(node, handle) || m.stageRecorded(handle))
 }
 
 func describePod(pod *corev1.Pod, gone bool) string {

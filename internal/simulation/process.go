@@ -18,8 +18,9 @@ import (
 // errOver ends what still hangs in a dead process when its world ends.
 var errOver = errors.New("the world has ended")
 
-// process is an agent, a manager or a kubelet. Wherever it asks something of the world it passes a gate, where it takes time and
-// may be killed. A dead process hangs there until its world ends: nothing that comes after in its code happens.
+// process is an agent, a manager or a kubelet. Wherever it asks something of the world it passes a gate, where it takes
+// time and may be killed. A dead process hangs there until its world ends: nothing that comes after in its code
+// happens.
 type process struct {
 	world *World
 	name  string

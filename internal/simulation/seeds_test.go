@@ -83,7 +83,9 @@ var mended = map[story]string{
 	{67, true}:   "a pod found a volume for a single user still listed as attached, beside an intent of the agent",
 	{seed: 360}:  "a volume stayed in use for an intent that was gone before it was staged for it",
 	{seed: 1307}: "a volume stayed in use for an intent that was gone before anything was published for it",
-	{seed: 1411}: "what a manager attached after it was asleep stayed attached, because the node's agent was heard of only then",
+	{5938, true}: "nobody ended a pod that waited for a stage which its restarted kubelet did not know of",
+	{seed: 1411}: "what a manager attached after it was asleep stayed attached, " +
+		"because the node's agent was heard of only then",
 	{seed: 2015}: "an agent did not go on when its session was confirmed before its first report was acknowledged",
 }
 

@@ -18,9 +18,9 @@ import (
 
 // Stories that chance does not tell often enough.
 
-// TestTwoIntentsAreNotBothTheSingleUserOfAVolume: one manager, which knows of the first intent only, sleeps before it writes to it. The
-// clock of the API server is set back, so that the next manager takes a second intent for the older. It sleeps before it writes to the
-// first one, too, and a third one comes.
+// TestTwoIntentsAreNotBothTheSingleUserOfAVolume: one manager, which knows of the first intent only, sleeps before it
+// writes to it. The clock of the API server is set back, so that the next manager takes a second intent for the older.
+// It sleeps before it writes to the first one, too, and a third one comes.
 func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
 	}
 }
 
-// TestAPodGetsItsVolume in mode Replace, beside an intent of the agent, when nothing goes wrong, and nothing is left after it.
+// TestAPodGetsItsVolume in mode Replace, beside an intent of the agent, when nothing goes wrong, and nothing is left
+// after it.
 func TestAPodGetsItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1, scratch())

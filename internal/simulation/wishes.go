@@ -130,8 +130,8 @@ func (w *World) wantLater(d time.Duration, name, node, volume string) {
 	})
 }
 
-// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it knows of the second
-// one, which the next manager takes for the older.
+// wantTwice has two intents want the volume for a single user in one second. The manager may be asleep before it knows
+// of the second one, which the next manager takes for the older.
 func (w *World) wantTwice(node string) {
 	first, second := "pod-"+node+"-1", "pod-"+node+"-0"
 	before := first
@@ -271,8 +271,8 @@ func (m *machine) fallSilent() {
 	})
 }
 
-// declare has an administrator give the word that the machine has let go of everything that was forced away from it. It has not:
-// what was mounted is mounted still.
+// declare has an administrator give the word that the machine has let go of everything that was forced away from it. It
+// has not: what was mounted is mounted still.
 func (m *machine) declare() {
 	w := m.world
 	w.mu.Lock()
@@ -281,11 +281,15 @@ func (m *machine) declare() {
 		return
 	}
 	state := w.state(m.name).DeepCopy()
+	if state.Name == "" {
+		return // no manager has made it yet
+	}
 	for _, e := range state.Spec.Attachments {
 		if w.forced[e.AttachmentUID] {
 			w.chance.reach(declared)
 			w.logLocked("somebody declares %s released on %s", e.AttachmentUID, m.name)
-			metav1.SetMetaDataAnnotation(&state.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID), "dead")
+			metav1.SetMetaDataAnnotation(&state.ObjectMeta,
+				volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID), "dead")
 		}
 	}
 	w.by = "somebody"

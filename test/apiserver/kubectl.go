@@ -7,6 +7,7 @@ package apiserver
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +19,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig writes a file that gives kubectl the administrator's access.
+// Kubeconfig writes a file that gives kubectl, or a program, the access of the config: the administrator's, or that of
+// the account which it impersonates.
 func Kubeconfig(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	file := clientcmdapi.NewConfig()
 	file.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	file.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
+	file.AuthInfos["admin"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
+		Impersonate: config.Impersonate.UserName, ImpersonateGroups: config.Impersonate.Groups,
+		ImpersonateUserExtra: config.Impersonate.Extra,
+	}
 	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
 	file.CurrentContext = "test"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -33,9 +39,24 @@ func Kubeconfig(t *testing.T, config *rest.Config) string {
 	return path
 }
 
-// Kubectl runs kubectl in the directory config and returns its output.
+// ServiceAccount returns a config that acts as a service account, with a token that names these nodes.
+func ServiceAccount(config *rest.Config, namespace, name string, nodes ...string) *rest.Config {
+	account := rest.CopyConfig(config)
+	account.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}
+	if len(nodes) > 0 {
+		account.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": nodes}
+	}
+	return account
+}
+
+// Kubectl runs kubectl in the directory config and returns its output. Where the API server has no mutating admission
+// policies, it leaves them out of a kustomization (-k), as the component for Kubernetes 1.35 does.
 func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	t.Helper()
+	args = withoutMutatingPolicies(t, args)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(AssetsVariable), "kubectl"), args...)
 	cmd.Dir = filepath.Join(Root(), "config")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -46,4 +67,30 @@ func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 		t.Fatalf("kubectl %v: %v\n%s%s", args, err, stderr.String(), stdout.String())
 	}
 	return stdout.String()
+}
+
+// Overlay returns the directory of a kustomization that adds a component to a base. Relative paths begin in config.
+func Overlay(t *testing.T, base, component string) string {
+	t.Helper()
+	config, err := filepath.Abs(filepath.Join(Root(), "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var relative []any
+	for _, directory := range []string{base, component} {
+		if !filepath.IsAbs(directory) {
+			directory = filepath.Join(config, directory)
+		}
+		path, err := filepath.Rel(dir, directory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		relative = append(relative, path)
+	}
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative...)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -170,7 +170,8 @@ type how string
 const (
 	// free means that upstream and the kubelet did not use the volume.
 	free how = ""
-	// inGap means that Hawser's DELETE met a use that began after Hawser's last check. docs/internals/handshake.md describes it.
+	// inGap means that Hawser's DELETE met a use that began after Hawser's last check. docs/internals/handshake.md
+	// describes it.
 	inGap how = "in the gap between Hawser's check and its DELETE"
 	// outOfService means upstream's DELETE on a node that is out of service, which waits for no kubelet.
 	outOfService how = "by upstream on a node out of service"

@@ -13,12 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
 const driverName = "csi.example.com"
 
-func volumeName(handle string) string { return namePrefix + driverName + "^" + handle }
+func volumeName(handle string) string { return record.UniqueName(driverName, handle) }
 
 // host is a kubelet's directory and a mount table.
 type host struct {
@@ -209,14 +210,14 @@ func TestSignsOfTheKubeletsUse(t *testing.T) {
 			uses, rest := h.look()
 			var used []string
 			for name := range uses {
-				used = append(used, strings.TrimPrefix(name, namePrefix+driverName+"^"))
+				used = append(used, strings.TrimPrefix(name, record.UniqueName(driverName, "")))
 			}
 			slices.Sort(used)
 			if got := strings.Join(used, " "); got != test.used {
 				t.Errorf("in use: %q, want %q", got, test.used)
 			}
 			if (len(rest) > 0) != test.strange {
-				t.Errorf("strange: %+v", rest)
+				t.Errorf("signs of no known volume: %+v, want some: %t", rest, test.strange)
 			}
 		})
 	}
@@ -232,11 +233,11 @@ func TestWhatAUseTells(t *testing.T) {
 	u := uses[volumeName("a")]
 	if u.StagedPath != h.stage("a", "globalmount") || u.DevicePath != "/dev/loop3" || !u.Published || u.Block ||
 		len(u.Mounts) != 2 {
-		t.Errorf("%+v", u)
+		t.Errorf("use of volume a: %+v, want it staged and published from /dev/loop3 with two mounts", u)
 	}
 	if !slices.Contains(h.watched, h.stage("a")) || !slices.Contains(h.watched, h.pod("p", "pv-a")) ||
 		len(h.watched) != 2 {
-		t.Errorf("watched: %v", h.watched)
+		t.Errorf("watched directories: %v, want those of the stage and of the pod's record", h.watched)
 	}
 }
 
@@ -250,14 +251,14 @@ func TestARecordThatIsWrittenAgainIsTheSameAndOneMadeAnewIsNot(t *testing.T) {
 	first := life()
 	h.record(h.stage("a"), "a") // truncated and written, as a restarted kubelet does
 	if again := life(); !slices.Equal(first, again) {
-		t.Errorf("%v, then %v", first, again)
+		t.Errorf("life of volume a: %v, then %v, want the same", first, again)
 	}
 	if err := os.Remove(h.stage("a", recordName)); err != nil {
 		t.Fatal(err)
 	}
 	h.record(h.stage("a"), "a")
 	if anew := life(); slices.Equal(first, anew) {
-		t.Errorf("another record cannot be told from the first: %v", anew)
+		t.Errorf("life of volume a after another record: %v, want another than %v", anew, first)
 	}
 }
 
@@ -268,6 +269,6 @@ func TestARecordThatIsNoFileBlocksNothing(t *testing.T) {
 	}
 	h.knows("a")
 	if uses, _ := h.look(); uses[volumeName("a")] == nil {
-		t.Error("a directory in the record's place is not the end of the use")
+		t.Error("use of volume a with a directory in its record's place: none, want one")
 	}
 }

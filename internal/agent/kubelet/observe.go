@@ -255,8 +255,10 @@ func knownVolumes(nvs *volumesv1alpha1.NodeVolumeState, own map[string]record.Id
 	var known []Known
 	if nvs != nil {
 		for _, e := range nvs.Spec.Attachments {
-			known = append(known, Known{Name: e.VolumeName, Driver: e.Driver, Handle: e.VolumeHandle,
-				PersistentVolumes: []string{e.PersistentVolumeName}, Attached: true})
+			if s := record.VolumeSourceOf(&e); s.KubeletKnows() {
+				known = append(known, Known{Name: s.UniqueName, Driver: s.Driver, Handle: s.Handle,
+					PersistentVolumes: []string{s.PersistentVolume}, Attached: true})
+			}
 		}
 	}
 	for name, i := range own {
@@ -264,8 +266,8 @@ func knownVolumes(nvs *volumesv1alpha1.NodeVolumeState, own map[string]record.Id
 			PersistentVolumes: []string{i.PersistentVolume}, Own: true})
 	}
 	for name, u := range uses {
-		driver, handle := record.SplitUniqueName(name)
-		known = append(known, Known{Name: name, Driver: driver, Handle: handle,
+		s := record.VolumeSourceNamed(name)
+		known = append(known, Known{Name: name, Driver: s.Driver, Handle: s.Handle,
 			PersistentVolumes: u.PersistentVolumes, Sources: u.Sources})
 	}
 	return known

@@ -54,7 +54,7 @@ func TestAReportProvesOnWhichAttachmentTheKubeletHasMountedAVolume(t *testing.T)
 				State: test.state}}
 			o.Reported(nvs)
 			if u := o.Use(name); u.Proven() != test.want {
-				t.Errorf("proven: %t", u.Proven())
+				t.Errorf("use of volume %s: proven %t, want %t", name, u.Proven(), test.want)
 			}
 		})
 	}

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 const (
@@ -41,7 +43,7 @@ type reader struct {
 
 // stages reads the records of what is staged with a filesystem: <driver>/<hash of the handle>/vol_data.json.
 func (r *reader) stages() {
-	csi := csiDir(r.root)
+	csi := record.Paths{Kubelet: r.root}.CSI()
 	for _, driver := range r.list(csi) {
 		if driver == "volumeDevices" {
 			continue
@@ -58,7 +60,7 @@ func (r *reader) stages() {
 
 // devices reads the records of block volumes: volumeDevices/<persistent volume>/data/vol_data.json.
 func (r *reader) devices() {
-	dir := filepath.Join(csiDir(r.root), "volumeDevices")
+	dir := filepath.Join(record.Paths{Kubelet: r.root}.CSI(), "volumeDevices")
 	for _, name := range r.list(dir) {
 		r.read(filepath.Join(dir, name, "data"), Sign{PersistentVolume: name, Block: true})
 	}

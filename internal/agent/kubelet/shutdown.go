@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -52,8 +50,7 @@ func (o *Observer) stopMounts(ctx context.Context, name string, u *TrackedUse) e
 			Message: "an attachment was taken away, and whether what the kubelet has mounted is of that one or of a " +
 				"later one is not known; it is left alone"}
 	}
-	driverName, handle := record.SplitUniqueName(name)
-	written := o.Paths.KubeletData(driverName, handle, "", corev1.PersistentVolumeFilesystem)
+	written := o.Paths.KubeletData(record.VolumeSourceNamed(name))
 	still := func() error {
 		last, err := Written(written)
 		if err != nil || last != u.ProvenStage {

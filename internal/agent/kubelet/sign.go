@@ -10,14 +10,11 @@ package kubelet
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
-
-// namePrefix begins the unique name of every CSI volume.
-const namePrefix = "kubernetes.io/csi/"
 
 // Sign is one trace of the kubelet's use of a volume.
 type Sign struct {
@@ -59,7 +56,7 @@ func (s Sign) Volume() string {
 	if s.Driver == "" || s.Handle == "" {
 		return ""
 	}
-	return namePrefix + s.Driver + "^" + s.Handle
+	return record.UniqueName(s.Driver, s.Handle)
 }
 
 // Reason is why the sign is reported when no volume is found for it.
@@ -102,8 +99,6 @@ func Look(dir string, table *mount.Table, sources []Source, watch func(dir strin
 	r.pods()
 	return append(signs, r.signs...)
 }
-
-func csiDir(root string) string { return filepath.Join(root, "plugins", "kubernetes.io", "csi") }
 
 func lifeOfMount(e mount.Entry) string {
 	return fmt.Sprintf("mount %d %d:%d%s %s", e.ID, e.Major, e.Minor, e.Root, e.Path)

@@ -142,14 +142,8 @@ func recoverPanic(ctx context.Context, do func(context.Context) error) (err erro
 
 // request is what every call says of the volume.
 func (env *Environment) request(f plan.Facts) driver.Volume {
-	e := f.Entry
-	vol := driver.Volume{
-		Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: f.Record.Mode, FSType: e.FSType,
-		Attributes: e.VolumeAttributes, PublishContext: e.PublishContext,
-	}
-	if len(e.AccessModes) > 0 {
-		vol.AccessMode = e.AccessModes[0]
-	}
+	vol := f.VolumeSource().Request()
+	vol.Mode = f.Record.Mode
 	return vol
 }
 

@@ -7,7 +7,6 @@ package operation
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -47,10 +46,7 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 		}
 	}
 	// Also where no call was made: the agent may have died between making the directory and noting the call.
-	env.removeEmpty(ctx, r.Stage.Path)
-	if !r.Block() {
-		env.removeEmpty(ctx, filepath.Dir(r.Stage.Path))
-	}
+	env.removeEmpty(ctx, env.Paths.StagingDirs(r.VolumeSource(), r.Stage.Path)...)
 	// The disk need not know: a process that comes after believes the API, see recoverRecords.
 	r.InUse = false
 	if r.MountTableOnly && len(r.Devices) == 0 {

@@ -58,6 +58,8 @@ type Options struct {
 	Intents     *report.IntentWriter
 	Observer    *kubelet.Observer
 	Holders     *Holders
+	// Gather collects what is known of the volume now.
+	Gather func(ctx context.Context, v *Volume) (plan.Facts, error)
 	// Requeue has the volume reconciled.
 	Requeue func(volume string)
 	// Step is called between any two parts of a step, with their names.
@@ -156,7 +158,11 @@ func (env *Environment) removeEmpty(ctx context.Context, dirs ...string) {
 
 // kubeletStages reports whether the kubelet's record of a stage of the volume is there.
 func (env *Environment) kubeletStages(r *record.Record) (bool, error) {
-	_, err := os.Lstat(env.Paths.KubeletData(r.Driver, r.Handle, r.PersistentVolume, r.Mode))
+	data := env.Paths.KubeletData(r.VolumeSource())
+	if data == "" {
+		return false, nil
+	}
+	_, err := os.Lstat(data)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("checking the kubelet's use: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 var expandStep = step{
-	operation: "expand", event: eventResizeFailed, logged: true, session: true, reportFirst: true,
+	operation: "expand", event: eventResizeFailed, logged: true, session: true, reportFirst: true, seeded: true,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.expand(ctx, v, f)
 	},
@@ -34,12 +34,12 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 	if !ok {
 		return nil
 	}
-	secrets, err := env.secrets(ctx, f.Entry.NodeExpandSecretRef)
+	secrets, err := env.secrets(ctx, f.VolumeSource().ExpandSecret)
 	if err != nil {
 		return err
 	}
 	req := driver.ExpandRequest{Volume: env.request(f), StagingPath: r.Stage.Path, Path: r.Stage.Path,
-		Capacity: *f.Entry.Capacity, Secrets: secrets}
+		Capacity: *f.VolumeSource().Capacity, Secrets: secrets}
 	for _, u := range r.Uses {
 		if f.Published(u) && !u.ReadOnly {
 			req.Path = u.Target
@@ -55,8 +55,8 @@ func (env *Environment) expand(ctx context.Context, v *Volume, f plan.Facts) err
 	if err != nil {
 		return err
 	}
-	if seen.IsZero() || seen.Cmp(*f.Entry.Capacity) < 0 {
-		seen = *f.Entry.Capacity // the driver reports no capacity, or subtracts the filesystem's own needs
+	if seen.IsZero() || seen.Cmp(*f.VolumeSource().Capacity) < 0 {
+		seen = *f.VolumeSource().Capacity // the driver reports no capacity, or subtracts the filesystem's own needs
 	}
 	r.Capacity = &seen
 	env.announceExpanded(v, f)

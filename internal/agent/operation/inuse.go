@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,10 +46,8 @@ func (env *Environment) MarkInUse(ctx context.Context, v *Volume, f plan.Facts) 
 	if r == nil || !r.CountsAsInUse(f.Now) {
 		r = env.newRecord(f)
 	}
-	for what, name := range map[string]string{"driver": r.Driver, "persistent volume": r.PersistentVolume} {
-		if err := record.PlainName(what, name); err != nil {
-			return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Message: err.Error(), Stalled: true}
-		}
+	if err := r.VolumeSource().Check(); err != nil {
+		return &failure.Problem{Reason: volumesv1alpha1.ReasonStageFailed, Message: err.Error(), Stalled: true}
 	}
 	f.Record = r
 	r.Uses = f.Joined()
@@ -82,16 +79,11 @@ func (env *Environment) MarkInUse(ctx context.Context, v *Volume, f plan.Facts) 
 }
 
 func (env *Environment) newRecord(f plan.Facts) *record.Record {
-	e := f.Entry
-	mode := e.VolumeMode
-	if mode == "" {
-		mode = corev1.PersistentVolumeFilesystem
-	}
-	return &record.Record{
-		Schema: record.Schema, VolumeName: f.Name, AttachmentUID: e.AttachmentUID,
-		Driver: e.Driver, Handle: e.VolumeHandle, PersistentVolume: e.PersistentVolumeName, Mode: mode,
-		Stage: record.Stage{Path: env.Paths.Staging(e.Driver, e.VolumeHandle, e.PersistentVolumeName, mode)},
-	}
+	s := f.VolumeSource()
+	r := &record.Record{Schema: record.Schema, AttachmentUID: f.Entry.AttachmentUID,
+		Stage: record.Stage{Path: env.Paths.Staging(s)}}
+	r.SetVolumeSource(s)
+	return r
 }
 
 // join notes what the intents want of a volume that is in use already. The disk is written before the next

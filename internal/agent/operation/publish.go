@@ -30,7 +30,9 @@ import (
 )
 
 var publishStep = step{
-	operation: "publish", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unpublish},
+	operation: "publish", event: eventFailedMount, logged: true, session: true, perIntent: true, seeded: true,
+	follows: []plan.Kind{plan.MarkInUse, plan.Stage}, supersedes: []plan.Kind{plan.Unpublish, plan.SetOwnership},
+	inputs: groupInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Publisher().Publish(ctx, v, f, intent)
 	},
@@ -55,7 +57,7 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 	if err := op.checkPath(f, *u); err != nil {
 		return err
 	}
-	secrets, err := op.secrets(ctx, f.Entry.NodePublishSecretRef)
+	secrets, err := op.secrets(ctx, f.VolumeSource().PublishSecret)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (op Publisher) Publish(ctx context.Context, v *Volume, f plan.Facts, intent
 		FSGroup: f.Group(*u), Secrets: secrets,
 	}
 	if !v.Record.Block() {
-		req.MountOptions = slices.Clone(f.Entry.MountOptions)
+		req.MountOptions = slices.Clone(f.VolumeSource().MountOptions)
 		if u.Mount != nil {
 			req.MountOptions = append(req.MountOptions, u.Mount.Options...)
 		}
@@ -151,35 +153,33 @@ func (op Publisher) checkPath(f plan.Facts, u record.Use) error {
 	return nil
 }
 
-// published finishes what the driver has begun, and verifies before and after that it is the volume.
+// published verifies what the driver has done. Users may rely on it once its files belong to the intent's group.
 func (op Publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
 	e, err := op.verified(ctx, v, f, u, u.Target)
 	if err != nil {
 		return err
 	}
+	if f.SetsGroup(*u) {
+		awaitOwnership(u, e)
+		return nil
+	}
+	return op.complete(ctx, v, f, u)
+}
+
+// complete shows users what the driver has published, and verifies that they see the volume.
+func (op Publisher) complete(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	if u.Target != u.Path {
+		if err := op.show(ctx, v, f, u); err != nil {
+			return err
+		}
+	}
+	e, err := op.verified(ctx, v, f, u, u.Path)
+	if err != nil {
+		return err
+	}
+	u.Device = v.Record.Stage.Device
 	if u.Type == volumesv1alpha1.PublicationDevice {
-		if u.Target != u.Path {
-			if err := op.publishReadOnly(ctx, v, f, u); err != nil {
-				return err
-			}
-			if e, err = op.verified(ctx, v, f, u, u.Path); err != nil {
-				return err
-			}
-		}
 		u.Device = op.deviceAt(ctx, u.Path).Path
-	} else {
-		if err := op.setOwnership(ctx, v, f, u); err != nil {
-			return err
-		}
-		if u.Target != u.Path {
-			if err := op.bindSubPath(ctx, u); err != nil {
-				return err
-			}
-		}
-		if e, err = op.verified(ctx, v, f, u, u.Path); err != nil {
-			return err
-		}
-		u.Device = v.Record.Stage.Device
 	}
 	if err := op.noteDevice(ctx, v, u.Path); err != nil {
 		return err
@@ -190,24 +190,12 @@ func (op Publisher) published(ctx context.Context, v *Volume, f plan.Facts, u *r
 	return nil
 }
 
-// setOwnership gives the files to the intent's fsGroup, as the driver's policy has it.
-func (op Publisher) setOwnership(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
-	group := f.Group(*u)
-	if group == nil || f.DriverSetsGroup {
-		return nil
+// show mounts at the published path what users are to see of a hidden publication.
+func (op Publisher) show(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {
+	if u.Type == volumesv1alpha1.PublicationDevice {
+		return op.publishReadOnly(ctx, v, f, u)
 	}
-	policy := corev1.FSGroupChangeAlways
-	if u.Mount.FSGroupChangePolicy != nil {
-		policy = *u.Mount.FSGroupChangePolicy
-	}
-	progress := func(files int) {
-		op.Log.Info("setting the group of a volume's files takes long", "volume", v.Name, "files", files)
-	}
-	if err := op.Mounts.SetOwnership(ctx, u.Target, *group, policy, progress); err != nil {
-		return fmt.Errorf("setting fsGroup: %w", err)
-	}
-	op.Step("after ownership")
-	return nil
+	return op.bindSubPath(ctx, u)
 }
 
 // bindSubPath shows a part of the volume at the published path.

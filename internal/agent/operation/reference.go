@@ -68,7 +68,7 @@ func (op referencer) createForDevice(ctx context.Context, v *Volume) error {
 	if err := op.Persist(v); err != nil { // so that no crash leaves a device node without a record
 		return err
 	}
-	dir := op.Paths.GlobalMap(v.Record.PersistentVolume)
+	dir := op.Paths.GlobalMap(v.Record.VolumeSource())
 	err := op.Mounts.EnsureDir(ctx, dir, sharedDirMode)
 	if err == nil {
 		err = op.Mounts.SetDeviceNodes(ctx, dir, v.Record.Users())
@@ -94,7 +94,7 @@ func (op referencer) remove(ctx context.Context, v *Volume) error {
 }
 
 func (op referencer) removeForDevice(ctx context.Context, v *Volume) error {
-	dir := op.Paths.GlobalMap(v.Record.PersistentVolume)
+	dir := op.Paths.GlobalMap(v.Record.VolumeSource())
 	if err := op.Mounts.SetDeviceNodes(ctx, dir, nil); err != nil {
 		return fmt.Errorf("removing reference: %w", err)
 	}

@@ -23,8 +23,8 @@ import (
 )
 
 var stageStep = step{
-	operation: "stage", event: eventFailedMount, logged: true, session: true, supersedes: []plan.Kind{plan.Unstage,
-		plan.ClearInUse},
+	operation: "stage", event: eventFailedMount, logged: true, session: true, seeded: true,
+	follows: []plan.Kind{plan.MarkInUse}, supersedes: []plan.Kind{plan.Unstage, plan.ClearInUse},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Stager().stage(ctx, v, f)
 	},
@@ -57,7 +57,7 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 		return failure.Problemf(volumesv1alpha1.ReasonMountLost,
 			"another filesystem than the staged one is mounted at %s; it is left alone", r.Stage.Path)
 	}
-	secrets, err := op.secrets(ctx, f.Entry.NodeStageSecretRef)
+	secrets, err := op.secrets(ctx, f.VolumeSource().StageSecret)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (op Stager) stage(ctx context.Context, v *Volume, f plan.Facts) error {
 	req := driver.StageRequest{Volume: op.request(f), StagingPath: r.Stage.Path, FSGroup: f.HeldGroup(),
 		Secrets: secrets}
 	if !r.Block() {
-		req.MountOptions = f.Entry.MountOptions
+		req.MountOptions = f.VolumeSource().MountOptions
 	}
 	before := r.Stage
 	r.Stage.Requested(f.Stage, f.Now.BootID)
@@ -92,7 +92,7 @@ func (op Stager) staged(ctx context.Context, v *Volume, f plan.Facts, before rec
 	e, mounted := table.At(s.Path)
 	switch {
 	case mounted:
-		if err := rightFilesystem(f.Entry.FSType, e); err != nil && !v.Record.Block() {
+		if err := rightFilesystem(f.VolumeSource().FSType, e); err != nil && !v.Record.Block() {
 			return err
 		}
 		if err := op.notOwn(table, *s, e); err != nil {
@@ -133,7 +133,7 @@ func compatible(a, b string) bool {
 // bring its own programs, and some take other words as fsType.
 func (op Stager) ExplainStage(f plan.Facts, err error) error {
 	var e *driver.Error
-	fsType := f.Entry.FSType
+	fsType := f.VolumeSource().FSType
 	if f.Record.Block() || fsType == "" || !errors.As(err, &e) || e.Outcome == driver.Uncertain ||
 		slices.Contains(failure.PreciseCodes, e.Code) {
 		return err

@@ -7,7 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 // operation that users see, the event, the precondition, what its success makes pointless, and the function that runs
 // it.
 //
-// A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps.
+// A new step takes a kind in package plan, which also decides when it is due, a file here, and its row in steps. Work
+// that may take hours runs as longWork.
 package operation
 
 import (
@@ -15,11 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 )
 
@@ -35,6 +38,14 @@ type step struct {
 	session bool
 	// reportFirst: it may take long, and intents that only use the volume do not wait for it.
 	reportFirst bool
+	// perIntent: it is done for each intent that uses the volume.
+	perIntent bool
+	// seeded: the attempts that an earlier process reported count on.
+	seeded bool
+	// follows are the steps whose success leads to it: its failures are kept while one of them is planned.
+	follows []plan.Kind
+	// inputs beside the intent and the entry: a change of them is tried at once. May be nil.
+	inputs func(f plan.Facts) string
 	// supersedes are the steps whose failures its success makes pointless, for the same intent.
 	supersedes []plan.Kind
 	// endsUse: its success ends a use that other intents may wait for.
@@ -50,6 +61,7 @@ var steps = map[plan.Kind]step{
 	plan.Stage:           stageStep,
 	plan.Reference:       referenceStep,
 	plan.Publish:         publishStep,
+	plan.SetOwnership:    setOwnershipStep,
 	plan.Expand:          expandStep,
 	plan.Unpublish:       unpublishStep,
 	plan.Unstage:         unstageStep,
@@ -69,6 +81,7 @@ func (env *Environment) Run(ctx context.Context, v *Volume, f plan.Facts, next p
 	if !known {
 		return fmt.Errorf("step %q is not known", next.Kind)
 	}
+	v.stillNext = env.stillNext(v, f, next)
 	return s.run(ctx, env, v, f, next.Intent)
 }
 
@@ -79,9 +92,7 @@ func (env *Environment) Finish(v *Volume, f plan.Facts, done plan.Step, err erro
 	switch {
 	case err == nil:
 		v.succeeded(done)
-		if f.Record != nil {
-			v.Phases.Done(f.Record.Driver, done, env.Clock.Now())
-		}
+		v.measure(done, env.Clock.Now())
 		return nil
 	case errors.Is(err, failure.ErrChanged):
 		return nil
@@ -91,6 +102,21 @@ func (env *Environment) Finish(v *Volume, f plan.Facts, done plan.Step, err erro
 	v.Failures[done] = failure.New(v.Failures[done], steps[done.Kind].operation, inputs(f, done), err, env.Clock.Now())
 	env.announceFailure(v, f, done, v.Failures[done])
 	return nil
+}
+
+// measure ends the phase that the step has completed. A publication may take several steps.
+func (v *Volume) measure(done plan.Step, now time.Time) {
+	if v.Record == nil {
+		return
+	}
+	u := v.Record.UseOf(done.Intent)
+	switch {
+	case u != nil && u.Phase == record.PhaseDone:
+		done.Kind = plan.Publish
+	case done.Kind == plan.Publish:
+		return
+	}
+	v.Phases.Done(v.Record.Driver, done, now)
 }
 
 // succeeded drops the failures that a success has made pointless.

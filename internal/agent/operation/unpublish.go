@@ -21,8 +21,8 @@ import (
 )
 
 var unpublishStep = step{
-	operation: "unpublish", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Publish},
-	endsUse: true,
+	operation: "unpublish", event: eventFailedUnmount, logged: true, perIntent: true, seeded: true,
+	supersedes: []plan.Kind{plan.Publish}, endsUse: true,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Unpublisher().Unpublish(ctx, v, f, intent)
 	},

@@ -23,8 +23,8 @@ import (
 )
 
 var unstageStep = step{
-	operation: "unstage", event: eventFailedUnmount, logged: true, supersedes: []plan.Kind{plan.Stage, plan.Shutdown,
-		plan.Expand},
+	operation: "unstage", event: eventFailedUnmount, logged: true, seeded: true,
+	supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand},
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Unstager().unstage(ctx, v, f)
 	},
@@ -124,8 +124,8 @@ func (op Unstager) StageAgain(ctx context.Context, v *Volume, f plan.Facts, used
 	return used
 }
 
-// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken away
-// it does not matter whether a pod waits: that is for the next one.
+// CheckOtherUses refuses to unstage while the kubelet or another mount uses the stage. When the attachment was taken
+// away it does not matter whether a pod waits: that is for the next one.
 func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) error {
 	table, err := op.Mounts.Table()
 	if err != nil {
@@ -143,7 +143,7 @@ func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) 
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonUnstageFailed,
 			Message: "the Node cannot be read, so the kubelet's use is not known", Err: err}
 	}
-	if kubeletMayUse(&node, corev1.UniqueVolumeName(v.Name), f.Entry) {
+	if kubeletMayUse(&node, corev1.UniqueVolumeName(v.Name), f.VolumeSource()) {
 		return SharedByKubelet("the kubelet uses the volume: node %s lists it in volumesInUse", op.NodeName)
 	}
 	return nil
@@ -152,11 +152,11 @@ func (op Unstager) CheckOtherUses(ctx context.Context, v *Volume, f plan.Facts) 
 // kubeletMayUse reports whether the kubelet may have the volume that the Node lists in volumesInUse. A kubelet lists a
 // volume as soon as a pod waits for it, and begins once volumesAttached lists it, too. A volume for a single pod is
 // listed there only once its user is that pod, so a pod may wait for the very release that asks here.
-func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, e *volumesv1alpha1.NodeAttachment) bool {
+func kubeletMayUse(node *corev1.Node, name corev1.UniqueVolumeName, s record.VolumeSource) bool {
 	if !slices.Contains(node.Status.VolumesInUse, name) {
 		return false
 	}
-	return e == nil || !slices.Contains(e.AccessModes, corev1.ReadWriteOncePod) ||
+	return !slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) ||
 		slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name })
 }
 

@@ -39,6 +39,8 @@ type Volume struct {
 	// Unsaved: uses have ended that the record on disk still names. No report may come before the record: once the
 	// manager has seen the report, it may remove the finalizer, and a later process would take the use for an orphan.
 	Unsaved bool
+	// stillNext reports whether the step that is going on is still the one to run.
+	stillNext func(plan.Facts) bool
 	// Phases are for the metrics only.
 	Phases plan.Phases
 
@@ -55,6 +57,8 @@ type Volume struct {
 	awaitsMounts bool
 	// inherited are the devices of a use of the kubelet that has ended while the agent uses the volume.
 	inherited []mount.Device
+	// requeued is signalled when the volume is to be reconciled.
+	requeued chan struct{}
 }
 
 // ChangeKind is what has changed for a step that waits for it.
@@ -71,7 +75,16 @@ const (
 
 // NewVolume returns a volume that nothing is known of.
 func NewVolume(name string) *Volume {
-	return &Volume{Name: name, Failures: plan.Failures{}, seeded: map[types.UID]bool{}, changes: map[ChangeKind]bool{}}
+	return &Volume{Name: name, Failures: plan.Failures{}, seeded: map[types.UID]bool{}, changes: map[ChangeKind]bool{},
+		requeued: make(chan struct{}, 1)}
+}
+
+// NoteRequeue has a step that is interruptible find out whether it is still the next one.
+func (v *Volume) NoteRequeue() {
+	select {
+	case v.requeued <- struct{}{}:
+	default:
+	}
 }
 
 func (v *Volume) setHanging(finished <-chan struct{}, operation string) {
@@ -208,11 +221,12 @@ func (v *Volume) Seed(intents []*volumesv1alpha1.VolumeAttachmentIntent, now tim
 		if e == nil || i.Generation != i.Status.ObservedGeneration {
 			continue
 		}
-		for _, a := range []plan.Step{
-			{Kind: plan.Stage}, {Kind: plan.Unstage}, {Kind: plan.Expand},
-			{Kind: plan.Publish, Intent: i.UID}, {Kind: plan.Unpublish, Intent: i.UID},
-		} {
-			if steps[a.Kind].operation != e.Operation || v.Failures[a] != nil {
+		for kind, s := range steps {
+			a := plan.Step{Kind: kind}
+			if s.perIntent {
+				a.Intent = i.UID
+			}
+			if !s.seeded || s.operation != e.Operation || v.Failures[a] != nil {
 				continue
 			}
 			failed := &failure.Failure{OperationError: *e.DeepCopy(), Reason: failure.Reasons[e.Operation],
@@ -267,12 +281,19 @@ func inputs(f plan.Facts, a plan.Step) string {
 		entry = nil // quantities and strings always encode
 	}
 	inputs := fmt.Sprintf("%d/%s", generation, record.Hash(string(entry)))
-	if a.Kind == plan.Publish {
-		if holder := f.GroupHolder(); holder != nil {
-			inputs += fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.Group(*holder))
-		}
+	if more := steps[a.Kind].inputs; more != nil {
+		inputs += more(f)
 	}
 	return inputs
+}
+
+// groupInputs name what decides the group of the volume's files.
+func groupInputs(f plan.Facts) string {
+	holder := f.GroupHolder()
+	if holder == nil {
+		return ""
+	}
+	return fmt.Sprintf("/%s/%d", holder.Intent.UID, *f.Group(*holder))
 }
 
 // Prune drops the failures of what is not planned any more.
@@ -292,14 +313,10 @@ func (v *Volume) Prune(f plan.Facts) {
 
 // follows: the step will be planned when what is planned before it is done.
 func follows(r *record.Record, a plan.Step, planned map[plan.Step]bool) bool {
-	takes, stages := planned[plan.Step{Kind: plan.MarkInUse}], planned[plan.Step{Kind: plan.Stage}]
-	switch a.Kind {
-	case plan.Stage:
-		return takes
-	case plan.Publish:
-		return (takes || stages) && r != nil && r.UseOf(a.Intent) != nil
+	if steps[a.Kind].perIntent && (r == nil || r.UseOf(a.Intent) == nil) {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(steps[a.Kind].follows, func(k plan.Kind) bool { return planned[plan.Step{Kind: k}] })
 }
 
 // AwaitsConfirmation reports whether the step waits until the manager has confirmed the session: a record that names

@@ -53,8 +53,8 @@ type Facts struct {
 	Expands bool
 }
 
-// Unreferenced reports that the kubelet does not see that the stage is used, or not for which intents. A device node can be there before the
-// stage.
+// Unreferenced reports that the kubelet does not see that the stage is used, or not for which intents. A device node
+// can be there before the stage.
 func (f Facts) Unreferenced() bool {
 	if f.Record.Block() {
 		bound := slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool { return u.Bound != "" })
@@ -62,6 +62,9 @@ func (f Facts) Unreferenced() bool {
 	}
 	return f.Staged() && f.Record.Stage.Source != "" && f.Reference != record.Present
 }
+
+// VolumeSource is where the volume comes from, as the controller's entry has it; the zero value without an entry.
+func (f Facts) VolumeSource() record.VolumeSource { return record.VolumeSourceOf(f.Entry) }
 
 // Attached reports that the controller's entry is Attached.
 func (f Facts) Attached() bool {
@@ -95,8 +98,8 @@ func (f Facts) declared(uid types.UID) bool {
 	return declared
 }
 
-// YieldsToKubelet reports that the kubelet uses the stage too, and undoes it when it is done. Until then the volume stays in use,
-// by the kubelet.
+// YieldsToKubelet reports that the kubelet uses the stage too, and undoes it when it is done. Until then the volume
+// stays in use, by the kubelet.
 func (f Facts) YieldsToKubelet() bool {
 	return f.Kubelet != nil && f.Kubelet.Doubt == "" && f.Kubelet.Held == nil &&
 		f.Record.Stage.Phase != record.PhaseNone && len(f.Record.Uses) == 0 && !f.Stale()
@@ -127,15 +130,16 @@ func (f Facts) OwnMount() string {
 	return ""
 }
 
-// KubeletStale reports that what the kubelet has mounted was made on another attachment than the one that the volume has now.
+// KubeletStale reports that what the kubelet has mounted was made on another attachment than the one that the volume
+// has now.
 func (f Facts) KubeletStale() bool {
 	return f.Kubelet != nil && f.Attached() && f.Kubelet.AttachmentUID != "" &&
 		f.Kubelet.AttachmentUID != f.Entry.AttachmentUID
 }
 
-// KubeletForcedAway reports that the attachment under the kubelet's mounts was forced away. A use that is not known to be older than that
-// is left alone, and so is one whose attachment was lost: its name was free, so upstream may have attached the volume
-// again.
+// KubeletForcedAway reports that the attachment under the kubelet's mounts was forced away. A use that is not known to
+// be older than that is left alone, and so is one whose attachment was lost: its name was free, so upstream may have
+// attached the volume again.
 func (f Facts) KubeletForcedAway() bool {
 	k, e := f.Kubelet, f.Entry
 	if f.Unconfirmed || k == nil || k.ShutDown || k.Doubt != "" || !k.Block && len(k.Mounts) == 0 {
@@ -154,7 +158,8 @@ func (f Facts) KubeletForcedAway() bool {
 	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
-// Mounted reports that the mount table shows the stage or a publication. A stage that the agent never made is the kubelet's.
+// Mounted reports that the mount table shows the stage or a publication. A stage that the agent never made is the
+// kubelet's.
 func (f Facts) Mounted() bool {
 	kubelets := f.Record.Stage.Phase == record.PhaseNone && f.Kubelet != nil && f.Kubelet.Held == nil
 	if f.Stage == record.Present && !kubelets || f.Reference != record.Missing && !f.Record.Block() {
@@ -198,23 +203,23 @@ func (f Facts) Lost() []string {
 func (f Facts) SeenCapacity(noPart bool) *resource.Quantity {
 	switch {
 	case noPart: // the node has no part in it
-		return f.Entry.Capacity
+		return f.VolumeSource().Capacity
 	case f.Record.Capacity != nil:
 		return f.Record.Capacity
-	case f.Entry.ExpandFrom != nil:
-		return f.Entry.ExpandFrom
+	case f.VolumeSource().ExpandFrom != nil:
+		return f.VolumeSource().ExpandFrom
 	}
-	return f.Entry.Capacity
+	return f.VolumeSource().Capacity
 }
 
 // Grows reports that the volume has a larger capacity than the node has seen.
 func (f Facts) Grows() bool {
 	r := f.Record
-	if !f.Expands || f.Entry.Capacity == nil || !slices.ContainsFunc(r.Uses,
+	if !f.Expands || f.VolumeSource().Capacity == nil || !slices.ContainsFunc(r.Uses,
 		func(u record.Use) bool { return !u.ReadOnly }) {
 		return false
 	}
-	return r.Capacity != nil && CompareQuantities(*f.Entry.Capacity, *r.Capacity) > 0
+	return r.Capacity != nil && CompareQuantities(*f.VolumeSource().Capacity, *r.Capacity) > 0
 }
 
 // Compare finds the record's places in the mount table.

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package plan
 
 import (
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/hawser-io/hawser/internal/agent/failure"
 )
 
@@ -21,4 +23,17 @@ func (fs Failures) Ordered(f Facts) []*failure.Failure {
 		}
 	}
 	return ordered
+}
+
+// OfIntent is the failure of the operation for this intent alone; nil where there is none. Several steps may be one
+// operation to users.
+func (fs Failures) OfIntent(intent types.UID, operation string) *failure.Failure {
+	var found *failure.Failure
+	var first Kind
+	for a, f := range fs {
+		if a.Intent == intent && f.Operation == operation && (found == nil || a.Kind < first) {
+			found, first = f, a.Kind
+		}
+	}
+	return found
 }

@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 func TestTheGroupOfFilesIsSetWhereTheDriversPolicyAllowsIt(t *testing.T) {
-	const once, oncePod, many, readers = corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany, corev1.ReadOnlyMany
+	const once, oncePod, many, readers = corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany,
+		corev1.ReadOnlyMany
 	for _, c := range []struct {
 		name   string
 		policy storagev1.FSGroupPolicy
@@ -39,9 +40,9 @@ func TestTheGroupOfFilesIsSetWhereTheDriversPolicyAllowsIt(t *testing.T) {
 		{"never", storagev1.NoneFSGroupPolicy, "ext4", []corev1.PersistentVolumeAccessMode{once}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := ownable(&volumesv1alpha1.NodeAttachment{FSGroupPolicy: c.policy, FSType: c.fsType,
-				AccessModes: c.modes}); got != c.want {
-				t.Errorf("set: %v", got)
+			s := record.VolumeSource{FSGroupPolicy: c.policy, FSType: c.fsType, AccessModes: c.modes}
+			if got := ownable(s); got != c.want {
+				t.Errorf("the files of %+v are given to a group: %t, want %t", s, got, c.want)
 			}
 		})
 	}

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
@@ -28,6 +27,8 @@ const (
 	Stage Kind = "stage"
 	// Publish makes the volume usable at an intent's path.
 	Publish Kind = "publish"
+	// SetOwnership gives the files of a publication to the intent's group.
+	SetOwnership Kind = "set-ownership"
 	// Expand lets the node see a larger capacity.
 	Expand Kind = "expand"
 	// Unpublish undoes a publication.
@@ -154,10 +155,11 @@ func planForward(f Facts) []Step {
 		return append(acts, Step{Kind: Stage})
 	}
 	for _, u := range f.Record.Uses {
-		if f.Wants(u) && u.Want == volumesv1alpha1.DesiredPublished && !f.Published(u) && !f.Differs(u) {
+		if f.wantsPublished(u) && !f.Published(u) && !f.awaitsOwnership(u) {
 			acts = append(acts, Step{Kind: Publish, Intent: u.Intent.UID})
 		}
 	}
+	acts = append(acts, planOwnership(f)...)
 	if f.Grows() {
 		acts = append(acts, Step{Kind: Expand})
 	}

@@ -44,7 +44,7 @@ func Refused(u record.Use) error {
 
 // Group is the fsGroup that publishing the use gives the volume's files; nil where it gives them none.
 func (f Facts) Group(u record.Use) *int64 {
-	if u.Mount == nil || Refused(u) != nil || !f.DriverSetsGroup && (u.ReadOnly || !ownable(f.Entry)) {
+	if u.Mount == nil || Refused(u) != nil || !f.DriverSetsGroup && (u.ReadOnly || !ownable(f.VolumeSource())) {
 		return nil
 	}
 	return u.Mount.FSGroup
@@ -86,14 +86,14 @@ func (f Facts) GroupConflict(u record.Use) error {
 }
 
 // ownable reports whether the CSIDriver's policy lets the group of the files be changed.
-func ownable(e *volumesv1alpha1.NodeAttachment) bool {
-	switch e.FSGroupPolicy {
+func ownable(s record.VolumeSource) bool {
+	switch s.FSGroupPolicy {
 	case storagev1.FileFSGroupPolicy:
 		return true
 	case storagev1.NoneFSGroupPolicy:
 		return false
 	}
-	return e.FSType != "" && slices.ContainsFunc(e.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+	return s.FSType != "" && slices.ContainsFunc(s.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
 		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
 	})
 }

@@ -29,8 +29,9 @@ func (f Facts) Intent(uid types.UID) *volumesv1alpha1.VolumeAttachmentIntent {
 // Orphan reports that the use's intent is simply not there.
 func (f Facts) Orphan(u record.Use) bool { return f.Intent(u.Intent.UID) == nil }
 
-// Ending reports that the use's intent is simply not there, and nothing of it has to stay. Either it was gone before anything was
-// there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked for.
+// Ending reports that the use's intent is simply not there, and nothing of it has to stay. Either it was gone before
+// anything was there for it, or the last call began to unpublish it and nothing is at its path: its end had been asked
+// for.
 func (f Facts) Ending(u record.Use) bool {
 	if !f.Orphan(u) || f.Uses[u.Intent.UID] != record.Missing {
 		return false
@@ -104,7 +105,7 @@ func (f Facts) Wanting() []*volumesv1alpha1.VolumeAttachmentIntent {
 		if i.DeletionTimestamp.IsZero() && status.Finalized(i) &&
 			i.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 			Level(i.Spec.DesiredState) > 0 && i.Status.UniqueVolumeName == f.Name &&
-			i.Status.VolumeName == f.Entry.PersistentVolumeName {
+			i.Status.VolumeName == f.VolumeSource().PersistentVolume {
 			wanting = append(wanting, i)
 		}
 	}
@@ -158,7 +159,7 @@ func (f Facts) UseFor(i *volumesv1alpha1.VolumeAttachmentIntent) record.Use {
 	u.Type = volumesv1alpha1.PublicationMount
 	u.ReadOnly = i.Spec.ReadOnly
 	u.Mount = i.Spec.Mount.DeepCopy()
-	if f.Entry.VolumeMode == corev1.PersistentVolumeBlock {
+	if f.VolumeSource().Mode == corev1.PersistentVolumeBlock {
 		u.Type = volumesv1alpha1.PublicationDevice
 		if u.ReadOnly {
 			u.Target = f.Paths.Hidden(i.UID) // until the kernel refuses writes

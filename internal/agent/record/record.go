@@ -30,6 +30,9 @@ const (
 	PhaseNone Phase = ""
 	// PhaseUncertain: the driver was asked; whether it was done is not known.
 	PhaseUncertain Phase = "Uncertain"
+	// PhaseUnowned: the driver has published it, and its files have yet to be given to the intent's group. The agent of
+	// an earlier version takes it for uncertain.
+	PhaseUnowned Phase = "Unowned"
 	// PhaseDone: the driver said that it was done.
 	PhaseDone Phase = "Done"
 )

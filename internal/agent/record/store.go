@@ -34,14 +34,18 @@ type Store struct {
 	records map[string]Identity
 }
 
-// Identity is what names a record's volume on the node.
+// Identity is what names a record's volume in what the kubelet has on the node.
 type Identity struct {
 	Driver, Handle, PersistentVolume string
 	// Hash of the handle, as in paths.
 	Hash string
 }
 
+// identityOf is empty for a volume that the kubelet does not know.
 func identityOf(r *Record) Identity {
+	if !r.VolumeSource().KubeletKnows() {
+		return Identity{}
+	}
 	return Identity{Driver: r.Driver, Handle: r.Handle, PersistentVolume: r.PersistentVolume, Hash: Hash(r.Handle)}
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 )
 
 // ConditionValue is a condition's value with its reason and message.
@@ -79,10 +80,11 @@ func (n *Node) unattributed() []string {
 func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) ConditionValue {
 	var absent []string
 	for _, e := range nvs.Spec.Attachments {
+		needed := record.VolumeSourceOf(&e).Driver
 		known := slices.ContainsFunc(nvs.Status.Drivers,
-			func(d volumesv1alpha1.NodeDriver) bool { return d.Name == e.Driver })
-		if e.Driver != "" && !known && !slices.Contains(absent, e.Driver) {
-			absent = append(absent, e.Driver)
+			func(d volumesv1alpha1.NodeDriver) bool { return d.Name == needed })
+		if needed != "" && !known && !slices.Contains(absent, needed) {
+			absent = append(absent, needed)
 		}
 	}
 	if len(absent) > 0 {

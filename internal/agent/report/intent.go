@@ -119,7 +119,7 @@ func useReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentInte
 	s := IntentReport{Ready: true, device: v.Record.Stage.Device, capacity: v.Record.Capacity}
 	s.staged, s.failure = v.stagedVerdict(f)
 	if s.capacity == nil && i.Status.Capacity == nil && f.Entry != nil && f.Staged() {
-		s.capacity = f.Entry.Capacity
+		s.capacity = f.VolumeSource().Capacity
 	}
 	if u.Device != "" {
 		s.device = u.Device
@@ -204,10 +204,10 @@ func (v Snapshot) ExpandedVerdict(f plan.Facts, i *volumesv1alpha1.VolumeAttachm
 	if capacity == nil {
 		return nil
 	}
-	if f.Entry != nil && f.Entry.Capacity != nil && plan.CompareQuantities(*f.Entry.Capacity, *capacity) > 0 &&
-		f.Expands {
+	wanted := f.VolumeSource().Capacity
+	if wanted != nil && plan.CompareQuantities(*wanted, *capacity) > 0 && f.Expands {
 		return &ConditionValue{reason: volumesv1alpha1.ReasonExpanding, Message: fmt.Sprintf("growing from %s to %s",
-			plan.QuantityText(capacity), plan.QuantityText(f.Entry.Capacity))}
+			plan.QuantityText(capacity), plan.QuantityText(wanted))}
 	}
 	grew := i.Status.Capacity != nil && plan.CompareQuantities(*capacity, *i.Status.Capacity) > 0
 	if grew || meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionExpanded) != nil {
@@ -302,11 +302,10 @@ func (v Snapshot) releaseFailure(i *volumesv1alpha1.VolumeAttachmentIntent, u *r
 }
 
 func (v Snapshot) publicationFailure(i *volumesv1alpha1.VolumeAttachmentIntent) *failure.Failure {
-	for _, a := range []plan.Step{{Kind: plan.Unpublish, Intent: i.UID}, {Kind: plan.Publish, Intent: i.UID},
-		{Kind: plan.Join}} {
-		if failure := v.Failures[a]; failure != nil {
+	for _, operation := range []string{"unpublish", "publish"} {
+		if failure := v.Failures.OfIntent(i.UID, operation); failure != nil {
 			return failure
 		}
 	}
-	return nil
+	return v.Failures[plan.Step{Kind: plan.Join}]
 }

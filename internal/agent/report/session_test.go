@@ -43,6 +43,6 @@ func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) 
 	}, nil, true, 0)
 	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
 	if err := a.CheckRestored(t.Context()); err != nil {
-		t.Error(err)
+		t.Errorf("checking whether node state was restored: error %v, want none", err)
 	}
 }

@@ -42,7 +42,8 @@ func (w *Writer) Vanished() {
 	w.end()
 }
 
-// EndSession ends the session: the API server may have been restored from a backup. Nothing that was acknowledged can be relied on.
+// EndSession ends the session: the API server may have been restored from a backup. Nothing that was acknowledged can
+// be relied on.
 func (w *Writer) EndSession() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +77,8 @@ func (w *Writer) inSession() bool {
 	return w.session != 0
 }
 
-// Confirmed reports that the manager has confirmed the session, so what the API says is of the history that the manager knows.
+// Confirmed reports that the manager has confirmed the session, so what the API says is of the history that the manager
+// knows.
 func (w *Writer) Confirmed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -223,16 +223,18 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		{"attach", nil, oneNode(handshake.Lock{}), attach},
 		{"attach what was attached before", []client.Object{foreign}, nil, attach},
 		{"hold",
-			[]client.Object{attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+			[]client.Object{attachedTo("va-1", "1")}, nil,
+			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
 				return c.attachments().hold(ctx, f, n, &n.Attachments[0])
 			}},
 		{"confirm", []client.Object{reported("a"), shared, attachedTo("va-1", "1")}, nil, confirm},
 		{"confirm on a node that was given the lock meanwhile",
 			[]client.Object{reported("a"), shared, attachedTo("va-1", "1"), lockObject("v", exclusive.Lock{Holder: "a"})},
 			nil, confirm},
-		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")}, func(f *decision.Facts, _ *decision.Node) {
-			f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
-		}, confirm},
+		{"confirm on one node", []client.Object{reported("a"), attachedTo("va-1", "1")},
+			func(f *decision.Facts, _ *decision.Node) {
+				f.Exclusive, f.Nodes = true, append(f.Nodes, on("b"))
+			}, confirm},
 		{"look",
 			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
 				return c.live().look(ctx, f, n)
@@ -242,23 +244,32 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 				f.Bound = []client.ObjectKey{{Namespace: "default", Name: "data"}}
 			}, del},
 		{"leave it to pods",
-			[]client.Object{released, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Pods = true }, del},
-		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")}, func(f *decision.Facts, n *decision.Node) {
-			f.Replace, n.State.Looked = true, true
-		}, del},
+			[]client.Object{released, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) {
+				n.Pods = true
+			}, del},
+		{"delete in place of upstream", []client.Object{released, attachedTo("va-1", "1")},
+			func(f *decision.Facts, n *decision.Node) {
+				f.Replace, n.State.Looked = true, true
+			}, del},
 		{"look before a forced detach", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, del},
 		{"hold the name",
-			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Live = true }, del},
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) {
+				n.Live = true
+			}, del},
 		{"look before the name is freed", []client.Object{forcedAway, attachedTo("va-1", "1")}, nil, freeName},
 		{"free the name",
-			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) { n.Live = true }, freeName},
+			[]client.Object{forcedAway, attachedTo("va-1", "1")}, func(_ *decision.Facts, n *decision.Node) {
+				n.Live = true
+			}, freeName},
 		{"forget",
 			[]client.Object{released}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
 				return c.detacher().forget(ctx, f, n)
 			}},
 		{"mark",
-			[]client.Object{attached, attachedTo("va-1", "1")}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
-				return c.detacher().markDetaching(ctx, f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
+			[]client.Object{attached, attachedTo("va-1", "1")}, nil,
+			func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
+				return c.detacher().markDetaching(ctx, f,
+					decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]})
 			}},
 		{"mark as lost",
 			[]client.Object{attached}, nil, func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
@@ -267,17 +278,19 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 		{"take the lock", nil, oneNode(handshake.Lock{}), take},
 		{"move the lock", []client.Object{lockObject("v", toB), reported("b")}, oneNode(toB.Handshake()), take},
 		{"go on with a move", []client.Object{lockObject("v", fromB), reported("b")}, oneNode(fromB.Handshake()), take},
-		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")}, func(f *decision.Facts, _ *decision.Node) {
-			f.Exclusive, f.SingleUser, f.Lock = true, true, goneUser.Handshake()
-		}, take},
+		{"pass the lock on", []client.Object{lockOf("v", goneUser), reported("b")},
+			func(f *decision.Facts, _ *decision.Node) {
+				f.Exclusive, f.SingleUser, f.Lock = true, true, goneUser.Handshake()
+			}, take},
 		{"end a move", []client.Object{lockObject("v", fromB), reported("b")}, func(f *decision.Facts, n *decision.Node) {
 			f.Exclusive, f.Lock, n.Wanted = true, fromB.Handshake(), nil
 		}, func(ctx context.Context, c *Controller, f *decision.Facts, _ *decision.Node) error {
 			return c.locker().finishMove(ctx, f)
 		}},
-		{"release", []client.Object{intent}, nil, func(ctx context.Context, c *Controller, _ *decision.Facts, n *decision.Node) error {
-			return c.release(ctx, n, n.Leaving)
-		}},
+		{"release", []client.Object{intent}, nil,
+			func(ctx context.Context, c *Controller, _ *decision.Facts, n *decision.Node) error {
+				return c.release(ctx, n, n.Leaving)
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for fails := 1; ; fails++ {
@@ -323,13 +336,16 @@ func factsOf(t *testing.T, c *Controller) (*decision.Facts, *decision.Node) {
 	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(leaves.Object), leaves.Object); err == nil {
 		n.Leaving = []*decision.Intent{leaves}
 	}
-	return &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Nodes: []*decision.Node{n}}, n
+	return &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true,
+		Nodes: []*decision.Node{n}}, n
 }
 
 // lockOf is the ConfigMap of a lock that names a user.
 func lockOf(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	m := lockObject(volumeName, lock)
-	m.Data["locks.json"] = fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1, "user": {"namespace": %q, "name": %q, "uid": %q}}}}`,
+	m.Data["locks.json"] = fmt.Sprintf(`{"writes": 1, "locks": {%q: {
+		"node": %q, "movedFrom": %q, "write": 1, "user": {"namespace": %q, "name": %q, "uid": %q}
+	}}}`,
 		volumeName, lock.Holder, lock.MovedFrom, lock.User.Namespace, lock.User.Name, lock.User.UID)
 	return m
 }

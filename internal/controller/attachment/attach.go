@@ -42,7 +42,8 @@ type attacher struct {
 
 func (c *Controller) attacher() attacher {
 	return attacher{
-		client: c.Client, reader: c.Reader, writer: c.Writer, protocol: c.Protocol, clock: c.Clock, attachTimes: &c.attachTimes, own: &c.ownWrites,
+		client: c.Client, reader: c.Reader, writer: c.Writer, protocol: c.Protocol, clock: c.Clock,
+		attachTimes: &c.attachTimes, own: &c.ownWrites,
 		gate: c.gate(), locker: c.locker(), live: c.live(), changes: c.attachments(),
 	}
 }

@@ -7,6 +7,7 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/decision"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // under is an attachment of the shared name.
@@ -168,5 +170,36 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 		if !strings.Contains(sent, part) {
 			t.Errorf("%s is not in %s", part, sent)
 		}
+	}
+}
+
+func TestAnAttachmentThatCannotBeCreatedIsAnError(t *testing.T) {
+	f, n := single("x")
+	c, _ := over(t, append(stored(f), reported("a"))...)
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return errDown },
+	})
+	if err := c.attacher().attach(t.Context(), f, n); !errors.Is(err, errDown) {
+		t.Errorf("attaching volume v to node a: error %v, expected %v", err, errDown)
+	}
+}
+
+func TestAttachedIsNotWrittenWhileTheUsersOfTheVolumeAreUnknown(t *testing.T) {
+	f, n := single("x")
+	va("1", "held", "attached")(n)
+	c, _ := over(t, append(stored(f), reported("a"), attachedTo("va-1", "1"))...)
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*volumesv1alpha1.NodeVolumeStateList); ok {
+				return errDown
+			}
+			return w.List(ctx, list, opts...)
+		},
+	})
+	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); !errors.Is(err, errDown) {
+		t.Errorf("confirming volume v on node a: error %v, expected %v", err, errDown)
+	}
+	if e := handshake.AttachmentOf(liveState(t, c, "a"), "v"); e != nil {
+		t.Errorf("volume v has the entry %+v on node a", e)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoIsTheSingleUser(t *testing.T) {
+func TestTheSingleUserOfAVolume(t *testing.T) {
 	unresolved := func(names ...string) func(*decision.Node) {
 		return func(n *decision.Node) {
 			for _, i := range n.Wanted {
@@ -45,7 +45,8 @@ func TestWhoIsTheSingleUser(t *testing.T) {
 			on("a", wanted("i*", "j*")), "", []string{"default/i", "default/j"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := decision.Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true, Nodes: []*decision.Node{c.node}}
+			f := decision.Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true,
+				Nodes: []*decision.Node{c.node}}
 			for _, i := range c.node.Wanted {
 				i.Object.UID = types.UID("uid-" + i.Object.Name)
 			}

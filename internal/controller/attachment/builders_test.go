@@ -48,7 +48,9 @@ func leaving(names ...string) func(*decision.Node) {
 
 // intentNamed is an intent that resolves. Names sort by age; a name with a star is pinned already.
 func intentNamed(name string) *decision.Intent {
-	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.TrimSuffix(name, "*")}}
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.TrimSuffix(name, "*")},
+	}
 	if strings.HasSuffix(name, "*") {
 		intent.Status.UniqueVolumeName = "v"
 	}
@@ -62,7 +64,9 @@ func intentNamed(name string) *decision.Intent {
 // persistentVolume is the volume of the intents in the facts.
 func persistentVolume() *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"},
+		},
 	}}
 }
 
@@ -95,9 +99,11 @@ func inUse(uid types.UID) func(*decision.Node) {
 func va(uid types.UID, how ...string) func(*decision.Node) {
 	return func(n *decision.Node) {
 		is := func(s string) bool { return slices.Contains(how, s) }
-		n.Attachments = append(n.Attachments, decision.Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
-			Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"), Unpublished: is("unpublished"),
-		}})
+		n.Attachments = append(n.Attachments,
+			decision.Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
+				Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"),
+				Unpublished: is("unpublished"),
+			}})
 	}
 }
 

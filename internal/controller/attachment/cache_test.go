@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -48,8 +49,8 @@ func (u unread) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// fixture is a volume with its claim, an intent that wants it on node a, and an attachment to node b. The entry of node b alone
-// tells that the attachment is of the volume.
+// fixture is a volume with its claim, an intent that wants it on node a, and an attachment to node b. The entry of node
+// b alone tells that the attachment is of the volume.
 type fixture struct {
 	pv      *corev1.PersistentVolume
 	claim   *corev1.PersistentVolumeClaim
@@ -176,4 +177,40 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatWasWrittenIsKnownUntilTheCacheShowsIt(t *testing.T) {
+	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
+	own := ownWrites{clock: now}
+	answer := func(name, version string) *storagev1.VolumeAttachment {
+		return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
+	}
+	expect := func(what, name, cached, want string) {
+		t.Helper()
+		got := ""
+		if va := own.newer(name, cached); va != nil {
+			got = va.ResourceVersion
+		}
+		if got != want {
+			t.Errorf("%s: attachment %s, which the cache has at %q, is known at %q, expected %q", what, name, cached, got, want)
+		}
+	}
+	expect("nothing was written", "x", "1", "")
+	own.note("", answer("x", "1"))
+	own.note("1", answer("x", "2"))
+	own.note("4", answer("y", "5"))
+	expect("the cache does not have it yet", "x", "", "2")
+	expect("the cache has the first write", "x", "1", "2")
+	expect("another attachment", "y", "4", "5")
+	expect("the cache has a version that nobody wrote upon", "x", "2", "")
+	expect("what the cache has shown is forgotten", "x", "1", "")
+	own.forget("y")
+	expect("an attachment that is gone", "y", "4", "")
+	own.note("4", answer("y", "5"))
+	now.SetTime(now.Now().Add(slow - 1))
+	expect("shortly before it has been long ago", "y", "4", "5")
+	now.SetTime(now.Now().Add(1))
+	expect("long ago", "y", "4", "")
+	now.SetTime(now.Now().Add(-slow))
+	expect("what was long ago is forgotten", "y", "4", "")
 }

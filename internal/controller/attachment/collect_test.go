@@ -34,10 +34,12 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 		{"held", exclusive.Lock{Holder: "a"}, []client.Object{reported("a")}, true, 1},
 		{"held by a node without a state", exclusive.Lock{Holder: "a"}, nil, true, 0},
 		{"given up by a process that died", exclusive.Lock{MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
-		{"moved by a process that died", exclusive.Lock{Holder: "b", MovedFrom: "a"}, []client.Object{reported("a")}, true, 1},
-		{"moved by a process that died, from a node whose agent never reported", exclusive.Lock{Holder: "b", MovedFrom: "a"}, []client.Object{
-			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
-		}, false, 0},
+		{"moved by a process that died", exclusive.Lock{Holder: "b", MovedFrom: "a"},
+			[]client.Object{reported("a")}, true, 1},
+		{"moved by a process that died, from a node whose agent never reported", exclusive.Lock{Holder: "b", MovedFrom: "a"},
+			[]client.Object{
+				&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			}, false, 0},
 		{"given up and fenced", exclusive.Lock{}, nil, true, 0},
 		{"held by a node whose agent never reported", exclusive.Lock{Holder: "a"}, []client.Object{
 			&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
@@ -45,7 +47,8 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, append(test.objects, lockObject(gone, test.lock))...)
-			if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+			if err := c.locker().collect(t.Context(),
+				&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 				t.Fatal(err)
 			}
 			lock, err := c.Locks.Read(t.Context(), gone)
@@ -53,7 +56,8 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 				t.Errorf("lock %+v, %v", lock, err)
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
-			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil || nvs.Spec.Fences != test.fences {
+			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil ||
+				nvs.Spec.Fences != test.fences {
 				t.Errorf("%d fences, %v", nvs.Spec.Fences, err)
 			}
 		})
@@ -69,14 +73,16 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if !met {
 				met = true
-				if _, taken, err := rival.Swap(ctx, gone, exclusive.Lock{Write: 1}, exclusive.Lock{Holder: "b"}); err != nil || !taken {
+				if _, taken, err := rival.Swap(ctx, gone, exclusive.Lock{Write: 1}, exclusive.Lock{Holder: "b"}); err != nil ||
+					!taken {
 					t.Errorf("taken: %t, %v", taken, err)
 				}
 			}
 			return w.Update(ctx, o, opts...)
 		},
 	})
-	if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+	if err := c.locker().collect(t.Context(),
+		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
@@ -84,7 +90,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 	}
 }
 
-func TestALockThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
+func TestAFreeLockIsTakenByOneWrite(t *testing.T) {
 	c, _ := over(t, lockObject(gone, exclusive.Lock{}))
 	n := on("b", wanted("i"))
 	f := &decision.Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*decision.Node{n}}
@@ -92,7 +98,8 @@ func TestALockThatNobodyHoldsIsTakenByOneWrite(t *testing.T) {
 		t.Fatalf("taken: %t, %v", taken, err)
 	}
 	left, err := c.Locks.Read(t.Context(), gone)
-	if err != nil || left.Handshake() != (handshake.Lock{Exists: true, Holder: "b"}) || f.Lock != left.Handshake() || left.Write != 2 {
+	if err != nil || left.Handshake() != (handshake.Lock{Exists: true, Holder: "b"}) || f.Lock != left.Handshake() ||
+		left.Write != 2 {
 		t.Errorf("lock %+v, %v", left, err)
 	}
 }

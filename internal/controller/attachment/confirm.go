@@ -33,7 +33,9 @@ func (at attacher) confirm(ctx context.Context, f *decision.Facts, n *decision.N
 	}
 	entry := decision.EntryOf(f, n.Candidate())
 	guard := handshake.GuardNone
-	nvs, err := at.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := at.writer.Apply(ctx, n.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
 		user, err := nodestate.UserElsewhere(ctx, at.client, n.Name, f.Volume)
 		if err != nil {

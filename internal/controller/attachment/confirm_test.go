@@ -93,13 +93,14 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"))
 	behind(t, c, reported("a"), usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
-	if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
+	if err := c.attacher().confirm(t.Context(),
+		&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
 		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
 		t.Errorf("entry %+v, %v", n.State.Entry, err)
 	}
 }
 
-func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
+func TestARefusedNodeGetsTheHolderOfTheLock(t *testing.T) {
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteOnce), attachedTo("va-1", "1"), lockObject("v",
 		exclusive.Lock{Holder: "b"}))
 	n := on("a", wanted("i"), va("1", "held", "attached"))
@@ -109,7 +110,7 @@ func TestARefusedNodeLearnsWhoHasTheLock(t *testing.T) {
 	}
 }
 
-func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
+func TestAnEntryIsWrittenOnlyIfItChanges(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		state := entryIn(reported("a"), isThere, "1", "")
 		if changed {
@@ -128,7 +129,7 @@ func TestAnEntryIsWrittenOnlyWhereItSaysSomethingNew(t *testing.T) {
 	}
 }
 
-func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) {
+func TestAConfirmThatTheCacheDoesNotShowYetIsNotRepeated(t *testing.T) {
 	now := attachedTo("va-1", "1")
 	now.Status.AttachmentMetadata = map[string]string{"device": "as it is"}
 	c, _ := over(t, reported("a"), usableBy(corev1.ReadWriteMany), now)
@@ -140,7 +141,7 @@ func TestAConfirmThatTheCacheIsBehindOfIsNotRepeatedInTheSamePass(t *testing.T) 
 	}
 }
 
-func TestANodeWhoseStateIsFullIsToldSo(t *testing.T) {
+func TestAFullNodeStateIsReported(t *testing.T) {
 	full := reported("a")
 	full.Annotations = map[string]string{"large": strings.Repeat("x", nodestate.SizeLimit)}
 	c, _ := over(t, full, usableBy(corev1.ReadWriteMany), attachedTo("va-1", "1"))
@@ -237,8 +238,9 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				}
 			}
 			n := on("a", wanted("i"), va("1", "held", "attached"))
-			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n, on("b",
-				va("2", "terminating"))}}
+			f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"),
+				Nodes: []*decision.Node{n, on("b",
+					va("2", "terminating"))}}
 			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +251,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 	}
 }
 
-func TestANodeIsNotGivenAVolumeWhoseSingleUserIsStillAnother(t *testing.T) {
+func TestANodeDoesNotGetAVolumeThatStillHasAnotherSingleUser(t *testing.T) {
 	other := intentNamed("other").Object
 	other.UID = "uid-other"
 	lock := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "other", UID: "uid-other"}}

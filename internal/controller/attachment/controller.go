@@ -280,7 +280,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		b = b.Watches(w.object, w.wake.handler())
 	}
 	b = b.WatchesRawSource(source.Channel(c.Policies.Changed(), handler.Funcs{GenericFunc: c.enqueuer().policiesChanged}))
-	return b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard)).WithOptions(controller.Options{
+	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard))
+	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
 		// Not controller-runtime's priority queue: whenever a key comes, that visits every key that waits for its own pass
 		// to end, which with so many workers are many.

@@ -24,19 +24,26 @@ import (
 
 // deadBeforeItLooked is a volume in mode Replace that was unlisted on node a, whose agent died before it checked once
 // more.
-func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
+func deadBeforeItLooked(
+	t *testing.T, more ...client.Object,
+) (look func() time.Duration, evidence func() volumesv1alpha1.EvidenceType) {
 	t.Helper()
 	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
 	state.Status.ObservedGeneration = 1
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
-		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 2,
-		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
+		UnlistedGeneration: 2,
+		Evidence:           &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
 	}}
 	va := &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "1", Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"}},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "va", UID: "1", Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"},
+		},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		},
 	}
 	c, now := over(t, append(more, pv, state, va)...)
 	c.Replace, c.Protocol.Kubelet, c.Events = true, true, events.NewFakeRecorder(100)
@@ -64,7 +71,7 @@ func deadBeforeItLooked(t *testing.T, more ...client.Object) (look func() time.D
 	return look, evidence
 }
 
-func TestANodeThatIsGoneBeforeItsAgentLookedGivesItsVolumeUp(t *testing.T) {
+func TestTheVolumeOfANodeThatIsGoneBeforeItsAgentCheckedIsDetached(t *testing.T) {
 	look, evidence := deadBeforeItLooked(t)
 	for wait := look(); wait > 0; {
 		wait = look()
@@ -74,19 +81,21 @@ func TestANodeThatIsGoneBeforeItsAgentLookedGivesItsVolumeUp(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsAskedToLookIsNotWatched(t *testing.T) {
+func TestNoTimeIsMeasuredForAnAgentThatHasToCheck(t *testing.T) {
 	look, evidence := deadBeforeItLooked(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if again, got := look(), evidence(); again != 0 || got != volumesv1alpha1.EvidenceAgentReleased {
 		t.Errorf("looked at again in %s, evidence %s", again, got)
 	}
 }
 
-func TestWhatUpstreamLeftOnANodeThatIsGoneIsDetached(t *testing.T) {
+func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume.AttachmentName("d", "h", "a"), UID: "1"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		},
 	}
 	// The state was made for the attachment's sake; no agent ever reported under it.
 	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "state"}}

@@ -24,7 +24,9 @@ func declaredState() *volumesv1alpha1.NodeVolumeState {
 	for _, uid := range []string{"1", "2", "3", "4", "5"} {
 		nvs.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = "scrapped"
 	}
-	nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v1", AttachmentUID: "1", State: volumesv1alpha1.AttachmentDetaching}}
+	nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "v1", AttachmentUID: "1", State: volumesv1alpha1.AttachmentDetaching},
+	}
 	nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v2", AttachmentUID: "2", InUse: true}}
 	return nvs
 }
@@ -32,11 +34,13 @@ func declaredState() *volumesv1alpha1.NodeVolumeState {
 func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va-" + string(uid), UID: uid},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")},
+		},
 	}
 }
 
-func TestADeclarationWakesItsVolume(t *testing.T) {
+func TestADeclarationEnqueuesItsVolume(t *testing.T) {
 	pv := persistentVolume()
 	c, _ := over(t, pv, attachmentWithUID("3", "a"))
 	without := func(uid string) *volumesv1alpha1.NodeVolumeState {

@@ -80,7 +80,9 @@ func (d detacher) deleteUnderKubelet(ctx context.Context, n *decision.Node, a *d
 // forget removes the entry of an attachment that is gone, or marks it detached while the agent has yet to
 // report that nothing is left of a forced detach.
 func (d detacher) forget(ctx context.Context, f *decision.Facts, n *decision.Node) error {
-	nvs, err := d.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := d.writer.Apply(ctx, n.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 		if entry == nil {
 			return nil, nil
@@ -117,7 +119,9 @@ func (d detacher) freeName(ctx context.Context, f *decision.Facts, n *decision.N
 	if !n.Live {
 		return d.live.look(ctx, f, n)
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool { return s == volumesv1alpha1.ForcedAwayFinalizer })
+	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool {
+		return s == volumesv1alpha1.ForcedAwayFinalizer
+	})
 	if err := d.changes.patchAttachment(ctx, n, a, map[string]any{"finalizers": finalizers}); err != nil {
 		return err
 	}

@@ -64,7 +64,9 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 		}, deleted: true, waits: true},
 		{name: "a forced detach rests on the node's state as it is", state: forcedAway(), node: nodeNamed("a")},
 		{name: "and holds the name first",
-			state: forcedAway(), node: nodeNamed("a"), given: func(_ *decision.Facts, n *decision.Node) { n.Live = true }, nameHeld: true},
+			state: forcedAway(), node: nodeNamed("a"), given: func(_ *decision.Facts, n *decision.Node) {
+				n.Live = true
+			}, nameHeld: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			va := attachedTo("va-1", "1")
@@ -162,11 +164,12 @@ func (e exactClock) Since(t time.Time) time.Duration {
 	return e.FakePassiveClock.Since(t)
 }
 
-func TestADeleteMayRestOnWhatIsJustFreshEnough(t *testing.T) {
+func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	c, now := over(t, entryIn(reported("a"), leavesIt, "1", byAgent), attachedTo("va-1", "1"), nodeNamed("a"))
 	f, n := factsOf(t, c)
 	c.Clock = exactClock{slowClock{now}}
-	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil || liveAttachment(t, c, "va-1") != nil {
+	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil ||
+		liveAttachment(t, c, "va-1") != nil {
 		t.Errorf("not deleted: %v", err)
 	}
 }
@@ -242,10 +245,11 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 	}
 }
 
-func TestTheEntryOfANodeWhoseStateIsGoneIsGoneToo(t *testing.T) {
+func TestAnEntryIsGoneWithItsNodeState(t *testing.T) {
 	c, _ := over(t)
 	n := on("a", entry(handshake.Detaching, "1"))
-	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil || n.State.Exists ||
+	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||
+		n.State.Exists ||
 		n.Wait != nil {
 		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
 	}
@@ -267,5 +271,24 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !slices.Equal(got, []string{"another"}) || n.Wait == nil {
 		t.Errorf("finalizers %v, waits %v", got, n.Wait)
+	}
+}
+
+func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheUnlisting(t *testing.T) {
+	for _, checked := range []bool{true, false} {
+		state := entryIn(reported("a"), leavesIt, "1", byTaint)
+		state.Spec.Attachments[0].UnlistedGeneration = 5
+		if state.Status.ObservedGeneration = 4; checked {
+			state.Status.ObservedGeneration = 5
+		}
+		c, _ := over(t, state)
+		c.Protocol.Kubelet = true
+		n := on("a", entry(handshake.Detaching, "1"))
+		if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
+			t.Fatal(err)
+		}
+		if stays := handshake.AttachmentOf(liveState(t, c, "a"), "v") != nil; stays == checked {
+			t.Errorf("the agent has checked: %t, the entry of volume v on node a stays: %t", checked, stays)
+		}
 	}
 }

@@ -39,7 +39,8 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 			c, _ := over(t)
 			reads := 0
 			c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
 					reads++
 					return w.Get(ctx, key, o, opts...)
 				},
@@ -55,7 +56,8 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 			if tc.again != nil {
 				c.deletions.observe(nil, tc.again)
 			}
-			va, err := c.live().readEntryAttachment(t.Context(), &volumesv1alpha1.NodeAttachment{AttachmentName: "csi-1", AttachmentUID: "1"})
+			va, err := c.live().readEntryAttachment(t.Context(),
+				&volumesv1alpha1.NodeAttachment{AttachmentName: "csi-1", AttachmentUID: "1"})
 			if va != nil || err != nil {
 				t.Errorf("read %v, %v", va, err)
 			}

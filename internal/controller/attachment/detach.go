@@ -51,7 +51,9 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 	if s.Attachment != nil {
 		uid, name = s.Attachment.UID, s.Attachment.Name
 	}
-	err := d.writeDetaching(ctx, f, s.Node, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+	err := d.writeDetaching(ctx, f, s.Node, uid, name, func(
+		ctx context.Context, state handshake.Node,
+	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) && state.Entry.Forced {
 			return nil, nil
 		}
@@ -79,7 +81,9 @@ func (d detacher) markDetaching(ctx context.Context, f *decision.Facts, s decisi
 // not, it cannot be counted on any more.
 func (d detacher) markLost(ctx context.Context, f *decision.Facts, n *decision.Node) error {
 	uid, name := n.Entry.AttachmentUID, n.Entry.AttachmentName
-	return d.writeDetaching(ctx, f, n, uid, name, func(ctx context.Context, state handshake.Node) (*volumesv1alpha1.DetachEvidence, error) {
+	return d.writeDetaching(ctx, f, n, uid, name, func(
+		ctx context.Context, state handshake.Node,
+	) (*volumesv1alpha1.DetachEvidence, error) {
 		if decision.MarkedDetaching(state, uid) {
 			return nil, nil
 		}
@@ -108,7 +112,9 @@ func (d detacher) writeDetaching(
 	ctx context.Context, f *decision.Facts, n *decision.Node, uid types.UID, name string, why justify,
 ) error {
 	written := false
-	nvs, err := d.writer.Apply(ctx, n.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := d.writer.Apply(ctx, n.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		state := handshake.NodeOf(nvs, f.Volume)
 		written = false
 		if nvs == nil {
@@ -124,7 +130,8 @@ func (d detacher) writeDetaching(
 		}
 		why.Unprotected = forced && !f.CutsAccess
 		// The agent could ask nothing but its mount table.
-		if !forced && slices.Contains(nvs.Status.MountTableReleases, volumesv1alpha1.MountTableRelease{VolumeName: f.Volume, AttachmentUID: uid}) {
+		if !forced && slices.Contains(nvs.Status.MountTableReleases,
+			volumesv1alpha1.MountTableRelease{VolumeName: f.Volume, AttachmentUID: uid}) {
 			why.MountTableOnly = true
 			why.Message += "; the volume has no block device, so this rests on the node's mount table alone"
 		}

@@ -35,7 +35,7 @@ func declaring(nvs *volumesv1alpha1.NodeVolumeState, uid types.UID) *volumesv1al
 	return nvs
 }
 
-func TestWhatADetachRestsOn(t *testing.T) {
+func TestTheEvidenceOfADetach(t *testing.T) {
 	attached := func() *volumesv1alpha1.NodeVolumeState { return entryIn(reported("a"), isThere, "1", "") }
 	ended := func(evidence volumesv1alpha1.EvidenceType) *volumesv1alpha1.NodeVolumeState {
 		state := entryIn(reported("a"), leavesIt, "0", evidence)
@@ -91,8 +91,9 @@ func TestWhatADetachRestsOn(t *testing.T) {
 			c.Events = recorder
 			f, n := factsOf(t, c)
 			n.State.Entry = handshake.Entry{State: handshake.Attached, UID: "1"} // as the cache has it
-			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
-				Evidence: test.evidence}); err != nil {
+			if err := c.detacher().markDetaching(t.Context(), f,
+				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+					Evidence: test.evidence}); err != nil {
 				t.Fatal(err)
 			}
 			marked := decision.MarkedDetaching(n.State, "1")
@@ -135,8 +136,9 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
 			f.CutsAccess = test.cuts
-			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
-				Evidence: true}); err != nil {
+			if err := c.detacher().markDetaching(t.Context(), f,
+				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+					Evidence: true}); err != nil {
 				t.Fatal(err)
 			}
 			if e := handshake.AttachmentOf(liveState(t, c, "a"), "v").Evidence; e.Unprotected != test.want {
@@ -159,7 +161,8 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 			c, _ := over(t, test.state)
 			c.Events = events.NewFakeRecorder(10)
 			f, n := factsOf(t, c)
-			if err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n}); err != nil {
+			if err := c.detacher().markDetaching(t.Context(), f,
+				decision.Step{Act: decision.MarkDetaching, Node: n}); err != nil {
 				t.Fatal(err)
 			}
 			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" &&
@@ -170,8 +173,8 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestADetachThatAnotherLeaderWroteIsToldOnce, by that leader, though this one's cache is behind.
-func TestADetachThatAnotherLeaderWroteIsToldOnce(t *testing.T) {
+// TestADetachThatAnotherLeaderWroteIsReportedOnce, by that leader, though this one's cache is behind.
+func TestADetachThatAnotherLeaderWroteIsReportedOnce(t *testing.T) {
 	c, _ := over(t, entryIn(reported("a"), leavesIt, "1", byTaint), attachedTo("va-1", "1"))
 	old := entryIn(reported("a"), isThere, "1", "")
 	old.ResourceVersion = "1"
@@ -208,8 +211,9 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				r := &requests{fails: 1}
 				r.through(c)
 			}
-			err := c.detacher().markDetaching(t.Context(), f, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
-				Evidence: test.evidence})
+			err := c.detacher().markDetaching(t.Context(), f,
+				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
+					Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
 				t.Fatal(err)
 			}
@@ -248,7 +252,8 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 			c.Events = events.NewFakeRecorder(10)
 			n := on("a", entry(handshake.Attached, "1"))
 			n.Entry.AttachmentName = "va-1"
-			if err := c.detacher().markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil {
+			if err := c.detacher().markLost(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
+				n); err != nil {
 				t.Fatal(err)
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")

@@ -46,9 +46,12 @@ func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Du
 	if left := attacherPatience - r.clock.Since(a.Deleted); left > 0 {
 		return left
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool { return s == volumesv1alpha1.ForcedAwayFinalizer })
+	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool {
+		return s == volumesv1alpha1.ForcedAwayFinalizer
+	})
 	a.DetachError = &storagev1.VolumeError{Time: metav1.NewTime(a.Deleted.Add(attacherPatience)), Message: fmt.Sprintf(
-		"the attacher of driver %s has neither detached the volume nor said why not since %s, when VolumeAttachment %s was deleted; "+
+		"the attacher of driver %s has neither detached the volume nor said why not since %s, "+
+			"when VolumeAttachment %s was deleted; "+
 			"that waits for its finalizer %s: see that the driver's external-attacher runs",
 		f.Driver, a.Deleted.UTC().Format(time.RFC3339), a.Name, strings.Join(finalizers, ", "))}
 	return 0
@@ -69,21 +72,24 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 		return nil
 	}
 	written := false
-	nvs, err := r.writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		e := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
-		written = e != nil && e.State == volumesv1alpha1.AttachmentDetaching && e.AttachmentUID == a.UID && e.DetachError != message
-		if !written {
-			return nil, nil
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			handshake.AttachmentOf(nvs, f.Volume).DetachError = message
-		}, nil
-	})
+	nvs, err := r.writer.Apply(ctx, n.Name,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			e := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
+			written = e != nil && e.State == volumesv1alpha1.AttachmentDetaching && e.AttachmentUID == a.UID &&
+				e.DetachError != message
+			if !written {
+				return nil, nil
+			}
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				handshake.AttachmentOf(nvs, f.Volume).DetachError = message
+			}, nil
+		})
 	if err != nil {
 		return fmt.Errorf("noting why %s is not detached from node %s: %w", f.Volume, n.Name, err)
 	}
 	if written {
-		r.events.Eventf(nvs, nil, corev1.EventTypeWarning, EventFailedDetach, "Detach", "VolumeAttachment %s is not detached: %s", a.Name, message)
+		r.events.Eventf(nvs, nil, corev1.EventTypeWarning, EventFailedDetach, "Detach",
+			"VolumeAttachment %s is not detached: %s", a.Name, message)
 	}
 	return nil
 }
@@ -100,7 +106,8 @@ func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n 
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs); err == nil {
 		r.events.Eventf(nvs, nil, corev1.EventTypeWarning, EventNodeRenamed, "Detach",
-			"not detaching %s: node %s is out of reach, but node %s reports the volume in use by the same attachment, as it does when a node is renamed",
+			"not detaching %s: node %s is out of reach, but node %s reports the volume in use by the same attachment, "+
+				"as it does when a node is renamed",
 			f.Volume, n.Name, n.RenamedTo)
 	}
 }
@@ -146,7 +153,8 @@ func releasedNote(nvs *volumesv1alpha1.NodeVolumeState) string {
 	var names []string
 	for i := range nvs.Spec.Attachments {
 		e := &nvs.Spec.Attachments[i]
-		if e.State == volumesv1alpha1.AttachmentDetaching && e.Evidence != nil && e.Evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
+		if e.State == volumesv1alpha1.AttachmentDetaching && e.Evidence != nil &&
+			e.Evidence.Type == volumesv1alpha1.EvidenceAgentReleased {
 			names = append(names, e.VolumeName)
 		}
 	}

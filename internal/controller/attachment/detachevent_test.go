@@ -29,7 +29,9 @@ func (r *recorder) Eventf(_, related runtime.Object, kind, _, _, note string, ar
 }
 
 // name every volume that is being detached in a version of a node's state.
-func (r *recorder) tell(c *Controller, version string, evidence volumesv1alpha1.EvidenceType, volumes ...string) []recorded {
+func (r *recorder) tell(
+	c *Controller, version string, evidence volumesv1alpha1.EvidenceType, volumes ...string,
+) []recorded {
 	nvs := reported("a")
 	nvs.ResourceVersion = version
 	for _, v := range volumes {
@@ -53,7 +55,8 @@ func TestReleasedVolumesThatWereWrittenTogetherShareAnEvent(t *testing.T) {
 	if len(got) != 1 || got[0].kind != corev1.EventTypeNormal || !strings.HasSuffix(got[0].note, ": v1, v2, v3") {
 		t.Errorf("events: %+v", got)
 	}
-	if got := r.tell(c, "2", volumesv1alpha1.EvidenceAgentReleased, "v4"); len(got) != 1 || !strings.HasSuffix(got[0].note, ": v4") {
+	if got := r.tell(c, "2", volumesv1alpha1.EvidenceAgentReleased, "v4"); len(got) != 1 ||
+		!strings.HasSuffix(got[0].note, ": v4") {
 		t.Errorf("of the next write: %+v", got)
 	}
 }

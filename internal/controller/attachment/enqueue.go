@@ -65,7 +65,8 @@ type enqueuer struct {
 func (c *Controller) enqueuer() enqueuer {
 	return enqueuer{
 		client: c.Client, replace: c.Replace, tracker: c.Tracker, locks: c.Locks, events: c.Events, waiting: c.waiting,
-		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits, announcements: &c.announcements, deletions: &c.deletions, released: &c.released,
+		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits,
+		announcements: &c.announcements, deletions: &c.deletions, released: &c.released,
 	}
 }
 
@@ -191,7 +192,8 @@ const EventLocksUnreadable = "LocksUnreadable"
 func (e enqueuer) reportUnreadable(locks *corev1.ConfigMap) {
 	if _, err := exclusive.Locks(locks); err != nil {
 		e.events.Eventf(locks, nil, corev1.EventTypeWarning, EventLocksUnreadable, "Read",
-			"%s", report.Shortened(err.Error()+"; the volumes that they are of are neither attached nor moved until an administrator has repaired them"))
+			"%s", report.Shortened(err.Error()+
+				"; the volumes that they are of are neither attached nor moved until an administrator has repaired them"))
 	}
 }
 
@@ -203,7 +205,9 @@ func (e enqueuer) policiesChanged(ctx context.Context, _ event.GenericEvent, q q
 }
 
 // addIntentVolumes adds the volumes of all intents that asked selects.
-func (e enqueuer) addIntentVolumes(ctx context.Context, q queue, asked func(*volumesv1alpha1.VolumeAttachmentIntent, string) bool) {
+func (e enqueuer) addIntentVolumes(
+	ctx context.Context, q queue, asked func(*volumesv1alpha1.VolumeAttachmentIntent, string) bool,
+) {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := e.client.List(ctx, intents); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing intents")
@@ -264,7 +268,8 @@ func (e enqueuer) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
 	}
 	for _, name := range index.PodClaims(pod) {
 		claim := &corev1.PersistentVolumeClaim{}
-		if err := e.client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, claim); err != nil || claim.Spec.VolumeName == "" {
+		if err := e.client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, claim); err != nil ||
+			claim.Spec.VolumeName == "" {
 			continue
 		}
 		pv := &corev1.PersistentVolume{}

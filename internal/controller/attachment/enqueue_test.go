@@ -40,12 +40,13 @@ func woken(t *testing.T, w wake, before, after client.Object) []string {
 	return names
 }
 
-func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
+func TestAPodWithTheNameOfAnotherEnqueuesTheVolumesOfBoth(t *testing.T) {
 	bound := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
 		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
 		return pv, &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: name},
 		}
 	}
 	v1, c1 := bound("one")
@@ -69,10 +70,11 @@ func TestAPodThatTookTheNameOfAnotherWakesTheVolumesOfBoth(t *testing.T) {
 	}
 }
 
-func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *testing.T) {
+func TestAPodEnqueuesItsVolumesWhenItStartsAndTerminatesButNotWhenItIsDeleted(t *testing.T) {
 	pv := persistentVolume()
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name},
 	}
 	runs := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "1"},
@@ -102,7 +104,7 @@ func TestAPodWakesItsVolumesWhenItBeginsAndWhenItEndsButNotWhenItsRemainsGo(t *t
 	}
 }
 
-func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T) {
+func TestANodeThatBecomesManagedEnqueuesItsAttachedVolumes(t *testing.T) {
 	pv := persistentVolume()
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv.Name)},
@@ -117,7 +119,7 @@ func TestANodeThatComesToLeaveAttachingToUsWakesWhatIsAttachedThere(t *testing.T
 	}
 }
 
-func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testing.T) {
+func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing.T) {
 	bound := func(name string, annotations map[string]string) (*corev1.PersistentVolume, *storagev1.VolumeAttachment) {
 		pv := persistentVolume()
 		pv.Name, pv.Spec.CSI.VolumeHandle = name, name
@@ -137,7 +139,8 @@ func TestAnAgentThatIsHeardWakesWhatIsAttachedToItsNodeAndListedNowhere(t *testi
 		t.Errorf("woken: %v", got)
 	}
 	c.Replace = true
-	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
+	if got := woken(t, heard, nil, nil); !slices.Equal(got,
+		[]string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
 		t.Errorf("woken in place of upstream: %v", got)
 	}
 }
@@ -149,8 +152,9 @@ func TestTheVolumesOfANodeComeOneAfterAnother(t *testing.T) {
 	defer q.ShutDown()
 	for _, at := range []struct{ node, handle string }{{"a", "1"}, {"b", "2"}, {"a", "3"}, {"b", "4"}} {
 		c.enqueuer().attachmentChanged(t.Context(), nil, &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: at.handle, Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: volume.UniqueName("d", at.handle)}},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: at.node},
+			ObjectMeta: metav1.ObjectMeta{Name: at.handle,
+				Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: volume.UniqueName("d", at.handle)}},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: at.node},
 		}, q)
 	}
 	var got []string

@@ -130,7 +130,8 @@ func looksSince(was, is *volumesv1alpha1.NodeVolumeState, generation int64) bool
 
 // nodeDiffers reports whether something changed that concerns every volume of the node.
 func nodeDiffers(was, is *volumesv1alpha1.NodeVolumeState) bool {
-	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported || was.Status.BootID != is.Status.BootID || was.UID != is.UID
+	return handshake.NodeOf(was, "").Reported != handshake.NodeOf(is, "").Reported ||
+		was.Status.BootID != is.Status.BootID || was.UID != is.UID
 }
 
 func entriesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]*volumesv1alpha1.NodeAttachment {
@@ -267,7 +268,8 @@ func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, 
 }
 
 func nodeConditionsDiffer(was, is *corev1.Node) bool {
-	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) || liveness.OutOfService(was) != liveness.OutOfService(is) ||
+	return liveness.Ready(was) != liveness.Ready(is) || managed(was) != managed(is) ||
+		liveness.OutOfService(was) != liveness.OutOfService(is) ||
 		!maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 

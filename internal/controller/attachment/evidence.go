@@ -154,8 +154,11 @@ func (w outageWatcher) evidenceOf(
 		return nil, after - watched
 	}
 	return &volumesv1alpha1.DetachEvidence{
-		Type:    volumesv1alpha1.EvidenceForcedAfterTimeout,
-		Message: fmt.Sprintf("node %s was watched not being Ready for more than %s, after which the intents' policy forces the detach", n.Name, after),
+		Type: volumesv1alpha1.EvidenceForcedAfterTimeout,
+		Message: fmt.Sprintf(
+			"node %s was watched not being Ready for more than %s, after which the intents' policy forces the detach", n.Name,
+			after,
+		),
 	}, 0
 }
 
@@ -179,7 +182,9 @@ func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Dur
 
 // watch reads a node and persists for how long it has been watched. Of many volumes that come at once one reads it.
 func (w outageWatcher) watch(ctx context.Context, name string, period time.Duration) error {
-	_, err := w.writer.Apply(ctx, name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	_, err := w.writer.Apply(ctx, name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		if nvs == nil {
 			return nil, nil
 		}
@@ -210,12 +215,13 @@ func (w outageWatcher) clear(ctx context.Context, n *decision.Node) error {
 	if err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = w.writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		if nvs == nil || nvs.Spec.Unready == nil {
-			return nil, nil
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = nil }, nil
-	})
+	_, err = w.writer.Apply(ctx, n.Name,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			if nvs == nil || nvs.Spec.Unready == nil {
+				return nil, nil
+			}
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = nil }, nil
+		})
 	if err != nil {
 		return fmt.Errorf("clearing how long node %s was not Ready: %w", n.Name, err)
 	}

@@ -40,8 +40,10 @@ func withTaints(node *corev1.Node, keys ...string) *corev1.Node {
 func renewedLease(node string, at metav1.Time) *coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(at.Time)
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node},
-		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node,
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 }
 
@@ -57,19 +59,29 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 	}{
 		{"the taint is there", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), outOfService)}, 0,
 			volumesv1alpha1.EvidenceOutOfServiceTaint},
-		{"the taint is gone", []client.Object{withTaints(readyNode("a"), outOfService)}, []client.Object{readyNode("a")}, 0, ""},
-		{"another taint", []client.Object{readyNode("a")}, []client.Object{withTaints(readyNode("a"), corev1.TaintNodeUnreachable)}, 0, ""},
-		{"another node carries the taint", nil, []client.Object{readyNode("a"), withTaints(readyNode("b"), outOfService)}, 0, ""},
-		{"the Node is gone and its agent silent", []client.Object{readyNode("a")}, []client.Object{renewedLease("a", noon)}, silence,
+		{"the taint is gone", []client.Object{withTaints(readyNode("a"), outOfService)},
+			[]client.Object{readyNode("a")}, 0, ""},
+		{"another taint", []client.Object{readyNode("a")},
+			[]client.Object{withTaints(readyNode("a"), corev1.TaintNodeUnreachable)}, 0, ""},
+		{"another node carries the taint", nil,
+			[]client.Object{readyNode("a"), withTaints(readyNode("b"), outOfService)}, 0, ""},
+		{"the Node is gone and its agent silent", []client.Object{readyNode("a")},
+			[]client.Object{renewedLease("a", noon)}, silence,
 			volumesv1alpha1.EvidenceNodeGone},
-		{"the Node is gone and its agent has no Lease", []client.Object{readyNode("a")}, nil, silence, volumesv1alpha1.EvidenceNodeGone},
-		{"the Node is gone and its agent not silent for long", nil, []client.Object{renewedLease("a", noon)}, silence - time.Second, ""},
-		{"the Node is there", []client.Object{renewedLease("a", noon)}, []client.Object{readyNode("a"), renewedLease("a", noon)}, silence, ""},
-		{"the Node has not been Ready for as long as the policy asks", []client.Object{readyNode("a")}, []client.Object{unreadyNode("a", noon)},
+		{"the Node is gone and its agent has no Lease", []client.Object{readyNode("a")}, nil, silence,
+			volumesv1alpha1.EvidenceNodeGone},
+		{"the Node is gone and its agent not silent for long", nil, []client.Object{renewedLease("a", noon)},
+			silence - time.Second, ""},
+		{"the Node is there", []client.Object{renewedLease("a", noon)},
+			[]client.Object{readyNode("a"), renewedLease("a", noon)}, silence, ""},
+		{"the Node has not been Ready for as long as the policy asks", []client.Object{readyNode("a")},
+			[]client.Object{unreadyNode("a", noon)},
 			6 * time.Minute, volumesv1alpha1.EvidenceForcedAfterTimeout},
-		{"the Node has not been Ready for a moment less", []client.Object{unreadyNode("a", noon)}, []client.Object{unreadyNode("a", noon)},
+		{"the Node has not been Ready for a moment less", []client.Object{unreadyNode("a", noon)},
+			[]client.Object{unreadyNode("a", noon)},
 			6*time.Minute - time.Second, ""},
-		{"the Node is Ready again", []client.Object{unreadyNode("a", noon)}, []client.Object{readyNode("a")}, 6 * time.Minute, ""},
+		{"the Node is Ready again", []client.Object{unreadyNode("a", noon)}, []client.Object{readyNode("a")},
+			6 * time.Minute, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			controller, now := over(t, c.live...)
@@ -104,7 +116,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 	}
 }
 
-func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
+func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 	bound := func(n *decision.Node) { n.Leaving = append(n.Leaving, intentNamed("j*")) }
 	for _, c := range []struct {
 		name   string
@@ -123,11 +135,13 @@ func TestThereIsATimeAtWhichAGoneOrUnreadyNodeComesToBeEvidence(t *testing.T) {
 		if c.change != nil {
 			c.change(n)
 		}
-		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil || n.EvidenceDue != c.want {
+		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil ||
+			n.EvidenceDue != c.want {
 			t.Errorf("%s: evidence %v in %s, want %s, %v", c.name, evidence, n.EvidenceDue, c.want, err)
 		}
 		behind(t, controller, c.live...)
-		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) || n.EvidenceDue != c.want {
+		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) ||
+			n.EvidenceDue != c.want {
 			t.Errorf("%s, from the cache: missing %t, in %s, %v", c.name, n.Missing, n.EvidenceDue, err)
 		}
 	}
@@ -153,7 +167,8 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 
 // failing has the controller's live reads, or else its cache's, of this type fail.
 func failing(c *Controller, cache bool, kind string) {
-	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	get := func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+		opts ...client.GetOption) error {
 		if fmt.Sprintf("%T", o) == kind {
 			return errDown
 		}
@@ -189,7 +204,8 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			}
 			failing(controller, false, c.kind)
 			n.Evidence = nil
-			if evidence, err := controller.outages().confirmEvidence(t.Context(), n); err == nil || evidence != nil || n.Evidence != nil {
+			if evidence, err := controller.outages().confirmEvidence(t.Context(), n); err == nil || evidence != nil ||
+				n.Evidence != nil {
 				t.Errorf("evidence %v, %v", evidence, err)
 			}
 		})
@@ -207,7 +223,9 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 	const update = "the update"
 	checked := reported("a")
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon, Observed: metav1.Duration{Duration: time.Minute}}
+	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{
+		Transition: noon, Observed: metav1.Duration{Duration: time.Minute},
+	}
 	for _, c := range []struct {
 		name   string
 		cached []client.Object
@@ -222,8 +240,10 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 		{"another node is Ready", []client.Object{checked, readyNode("b")}, checked, "", true, false},
 		{"there is no checkpoint", []client.Object{reported("a"), readyNode("a")}, reported("a"), "", false, false},
 		{"it has no state", []client.Object{readyNode("a")}, nil, "", false, false},
-		{"its state is gone, and the cache does not show it yet", []client.Object{checked, readyNode("a")}, nil, "", false, false},
-		{"its state cannot be read", []client.Object{checked, readyNode("a")}, checked, "*v1alpha1.NodeVolumeState", true, true},
+		{"its state is gone, and the cache does not show it yet", []client.Object{checked, readyNode("a")}, nil,
+			"", false, false},
+		{"its state cannot be read", []client.Object{checked, readyNode("a")}, checked,
+			"*v1alpha1.NodeVolumeState", true, true},
 		{"it cannot be read", []client.Object{checked, readyNode("a")}, checked, "*v1.Node", true, true},
 		{"its state cannot be written", []client.Object{checked, readyNode("a")}, checked, update, true, true},
 	} {
@@ -274,13 +294,14 @@ func counting(c *Controller) *int {
 	return &reads
 }
 
-func TestANodeIsLookedAtOnceAPeriodHoweverManyWait(t *testing.T) {
+func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	reads := counting(c)
 	for _, step := range []struct {
 		after, due time.Duration
 		reads      int
-	}{{0, time.Minute, 1}, {0, time.Minute, 1}, {40 * time.Second, 20 * time.Second, 1}, {20 * time.Second, time.Minute, 2}} {
+	}{{0, time.Minute, 1}, {0, time.Minute, 1}, {40 * time.Second, 20 * time.Second, 1},
+		{20 * time.Second, time.Minute, 2}} {
 		now.SetTime(now.Now().Add(step.after))
 		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
 			t.Errorf("due in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
@@ -288,14 +309,14 @@ func TestANodeIsLookedAtOnceAPeriodHoweverManyWait(t *testing.T) {
 	}
 }
 
-func TestANodeWhoseStateIsGoneIsLookedAtAgainAfterAPeriod(t *testing.T) {
+func TestANodeWithoutANodeStateIsReadAgainAfterAPeriod(t *testing.T) {
 	c, _ := over(t, unreadyNode("a", noon))
 	if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
 		t.Errorf("evidence %t, due in %s", evidence, due)
 	}
 }
 
-func TestALookThatFailsIsTriedAgainAndItsTimeIsNotWatched(t *testing.T) {
+func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	pass(t, c, "a")
 	up := c.Reader
@@ -322,7 +343,8 @@ func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
-	if _, err := c.outages().await(t.Context(), forcible("a"), decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
+	if _, err := c.outages().await(t.Context(), forcible("a"),
+		decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
 		t.Error("the failure was not noticed")
 	}
 }
@@ -358,7 +380,7 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 	}
 }
 
-func TestOfManyVolumesThatComeAtOnceOneLooksAtTheNode(t *testing.T) {
+func TestOneOfManyVolumesReadsTheNode(t *testing.T) {
 	c, _ := over(t, reported("a"), unreadyNode("a", noon))
 	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
 		t.Fatal(err)

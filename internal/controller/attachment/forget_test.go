@@ -18,7 +18,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
+func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 	intent := intentNamed("i*")
 	intent.Object.UID, intent.Object.Finalizers = "i", []string{volumesv1alpha1.ReleaseFinalizer}
 	c, _ := over(t, intent.Object)
@@ -26,7 +26,8 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			err := w.Patch(ctx, o, p, opts...)
 			woken(t, c.enqueuer().intentChanged, intent.Object, nil)
 			return err
@@ -39,7 +40,7 @@ func TestNothingIsKeptOfAnIntentWhoseEndComesBeforeTheAnswer(t *testing.T) {
 	c.released.Range(func(uid, _ any) bool { t.Errorf("intent %s is remembered for good", uid); return true })
 }
 
-func TestNothingIsKeptOfHowLongANodeWasGoneOnceItsStateIsGoneToo(t *testing.T) {
+func TestTheAbsenceOfANodeIsForgottenWithItsNodeState(t *testing.T) {
 	c, now := over(t)
 	c.unready.Observe("a", outage.Spell{Absent: true}, 0, 0, now.Now())
 	woken(t, c.enqueuer().stateChanged, reported("a"), nil)

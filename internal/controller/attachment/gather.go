@@ -93,11 +93,14 @@ func (g gatherer) gatherIntents(ctx context.Context, f *decision.Facts, sources 
 			continue
 		}
 		ofClaim := &volumesv1alpha1.VolumeAttachmentIntentList{}
-		if err := g.client.List(ctx, ofClaim, client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
+		if err := g.client.List(ctx, ofClaim,
+			client.MatchingFields{index.Claim: index.ClaimKey(ref.Namespace, ref.Name)}); err != nil {
 			return fmt.Errorf("listing the intents of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
 		for _, intent := range ofClaim.Items {
-			known := slices.ContainsFunc(found, func(o volumesv1alpha1.VolumeAttachmentIntent) bool { return o.UID == intent.UID })
+			known := slices.ContainsFunc(found, func(o volumesv1alpha1.VolumeAttachmentIntent) bool {
+				return o.UID == intent.UID
+			})
 			unpinned := intent.Status.UniqueVolumeName == "" && intent.DeletionTimestamp.IsZero()
 			if !known && (unpinned || intent.Status.UniqueVolumeName == f.Volume) {
 				found = append(found, intent)

@@ -45,7 +45,9 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 		{"between the lists, to another volume", false, true, volume.UniqueName("d", "other"), 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "intent"}}
+			intent := &volumesv1alpha1.VolumeAttachmentIntent{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "intent"},
+			}
 			intent.Spec.NodeName = "a"
 			intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}
 			if test.before {
@@ -58,7 +60,8 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 					if err := w.List(ctx, list, opts...); err != nil || !test.between {
 						return err
 					}
-					if o := (&client.ListOptions{}).ApplyOptions(opts); o.FieldSelector == nil || o.FieldSelector.String() != index.Volume+"="+name {
+					if o := (&client.ListOptions{}).ApplyOptions(opts); o.FieldSelector == nil ||
+						o.FieldSelector.String() != index.Volume+"="+name {
 						return nil
 					}
 					pinned := intent.DeepCopy()

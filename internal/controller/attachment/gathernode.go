@@ -100,7 +100,9 @@ func (g gatherer) driverMissing(ctx context.Context, driver, node string) (bool,
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the drivers of node %s: %w", node, err)
 	}
-	return !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }), nil
+	return !slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+		return d.Name == driver
+	}), nil
 }
 
 // podsUse reports whether pods that have not ended are bound to the node and name a claim of the volume.
@@ -111,7 +113,8 @@ func (g gatherer) podsUse(ctx context.Context, node string, sources []*volume.So
 			continue
 		}
 		pods := &corev1.PodList{}
-		if err := g.client.List(ctx, pods, client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
+		if err := g.client.List(ctx, pods,
+			client.MatchingFields{index.NodeClaim: index.NodeClaimKey(node, ref.Namespace, ref.Name)}); err != nil {
 			return false, fmt.Errorf("listing the pods of claim %s/%s: %w", ref.Namespace, ref.Name, err)
 		}
 		if len(pods.Items) > 0 {

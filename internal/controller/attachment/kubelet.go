@@ -56,10 +56,13 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 		return nil
 	}
 	refused := k.protocol.MayNoteUnlisted(r.Lists) != handshake.GuardNone
-	nvs, err := k.writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	nvs, err := k.writer.Apply(ctx, n.Name, func(
+		_ context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 		// It was unlisted for that attachment; for another one the Node may list it again.
-		if entry == nil || entry.AttachmentUID != uid || entry.State != volumesv1alpha1.AttachmentDetaching || entry.UnlistedGeneration > 0 {
+		if entry == nil || entry.AttachmentUID != uid || entry.State != volumesv1alpha1.AttachmentDetaching ||
+			entry.UnlistedGeneration > 0 {
 			return nil, nil
 		}
 		forced := handshake.NodeOf(nvs, f.Volume).Entry.Forced
@@ -98,16 +101,17 @@ func (k kubeletLists) ask(ctx context.Context, f *decision.Facts, n *decision.No
 		return nil
 	}
 	uid := n.State.Entry.UID
-	nvs, err := k.writer.Apply(ctx, n.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		state := handshake.NodeOf(nvs, f.Volume)
-		if state.Entry.UID != uid || state.Entry.Asked || k.protocol.MayAskAgain(state) != handshake.GuardNone {
-			return nil, nil
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Spec.Fences++
-			handshake.AttachmentOf(nvs, f.Volume).RebootGeneration = nvs.Generation + 1
-		}, nil
-	})
+	nvs, err := k.writer.Apply(ctx, n.Name,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			state := handshake.NodeOf(nvs, f.Volume)
+			if state.Entry.UID != uid || state.Entry.Asked || k.protocol.MayAskAgain(state) != handshake.GuardNone {
+				return nil, nil
+			}
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Spec.Fences++
+				handshake.AttachmentOf(nvs, f.Volume).RebootGeneration = nvs.Generation + 1
+			}, nil
+		})
 	if err != nil {
 		return fmt.Errorf("asking the agent to look at its node once more: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestALeaderThatKnowsNothingOfTheForceDoesNotAskForALookWhileTheKubeletGoesOn(t *testing.T) {
+func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(t *testing.T) {
 	state := reported("a")
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: "v", AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
@@ -93,8 +93,10 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	state := reported("a")
 	state.Status.BootID = "boot-2"
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
-		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching, UnlistedBootID: "boot-1",
-		DetachedTime: ptr.To(metav1.Now()), Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
+		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
+		UnlistedBootID: "boot-1",
+		DetachedTime:   ptr.To(metav1.Now()),
+		Evidence:       &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
 	}}
 	c, _ := over(t, pv, state)
 	c.Protocol.Kubelet = true

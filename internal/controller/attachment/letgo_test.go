@@ -40,11 +40,12 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 	}
 }
 
-func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
+func TestALockInUseIsNotReadForCollection(t *testing.T) {
 	c, _ := over(t, reported("a"), lockObject(gone, exclusive.Lock{Holder: "a"}))
 	reads := counting(c)
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
-	if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
+	if err := c.locker().collect(t.Context(),
+		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
 		t.Errorf("%d live reads, %v", *reads, err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "a" {
@@ -52,7 +53,7 @@ func TestALockThatIsNeededIsNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestALockThatIsGoneIsNoWork(t *testing.T) {
+func TestADeletedLockIsNoWork(t *testing.T) {
 	c, _ := over(t, reported("a"))
 	r := &requests{}
 	r.through(c)
@@ -80,16 +81,18 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 			}
 		}
 		c, _ := over(t, append(objects, lockObject(gone, lock))...)
-		if err := c.locker().collect(t.Context(), &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
+		if err := c.locker().collect(t.Context(),
+			&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder || left.MovedFrom != lock.MovedFrom {
+		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder ||
+			left.MovedFrom != lock.MovedFrom {
 			t.Errorf("%s: the lock is %+v, %v", name, left, err)
 		}
 	}
 }
 
-func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
+func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 	c, _ := over(t)
 	reason := declaredState()
 	reason.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "another reason"
@@ -110,7 +113,8 @@ func TestADeclarationThatChangesWakesItsVolume(t *testing.T) {
 			return errDown
 		},
 	})
-	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) || lists != 1 {
+	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) ||
+		lists != 1 {
 		t.Errorf("where the attachments cannot be listed: %v after %d", got, lists)
 	}
 	if woken(t, c.enqueuer().stateChanged, declaredState(), declaredState()); lists != 1 {

@@ -176,7 +176,8 @@ func (c *Controller) readUsers(ctx context.Context, key string) (*users, error) 
 	if namespace != "" {
 		reads.Go(func() error {
 			pods := &corev1.PodList{}
-			if err := c.Reader.List(ctx, pods, client.InNamespace(namespace), client.MatchingFields{"spec.nodeName": name}); err != nil {
+			if err := c.Reader.List(ctx, pods, client.InNamespace(namespace),
+				client.MatchingFields{"spec.nodeName": name}); err != nil {
 				return fmt.Errorf("listing the pods of node %s: %w", name, err)
 			}
 			u.pods = pods.Items

@@ -39,8 +39,8 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-// over makes a controller whose cache and live reads find these objects, whatever the facts of a pass say. What is written
-// afterwards is in the API server alone: a test in which the cache follows asks for that with overAPI.
+// over makes a controller whose cache and live reads find these objects, whatever the facts of a pass say. What is
+// written afterwards is in the API server alone: a test in which the cache follows asks for that with overAPI.
 func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock) {
 	t.Helper()
 	controller, now, _ := overAPI(t, objects...)
@@ -48,11 +48,16 @@ func over(t *testing.T, objects ...client.Object) (*Controller, *testingclock.Fa
 }
 
 // overAPI is over, with the API server of which the controller has a cache.
-func overAPI(t *testing.T, objects ...client.Object) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
+func overAPI(
+	t *testing.T, objects ...client.Object,
+) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
 	t.Helper()
-	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntent{}), objects...)
+	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(
+		&volumesv1alpha1.VolumeAttachmentIntent{},
+	), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
-	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now}, Policies: inForce{}}
+	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now},
+		Policies: inForce{}}
 	controller.users = batch.NewReads(nil, controller.readUsers)
 	connect(controller, api.Client, named(t, api.Live))
 	return controller, now, api
@@ -67,7 +72,8 @@ func connect(c *Controller, cl client.Client, reader client.Reader) {
 // named is a client that refuses to read an object without a name, as a real one does.
 func named(t *testing.T, inner client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(inner, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if key.Name == "" {
 				t.Errorf("a %T without a name was read", o)
 			}
@@ -86,20 +92,24 @@ func (inForce) Changed() <-chan event.GenericEvent { return nil }
 // reported is the state of a node whose agent has reported.
 func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"},
+		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
 	}
 }
 
 // lockObject is the ConfigMap that has the volume's lock.
 func lockObject(volumeName string, lock exclusive.Lock) *corev1.ConfigMap {
 	key := exclusive.Key(volumeName)
-	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName, lock.Holder, lock.MovedFrom)
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "locks"}, Data: map[string]string{"locks.json": locks}}
+	locks := fmt.Sprintf(`{"writes": 1, "locks": {%q: {"node": %q, "movedFrom": %q, "write": 1}}}`, volumeName,
+		lock.Holder, lock.MovedFrom)
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "locks"},
+		Data: map[string]string{"locks.json": locks}}
 }
 
-func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
+func TestAnAttachmentCreatedAgainWithoutAHoldIsNotUsed(t *testing.T) {
 	for _, held := range []bool{true, false} {
-		live := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", UID: "2"}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+		live := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va-1", UID: "2"},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 		if held {
 			live.Annotations = map[string]string{volumesv1alpha1.HoldAnnotation: "now"}
 		}
@@ -108,7 +118,8 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 		shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		n.Wanted[0].Result.Source = volume.SourceOf(shared)
 		c, _ := over(t, reported("a"), live, shared)
-		if err := c.attacher().confirm(t.Context(), &decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
+		if err := c.attacher().confirm(t.Context(),
+			&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n, &n.Attachments[0]); err != nil {
 			t.Fatal(err)
 		}
 		if attached := n.State.Entry.State == handshake.Attached; attached != held {
@@ -120,8 +131,10 @@ func TestAnAttachmentThatWasMadeAnewWithoutAHoldIsNotCountedOn(t *testing.T) {
 func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	renewed := metav1.NowMicro()
 	c, now := over(t, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a"},
-		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a",
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
 	})
 	n := on("a")
 	n.Missing = true
@@ -135,7 +148,8 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil || evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil ||
+		evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 }
@@ -144,7 +158,8 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	down := true
 	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if down {
 				return errors.New("the API server is down")
 			}
@@ -161,11 +176,14 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 		},
 	})
 	n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)
-	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{
+		ForceAfter: metav1.Duration{Duration: 6 * time.Minute},
+	}
 	c.unready.Observe("a", since(noon), 5*time.Minute, time.Minute, now.Now())
 	now.SetTime(now.Now().Add(time.Hour))
 	step := decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
-	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, step); err == nil {
+	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
+		step); err == nil {
 		t.Fatal("the outage was not noticed")
 	}
 	down = false
@@ -177,16 +195,19 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	}
 }
 
-func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
+func TestTheEvidenceReportsThatItRestsOnTheMountTableAlone(t *testing.T) {
 	for _, uid := range []types.UID{"1", "another"} {
 		state := reported("a")
-		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached}}
+		state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+			{VolumeName: "v", AttachmentUID: "1", State: volumesv1alpha1.AttachmentAttached},
+		}
 		state.Status.MountTableReleases = []volumesv1alpha1.MountTableRelease{{VolumeName: "v", AttachmentUID: uid}}
 		c, _ := over(t, state)
 		c.Events = events.NewFakeRecorder(1)
 		n := on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))
 		facts := &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}
-		if err := c.detacher().markDetaching(t.Context(), facts, decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
+		if err := c.detacher().markDetaching(t.Context(), facts,
+			decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0]}); err != nil {
 			t.Fatal(err)
 		}
 		nvs, err := c.live().readState(t.Context(), "a")
@@ -194,7 +215,8 @@ func TestTheEvidenceTellsThatTheReportRestsOnTheMountTableAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := handshake.AttachmentOf(nvs, "v").Evidence
-		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != (uid == "1") || strings.Contains(e.Message, "mount table") != e.MountTableOnly {
+		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != (uid == "1") ||
+			strings.Contains(e.Message, "mount table") != e.MountTableOnly {
 			t.Errorf("attachment %s: %+v", uid, e)
 		}
 	}
@@ -229,7 +251,7 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 	}
 }
 
-func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
+func TestTheReadsForADeleteRunAtTheSameTime(t *testing.T) {
 	c, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -245,7 +267,8 @@ func TestWhatADeleteRestsOnIsReadAtTheSameTime(t *testing.T) {
 		}
 	}
 	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			return errors.Join(after(node, pods), inner.Get(ctx, key, o, opts...))
 		},
 		List: func(ctx context.Context, inner client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
@@ -262,7 +285,9 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	old := reported("a")
 	old.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b", MovedFrom: "a"}), old)
-	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{Exists: true, Holder: "b", MovedFrom: "a"}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
+	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: handshake.Lock{
+		Exists: true, Holder: "b", MovedFrom: "a",
+	}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
 	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
 		t.Fatalf("taken %v, %v", taken, err)
@@ -283,7 +308,7 @@ func (s slowClock) Since(t time.Time) time.Duration {
 	return s.FakePassiveClock.Since(t)
 }
 
-func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
+func TestADeleteDecidedOnAnOldReadIsRetriedAfterABackoff(t *testing.T) {
 	pv := persistentVolume()
 	name := volume.UniqueNameOf(pv)
 	state := reported("a")
@@ -293,12 +318,15 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	}}
 	attachment := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "1"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "d", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		},
 	}
 	c, now := over(t, pv, state, attachment, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	reads := 0
 	c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Node); ok {
 				reads++
 			}
@@ -321,8 +349,9 @@ func TestADeleteThatRestsOnWhatIsTooOldIsTriedAgainAfterAPause(t *testing.T) {
 	}
 }
 
-func TestANodeThatReportsOrGoesWakesTheVolumesThatWereLastThere(t *testing.T) {
-	c := onlyCached(t, lockObject("held", exclusive.Lock{Holder: "a"}), lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
+func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
+	c := onlyCached(t, lockObject("held", exclusive.Lock{Holder: "a"}),
+		lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
 	silent.Status.ObservedUID = ""

@@ -117,7 +117,8 @@ func (l locker) finishMove(ctx context.Context, f *decision.Facts) error {
 	if err != nil {
 		return err
 	}
-	if f.Lock = lock.Handshake(); lock.MovedFrom == "" || lock.Holder == "" { // collect goes on with one that no node holds
+	if f.Lock = lock.Handshake(); lock.MovedFrom == "" ||
+		lock.Holder == "" { // collect goes on with one that no node holds
 		return nil
 	}
 	_, _, err = l.fence(ctx, f, &decision.Node{}, lock)
@@ -139,17 +140,18 @@ func (l locker) fence(
 func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.Node) (bool, error) {
 	from := f.Node(f.Lock.MovedFrom)
 	guard := handshake.GuardNone
-	_, err := l.writer.Apply(ctx, from.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		from.Observe(nvs, f.Volume)
-		va, err := l.live.readAttachments(ctx, f, from)
-		if err != nil {
-			return nil, err
-		}
-		if guard = l.protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
-			return nil, nil
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
-	})
+	_, err := l.writer.Apply(ctx, from.Name,
+		func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			from.Observe(nvs, f.Volume)
+			va, err := l.live.readAttachments(ctx, f, from)
+			if err != nil {
+				return nil, err
+			}
+			if guard = l.protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
+				return nil, nil
+			}
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		})
 	if err != nil {
 		return false, fmt.Errorf("fencing node %s: %w", from.Name, err)
 	}

@@ -118,8 +118,8 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	}
 }
 
-// TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder: the holder may have been given the volume since.
-func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
+// TestALockDoesNotMoveOnACachedReadOfItsHolder: the holder may have been given the volume since.
+func TestALockDoesNotMoveOnACachedReadOfItsHolder(t *testing.T) {
 	lock := lockObject("v", exclusive.Lock{Holder: "b"})
 	c, _ := over(t, lock, entryIn(reported("b"), isThere, "2", ""), attachedTo(volume.AttachmentName("d", "h", "b"), "2"))
 	for _, cached := range [][]client.Object{
@@ -139,7 +139,7 @@ func TestALockDoesNotMoveOnWhatTheCacheSaysOfItsHolder(t *testing.T) {
 	}
 }
 
-func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
+func TestANodeThatLosesTheRaceForALockWaits(t *testing.T) {
 	c, _ := over(t, lockObject("v", exclusive.Lock{Holder: "b"}))
 	f, n := factsOf(t, c)
 	_, swapped, err := c.locker().swap(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
@@ -148,7 +148,7 @@ func TestWhoLosesTheRaceForALockWaits(t *testing.T) {
 	}
 }
 
-func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
+func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 	moving := exclusive.Lock{Holder: "a", MovedFrom: "b"}
 	for _, test := range []struct {
 		name     string
@@ -158,17 +158,22 @@ func TestAMoveThatNobodyWaitsForAnyMoreIsFinished(t *testing.T) {
 		finished bool
 	}{
 		{"nobody waits", moving.Handshake(), moving, func(*decision.Facts, *decision.Node) {}, true},
-		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *decision.Facts, n *decision.Node) { wanted("i")(n) }, false},
+		{"somebody does, and goes on with it", moving.Handshake(), moving, func(_ *decision.Facts, n *decision.Node) {
+			wanted("i")(n)
+		}, false},
 		{"the lock cannot be read",
 			moving.Handshake(), moving, func(f *decision.Facts, _ *decision.Node) { f.LockUnreadable = unreadable }, false},
 		{"none is known to be under way", lockOn("a"), moving, func(*decision.Facts, *decision.Node) {}, false},
-		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"}, func(*decision.Facts, *decision.Node) {}, false},
-		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"}, func(*decision.Facts, *decision.Node) {}, false},
+		{"another leader has finished it", moving.Handshake(), exclusive.Lock{Holder: "a"},
+			func(*decision.Facts, *decision.Node) {}, false},
+		{"it is given up to nobody", moving.Handshake(), exclusive.Lock{MovedFrom: "b"},
+			func(*decision.Facts, *decision.Node) {}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := over(t, lockObject("v", test.stands), reported("b"))
 			n := on("a")
-			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known, Nodes: []*decision.Node{n}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, Lock: test.known,
+				Nodes: []*decision.Node{n}}
 			test.given(f, n)
 			if err := c.locker().finishMove(t.Context(), f); err != nil {
 				t.Fatal(err)

@@ -24,11 +24,16 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 		step decision.Step
 		want string
 	}{
-		{"an attach", decision.Step{Act: decision.Attach, Node: n}, `"level"=0 "msg"="acting" "act"="Attach" "volume"="v" "node"="a" "intents"=["default/i" "default/j"]`},
-		{"a forced detach", decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true},
-			`"level"=0 "msg"="acting" "act"="MarkDetaching" "volume"="v" "node"="a" "intents"=["default/i" "default/j"] "attachment"="va-1" "evidence"="NodeGone"`},
-		{"a release", decision.Step{Act: decision.Release, Node: n, Intents: n.Wanted[1:]}, `"level"=1 "msg"="acting" "act"="Release" "volume"="v" "node"="a" "intents"=["default/j"]`},
-		{"a look", decision.Step{Act: decision.Look, Node: on("b")}, `"level"=1 "msg"="acting" "act"="Look" "volume"="v" "node"="b"`},
+		{"an attach", decision.Step{Act: decision.Attach, Node: n},
+			`"level"=0 "msg"="acting" "act"="Attach" "volume"="v" "node"="a" "intents"=["default/i" "default/j"]`},
+		{"a forced detach",
+			decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true},
+			`"level"=0 "msg"="acting" "act"="MarkDetaching" "volume"="v" "node"="a" ` +
+				`"intents"=["default/i" "default/j"] "attachment"="va-1" "evidence"="NodeGone"`},
+		{"a release", decision.Step{Act: decision.Release, Node: n, Intents: n.Wanted[1:]},
+			`"level"=1 "msg"="acting" "act"="Release" "volume"="v" "node"="a" "intents"=["default/j"]`},
+		{"a look", decision.Step{Act: decision.Look, Node: on("b")},
+			`"level"=1 "msg"="acting" "act"="Look" "volume"="v" "node"="b"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var lines []string

@@ -24,8 +24,10 @@ import (
 // attachedTo is an attachment that the driver has carried out, as the API server has it.
 func attachedTo(name string, uid types.UID) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"}},
-		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: uid, Annotations: map[string]string{volumesv1alpha1.HoldAnnotation: "now"},
+		},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true},
 	}
 }
 
@@ -48,7 +50,8 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 		{name: "another node was given the lock meanwhile", modes: many, lock: "b"},
 		{name: "this node was given the lock meanwhile", modes: many, lock: "a", attached: true},
 		{name: "one node may have it, as the leader knows", exclusive: true, modes: once, lock: "a", attached: true},
-		{name: "another leader takes it for shared and has an attachment elsewhere", exclusive: true, modes: once, lock: "a", elsewhere: true},
+		{name: "another leader takes it for shared and has an attachment elsewhere", exclusive: true, modes: once, lock: "a",
+			elsewhere: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := on("a", wanted("i"), va("1", "held", "attached"))
@@ -60,9 +63,11 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 				objects = append(objects, attachedTo(volume.AttachmentName("d", "h", "b"), "2"))
 			}
 			c, _ := over(t, objects...)
-			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: test.exclusive, Nodes: []*decision.Node{n, on("b")}}
+			f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", AttachRequired: true, Exclusive: test.exclusive,
+				Nodes: []*decision.Node{n, on("b")}}
 			if test.lock != "" {
-				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{}, exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
+				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{},
+					exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
 					t.Fatalf("swapped %t, %v", swapped, err)
 				}
 			}

@@ -69,7 +69,9 @@ func unreadyNode(name string, since metav1.Time) *corev1.Node {
 // forcible is a node with one volume in use, which an intent leaves whose policy forces after six minutes.
 func forcible(name string) *decision.Node {
 	n := on(name, leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))
-	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{
+		ForceAfter: metav1.Duration{Duration: 6 * time.Minute},
+	}
 	return n
 }
 
@@ -133,18 +135,20 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 		t.Errorf("%d writes", writes)
 	}
 	n := forcible("a")
-	if evidence, err := c.outages().confirmEvidence(t.Context(), n); err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
+	if evidence, err := c.outages().confirmEvidence(t.Context(), n); err != nil || evidence == nil ||
+		evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
 		t.Errorf("evidence %v, %v", evidence, err)
 	}
 }
 
-func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
+func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	node := unreadyNode("a", noon)
 	c, now, api := overAPI(t, reported("a"), node)
 	pass(t, c, "a")
 	now.SetTime(now.Now().Add(time.Minute))
 	pass(t, c, "a")
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready == nil || nvs.Spec.Unready.Observed.Duration != time.Minute {
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready == nil ||
+		nvs.Spec.Unready.Observed.Duration != time.Minute {
 		t.Fatalf("state %+v, %v", nvs, err)
 	}
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
@@ -160,7 +164,7 @@ func TestANodeThatIsReadyAgainLeavesNoTimerBehind(t *testing.T) {
 	}
 }
 
-func TestNothingIsWatchedForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
+func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	n := forcible("a")
 	n.Leaving = append(n.Leaving, intentNamed("j*"))
@@ -168,7 +172,8 @@ func TestNothingIsWatchedForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 		if err := c.outages().gatherEvidence(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
-		if due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 || err != nil || n.Evidence != nil {
+		if due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 ||
+			err != nil || n.Evidence != nil {
 			t.Fatalf("due in %s, %v, %v", due, n.Evidence, err)
 		}
 		now.SetTime(now.Now().Add(time.Minute))
@@ -182,7 +187,8 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	c, now := over(t, reported("a"), unreadyNode("a", noon))
 	down := false
 	broken := interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if down {
 				return errors.New("the API server is down")
 			}
@@ -214,7 +220,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 	}
 }
 
-func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
+func TestNothingIsDetachedFromANodeThatContinuesUnderAnotherName(t *testing.T) {
 	byTaint := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint}
 	byWord := &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator}
 	for _, c := range []struct {
@@ -249,11 +255,13 @@ func TestANodeThatGoesOnUnderAnotherNameIsNotDetachedFrom(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatTheAPIServerKeptFromSpeakingHasItsTimeAfterwards(t *testing.T) {
+func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 	renewed := metav1.NewMicroTime(noon.Time)
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a"},
-		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + "a",
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 	for _, speaks := range []bool{true, false} {
 		c, now := over(t, reported("a"), lease.DeepCopy())

@@ -68,7 +68,7 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 	}
 }
 
-func TestThoseThatAreReleasedTogetherAreAllDropped(t *testing.T) {
+func TestIntentsReleasedTogetherAreAllDropped(t *testing.T) {
 	n := on("a", leaving("h", "i", "j", "k"))
 	n.Drop([]*decision.Intent{n.Leaving[0], n.Leaving[2]})
 	if got := namesOf(n.Leaving); !slices.Equal(got, []string{"default/i", "default/k"}) {

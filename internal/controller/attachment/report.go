@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -26,7 +24,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/metrics"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
 // attachTimes remembers since when attachments are under way. It only decides when that is worth a write; a
@@ -159,10 +156,7 @@ func (r intentReporter) report(ctx context.Context, f *decision.Facts) (time.Dur
 			if found == nil {
 				continue
 			}
-			failures = append(failures, r.intents.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-				report.Resolved(intent, i.Result)
-				r.apply(intent, i.Result.OK, found)
-			}))
+			failures = append(failures, r.intents.Write(ctx, i.Object, report.Found{Result: i.Result, Attached: found}))
 			wait = sooner(wait, r.intents.Remind(i.Object, found.Reason, found.Message))
 		}
 	}
@@ -186,61 +180,12 @@ func (r intentReporter) reportWanted(
 	if result.OK && n.State.Entry.State != handshake.Attached && f.PolicyMissing != "" {
 		result = resolve.PolicyMissing(f.PolicyMissing)
 	}
-	err := r.intents.Update(ctx, i.Object, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-		if i.Result.OK && r.mayPin(f, i) {
-			report.Pin(intent, i.Result.Pins)
-		}
-		report.Resolved(intent, result)
-		r.apply(intent, result.OK, found)
-	})
+	write := report.Found{Result: result, Attached: found}
+	if i.Result.OK && r.mayPin(f, i) {
+		write.Pins = &i.Result.Pins
+	}
+	err := r.intents.Write(ctx, i.Object, write)
 	return r.intents.Remind(i.Object, found.Reason, found.Message), err
-}
-
-// apply puts a finding into the intent's status. While the intent does not resolve, lastError is about that.
-func (r intentReporter) apply(intent *volumesv1alpha1.VolumeAttachmentIntent, resolved bool, found *decision.Finding) {
-	was := meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionAttached)
-	status.Set(intent, volumesv1alpha1.ConditionAttached, found.Status, found.Reason, found.Message)
-	switch {
-	case found.Status == metav1.ConditionTrue:
-		report.ClearError(intent, report.OperationAttach, report.OperationDetach)
-		if !was {
-			now := metav1.NewMicroTime(r.clock.Now())
-			report.Timeline(intent).Attached = &now
-		}
-	case !resolved || found.Reason == volumesv1alpha1.ReasonAttaching || found.Reason == volumesv1alpha1.ReasonDetaching:
-	case found.Error != nil:
-		setAttacherError(intent, found)
-	default:
-		report.SetError(intent, report.OperationAttach, found.Reason, found.Message)
-	}
-	status.SetReadyByController(intent)
-}
-
-// setAttacherError counts one failure of the driver's attacher for each time at which it reported one. It tries again
-// by itself, at about the time that is named; ours is to wait for its answer.
-func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *decision.Finding) {
-	operation := report.OperationAttach
-	if found.Reason == volumesv1alpha1.ReasonDetachFailed {
-		operation = report.OperationDetach
-	}
-	at := found.Error.Time.Time
-	last := intent.Status.LastError
-	if last != nil && last.Operation == operation && last.NextAttemptTime != nil &&
-		last.NextAttemptTime.Add(-status.Backoff(last.Attempts)).Equal(at) {
-		return
-	}
-	if last != nil && last.NextAttemptTime == nil {
-		// That was a wait for something else.
-		last = nil
-	}
-	intent.Status.LastError = status.NextError(last, operation, codeOf(found.Error), found.Error.Message, at)
-}
-
-func codeOf(e *storagev1.VolumeError) string {
-	if e.ErrorCode == nil {
-		return "Unknown"
-	}
-	return report.CodeName(*e.ErrorCode)
 }
 
 // sooner of two waits; zero is none.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,14 +20,20 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoMayBePinnedToAVolumeForASingleUser(t *testing.T) {
+func TestTheIntentsThatMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*decision.Facts, *decision.Intent)
 		may    bool
 	}{
-		"whom the lock names":               {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-x"} }, true},
-		"nobody else":                       {func(f *decision.Facts, _ *decision.Intent) { f.Lock = handshake.Lock{Exists: true, User: "uid-y"} }, false},
-		"who is already":                    {func(_ *decision.Facts, i *decision.Intent) { i.Object.Status.UniqueVolumeName = "v" }, true},
+		"whom the lock names": {func(f *decision.Facts, _ *decision.Intent) {
+			f.Lock = handshake.Lock{Exists: true, User: "uid-x"}
+		}, true},
+		"nobody else": {func(f *decision.Facts, _ *decision.Intent) {
+			f.Lock = handshake.Lock{Exists: true, User: "uid-y"}
+		}, false},
+		"who is already": {func(_ *decision.Facts, i *decision.Intent) {
+			i.Object.Status.UniqueVolumeName = "v"
+		}, true},
 		"anybody, where several may use it": {func(f *decision.Facts, _ *decision.Intent) { f.SingleUser = false }, true},
 	} {
 		c, _ := over(t)
@@ -48,11 +55,12 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 		user exclusive.User
 		want handshake.Intent
 	}{
-		"it is there":              {stored(there), user, handshake.Intent{Exists: true}},
-		"it is being deleted":      {[]client.Object{deleting}, user, handshake.Intent{Exists: true, Deleting: true}},
-		"it is gone":               {nil, user, handshake.Intent{}},
-		"another one has its name": {stored(there), exclusive.User{Namespace: "default", Name: "x", UID: "before"}, handshake.Intent{}},
-		"nobody":                   {stored(there), exclusive.User{}, handshake.Intent{}},
+		"it is there":         {stored(there), user, handshake.Intent{Exists: true}},
+		"it is being deleted": {[]client.Object{deleting}, user, handshake.Intent{Exists: true, Deleting: true}},
+		"it is gone":          {nil, user, handshake.Intent{}},
+		"another one has its name": {stored(there), exclusive.User{Namespace: "default", Name: "x", UID: "before"},
+			handshake.Intent{}},
+		"nobody": {stored(there), exclusive.User{}, handshake.Intent{}},
 	} {
 		c, _ := over(t, test.live...)
 		behind(t, c)
@@ -61,7 +69,8 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
-		if got, err := c.live().readUser(t.Context(), test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
+		if got, err := c.live().readUser(t.Context(),
+			test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
 			t.Errorf("%s, which cannot be read: %+v, %v", name, got, err)
 		}
 	}
@@ -87,27 +96,32 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 }
 
 func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
-	for name, user := range map[string]exclusive.User{"its own": {Namespace: "default", Name: "x", UID: "uid-x"}, "nobody": {}} {
+	for name, user := range map[string]exclusive.User{
+		"its own": {Namespace: "default", Name: "x", UID: "uid-x"}, "nobody": {},
+	} {
 		f, n := single("x")
 		c, _ := over(t, reported("a"))
 		reads := counting(c)
-		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes || err != nil || *reads > 0 {
+		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes ||
+			err != nil || *reads > 0 {
 			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
 		}
 	}
 	f, n := single("x")
 	c, _ := over(t, reported("a"))
 	reads := counting(c)
-	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken ||
+		err != nil || *reads > 0 {
 		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
 	}
 	f.SingleUser = false
-	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
+	if taken, err := c.locker().takeUser(t.Context(), f, n,
+		exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
 		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
 	}
 }
 
-func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
+func TestALockThatAnotherClientChangedIsNotTaken(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, reported("a"))
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
@@ -117,12 +131,54 @@ func TestALockThatSomebodyElseHasChangedIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestTheLockOfAWaitingNodeSaysWhoItWaitsFor(t *testing.T) {
+func TestTheLockOfAWaitingNodeNamesItsHolder(t *testing.T) {
 	user, _ := single("x")
 	f, n := single("y")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
-	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
+	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
+		n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
 		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
+	}
+}
+
+func TestTheUserIsNotTakenWhileTheListOfTheNodeCannotBeRead(t *testing.T) {
+	gone := exclusive.User{Namespace: "default", Name: "gone", UID: "uid-gone"}
+	for _, replace := range []bool{true, false} {
+		f, n := single("y")
+		f.Replace = replace
+		c, _ := over(t, append(stored(f), reported("a"))...)
+		failing(c, false, "*v1.Node")
+		taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: gone})
+		if replace && (taken || !errors.Is(err, errDown)) {
+			t.Errorf("in Replace, while Node a cannot be read: the user is taken %t, error %v, expected %v", taken, err, errDown)
+		}
+		if !replace && err != nil {
+			t.Errorf("in Coexist, where Node a says nothing of it: error %v", err)
+		}
+	}
+}
+
+func TestTheListsOfANodeAreReadLive(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "node-uid"}}
+	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
+	c, _ := over(t, node)
+	n := on("a")
+	both := handshake.KubeletLists{Attached: true, InUse: true}
+	if err := c.live().readLists(t.Context(), "v", n); err != nil || n.Lists != both {
+		t.Errorf("Node a lists v: %+v, error %v, expected it as attached and in use", n.Lists, err)
+	}
+	if err := c.live().readLists(t.Context(), "other", n); err != nil || n.Lists != (handshake.KubeletLists{}) {
+		t.Errorf("Node a lists other: %+v, error %v, expected nothing", n.Lists, err)
+	}
+	missing := on("b")
+	none := handshake.KubeletLists{Missing: true}
+	if err := c.live().readLists(t.Context(), "v", missing); err != nil || missing.Lists != none {
+		t.Errorf("Node b, which does not exist, lists v: %+v, error %v, expected it missing", missing.Lists, err)
+	}
+	failing(c, false, "*v1.Node")
+	if err := c.live().readLists(t.Context(), "v", n); !errors.Is(err, errDown) {
+		t.Errorf("Node a cannot be read: error %v, expected %v", err, errDown)
 	}
 }

@@ -34,7 +34,8 @@ func single(names ...string) (*decision.Facts, *decision.Node) {
 		i.Object.UID, i.Result.Pins.UniqueVolumeName = types.UID("uid-"+i.Object.Name), "v"
 	}
 	return &decision.Facts{
-		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true, Nodes: []*decision.Node{n},
+		Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, AttachRequired: true,
+		Nodes: []*decision.Node{n},
 	}, n
 }
 
@@ -48,7 +49,7 @@ func stored(facts ...*decision.Facts) (objects []client.Object) {
 	return objects
 }
 
-func TestOfTwoLeadersWhoEachKnowAnotherIntentOfASingleUserOneAlonePins(t *testing.T) {
+func TestOnlyOneOfTwoLeadersPinsItsIntentOfASingleUser(t *testing.T) {
 	f1, n1 := single("x")
 	f2, n2 := single("y")
 	first, now := over(t, append(stored(f1, f2), reported("a"))...)
@@ -117,33 +118,45 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 	}{
 		{name: "it is there, and the cache does not show it", user: old, there: true, message: "a single user"},
 		{name: "it is gone", user: old, taken: true},
-		{name: "another intent has its name", user: exclusive.User{Namespace: "default", Name: "x", UID: "uid-before"}, there: true, taken: true},
-		{name: "it was cut off, and its publication stays", user: old, message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-		}},
-		{name: "a kubelet passes the volume from pod to pod", user: old, taken: true, change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
-		}},
-		{name: "the kubelet uses what an intent is to use", user: old, message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet}}
-		}},
+		{name: "another intent has its name", user: exclusive.User{Namespace: "default", Name: "x", UID: "uid-before"},
+			there: true, taken: true},
+		{name: "it was cut off, and its publication stays", user: old, message: "a single user",
+			change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+			}},
+		{name: "a kubelet passes the volume from pod to pod", user: old, taken: true,
+			change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{
+					{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
+				}
+			}},
+		{name: "the kubelet uses what an intent is to use", user: old, message: "a single user",
+			change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{
+					{VolumeName: "v", AttachmentUID: "1", InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
+				}
+			}},
 		{name: "an older manager wrote no user, and the volume is free", taken: true},
-		{name: "the kubelet's intent comes after one that an agent still publishes for", user: old, message: "a single user", change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-		}},
-		{name: "it is pinned, and the lock names one that still has the volume", user: old, message: "a single user", change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-		}},
-		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true, change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			n.Wanted[0].Object.Status.UniqueVolumeName = "v"
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-		}},
-		{name: "an older manager wrote no user, and another one uses the volume", message: "a single user", change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
-		}},
+		{name: "the kubelet's intent comes after one that an agent still publishes for", user: old, message: "a single user",
+			change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				n.Wanted[0].Object.Spec.Publisher = volumesv1alpha1.PublisherKubelet
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+			}},
+		{name: "it is pinned, and the lock names one that still has the volume", user: old, message: "a single user",
+			change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				n.Wanted[0].Object.Status.UniqueVolumeName = "v"
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+			}},
+		{name: "an older manager wrote no user, and pinned the intent that uses the volume", taken: true,
+			change: func(n *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				n.Wanted[0].Object.Status.UniqueVolumeName = "v"
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+			}},
+		{name: "an older manager wrote no user, and another one uses the volume", message: "a single user",
+			change: func(_ *decision.Node, _ *volumesv1alpha1.VolumeAttachmentIntent, nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "1", InUse: true}}
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, n := single("y")
@@ -174,7 +187,7 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 	}
 }
 
-func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
+func TestTheWriteOfTheUserOfALockIsRetried(t *testing.T) {
 	f, n := single("y")
 	c, _ := over(t, append(stored(f), reported("a"))...)
 	lockedFor(t, c, exclusive.User{})
@@ -190,7 +203,8 @@ func TestALockWhoseUserCannotBeWrittenIsTriedAgain(t *testing.T) {
 func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	_, n := single("y")
 	n.Name = "b"
-	f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true, Nodes: []*decision.Node{on("a"), n}}
+	f := &decision.Facts{Volume: "v", Driver: "d", VolumeHandle: "h", Exclusive: true, SingleUser: true,
+		Nodes: []*decision.Node{on("a"), n}}
 	user, _ := single("x")
 	c, _ := over(t, append(stored(user), reported("a"))...)
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})

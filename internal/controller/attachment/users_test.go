@@ -48,7 +48,8 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 	}{
 		{"nobody uses it", []client.Object{nodeNamed("a")}, claims, nil, true},
 		{"a pod does", []client.Object{nodeNamed("a"), podOn("default", "data")}, claims, nil, false},
-		{"a pod of another claim's namespace does", []client.Object{nodeNamed("a"), podOn("other", "data")}, claims, nil, false},
+		{"a pod of another claim's namespace does", []client.Object{nodeNamed("a"), podOn("other", "data")},
+			claims, nil, false},
 		{"a pod with another claim", []client.Object{nodeNamed("a"), podOn("default", "other")}, claims, nil, true},
 		{"a pod that has ended", []client.Object{nodeNamed("a"), ended}, claims, nil, true},
 		{"a pod on another node", []client.Object{nodeNamed("a"), elsewhere}, claims, nil, true},
@@ -57,13 +58,15 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 		{"no claim is bound to it", []client.Object{nodeNamed("a"), podOn("default", "data")}, nil, nil, true},
 		{"its Node is gone", []client.Object{podOn("default", "data")}, claims, nil, true},
 		{"the cache has a pod", []client.Object{nodeNamed("a")}, claims, []func(*decision.Node){pods}, false},
-		{"evidence stands in for its pods", []client.Object{listing, podOn("default", "data")}, claims, []func(*decision.Node){forced}, true},
+		{"evidence stands in for its pods", []client.Object{listing, podOn("default", "data")}, claims,
+			[]func(*decision.Node){forced}, true},
 		{"also for those of the cache", []client.Object{listing}, claims, []func(*decision.Node){pods, forced}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, now := over(t, test.live...)
 			behind(t, c)
-			free, since, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound}, on("a", test.node...))
+			free, since, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound},
+				on("a", test.node...))
 			if err != nil || free != test.free || !since.Equal(now.Now()) {
 				t.Errorf("free %t since %s, %v", free, since, err)
 			}
@@ -71,7 +74,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 	}
 }
 
-func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
+func TestTheUsersOfAVolumeAreKnownSinceTheOldestAnswer(t *testing.T) {
 	c, now := over(t, nodeNamed("a"))
 	known := map[string]time.Duration{"a/default": -2 * time.Second, "a/other": -3 * time.Second, "a/third": -time.Second}
 	c.users = batch.NewReads(nil, func(_ context.Context, key string) (*users, error) {
@@ -80,22 +83,25 @@ func TestWhoUsesAVolumeIsKnownSinceTheOldestAnswer(t *testing.T) {
 	for _, test := range []struct {
 		namespaces []string
 		since      time.Duration
-	}{{[]string{"default"}, -2 * time.Second}, {[]string{"default", "other"}, -3 * time.Second}, {[]string{"other", "third"}, -3 * time.Second}} {
+	}{{[]string{"default"}, -2 * time.Second}, {[]string{"default", "other"}, -3 * time.Second},
+		{[]string{"other", "third"}, -3 * time.Second}} {
 		f := &decision.Facts{Volume: "v"}
 		for _, n := range test.namespaces {
 			f.Bound = append(f.Bound, client.ObjectKey{Namespace: n, Name: "data"})
 		}
-		if free, since, err := c.live().freeOfPods(t.Context(), f, on("a")); err != nil || !free || !since.Equal(now.Now().Add(test.since)) {
+		if free, since, err := c.live().freeOfPods(t.Context(), f, on("a")); err != nil || !free ||
+			!since.Equal(now.Now().Add(test.since)) {
 			t.Errorf("%v: free %t since %s, %v", test.namespaces, free, since.Sub(now.Now()), err)
 		}
 	}
 }
 
-func TestAnAnswerThatDoesNotComeSaysNothingOfWhoUsesAVolume(t *testing.T) {
+func TestAMissingAnswerDoesNotProveThatAVolumeIsUnused(t *testing.T) {
 	for _, fails := range []string{"*v1.Node", "*v1.PodList"} {
 		c, _ := over(t, nodeNamed("a"))
 		c.Reader = interceptor.NewClient(c.Reader.(client.WithWatch), interceptor.Funcs{
-			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
 				if fmt.Sprintf("%T", o) == fails {
 					return errDown
 				}
@@ -113,7 +119,8 @@ func TestAnAnswerThatDoesNotComeSaysNothingOfWhoUsesAVolume(t *testing.T) {
 			t.Errorf("%s: free %t, %v", fails, free, err)
 		}
 		// Without a namespace no pod is asked for.
-		if free, _, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v"}, on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
+		if free, _, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v"},
+			on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
 			t.Errorf("%s, of no claim: free %t, %v", fails, free, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
-func TestWhoComesWhileACommitWaitsForItsSlotIsCommittedWithIt(t *testing.T) {
+func TestARequestDuringTheWaitForASlotIsPartOfThatCommit(t *testing.T) {
 	b := Batches[int]{Slots: inflight.New(1)}
 	groups := make(chan []int)
 	leave := b.Slots.Take()

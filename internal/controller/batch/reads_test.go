@@ -14,7 +14,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 )
 
-func TestWhoAsksDuringAReadIsAnsweredByTheNextOne(t *testing.T) {
+func TestARequestDuringAReadIsAnsweredByTheNextRead(t *testing.T) {
 	var reads atomic.Int32
 	begun, goOn := make(chan int32), make(chan struct{})
 	r := NewReads(nil, func(context.Context, string) (int32, error) {
@@ -50,14 +50,14 @@ func TestWhoAsksDuringAReadIsAnsweredByTheNextOne(t *testing.T) {
 	}
 }
 
-func TestAReadThatFailsIsTold(t *testing.T) {
+func TestAFailedReadIsReturned(t *testing.T) {
 	r := NewReads(inflight.New(1), func(context.Context, string) (int, error) { return 0, errors.ErrUnsupported })
 	if _, err := r.Get(t.Context(), "key"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("told %v", err)
 	}
 }
 
-func TestWhoGivesUpDoesNotEndTheReadOfTheOthers(t *testing.T) {
+func TestACancelledRequestDoesNotEndTheReadOfTheOthers(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	r := NewReads(nil, func(ctx context.Context, _ string) (int, error) {
 		begun <- struct{}{}

@@ -20,7 +20,8 @@ import (
 
 func TestUse(t *testing.T) {
 	now := metav1.Now()
-	intent := func(pinned types.UID, publisher volumesv1alpha1.Publisher, deleting bool) volumesv1alpha1.VolumeAttachmentIntent {
+	intent := func(pinned types.UID, publisher volumesv1alpha1.Publisher,
+		deleting bool) volumesv1alpha1.VolumeAttachmentIntent {
 		i := volumesv1alpha1.VolumeAttachmentIntent{}
 		i.Status.ClaimUID, i.Spec.Publisher = pinned, publisher
 		if deleting {
@@ -37,21 +38,35 @@ func TestUse(t *testing.T) {
 		want     use
 	}{
 		{"no intent", corev1.ClaimBound, false, nil, unused},
-		{"an intent that is new", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, inUse},
-		{"an intent for a claim that is not bound", corev1.ClaimPending, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
-		{"a new intent for a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
-		{"an intent that is pinned to a claim that is being deleted", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, false)}, inUse},
-		{"an intent that is pinned to an earlier claim of the name", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("other", agent, false)}, unused},
-		{"an intent that wants no more than Attached", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false))}, unused},
-		{"one that does and has been staged", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, false)))}, inUse},
-		{"one that does and is leaving, and has been staged", corev1.ClaimBound, true, []volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, true)))}, leaving},
-		{"one that does and one that wants more", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false)), intent("this", agent, false)}, inUse},
-		{"an intent that the kubelet publishes", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", kubelet, false)}, unused},
-		{"an intent that is leaving", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true)}, leaving},
-		{"one that is leaving and one that stays", corev1.ClaimBound, false, []volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true), intent("this", agent, false)}, inUse},
+		{"an intent that is new", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, inUse},
+		{"an intent for a claim that is not bound", corev1.ClaimPending, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
+		{"a new intent for a claim that is being deleted", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("", agent, false)}, unused},
+		{"an intent that is pinned to a claim that is being deleted", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, false)}, inUse},
+		{"an intent that is pinned to an earlier claim of the name", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("other", agent, false)}, unused},
+		{"an intent that wants no more than Attached", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false))}, unused},
+		{"one that does and has been staged", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, false)))}, inUse},
+		{"one that does and is leaving, and has been staged", corev1.ClaimBound, true,
+			[]volumesv1alpha1.VolumeAttachmentIntent{finalized(only(intent("this", agent, true)))}, leaving},
+		{"one that does and one that wants more", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{only(intent("this", agent, false)), intent("this", agent, false)}, inUse},
+		{"an intent that the kubelet publishes", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("this", kubelet, false)}, unused},
+		{"an intent that is leaving", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true)}, leaving},
+		{"one that is leaving and one that stays", corev1.ClaimBound, false,
+			[]volumesv1alpha1.VolumeAttachmentIntent{intent("this", agent, true), intent("this", agent, false)}, inUse},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "this"}, Status: corev1.PersistentVolumeClaimStatus{Phase: c.phase}}
+			claim := &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{UID: "this"}, Status: corev1.PersistentVolumeClaimStatus{Phase: c.phase},
+			}
 			if c.deleting {
 				claim.DeletionTimestamp = &now
 			}
@@ -73,7 +88,7 @@ func finalized(i volumesv1alpha1.VolumeAttachmentIntent) volumesv1alpha1.VolumeA
 	return i
 }
 
-func TestAnIntentThatComesToHoldItsClaimIsLookedAt(t *testing.T) {
+func TestAnIntentThatBeginsToUseItsClaimEnqueuesIt(t *testing.T) {
 	attached := only(volumesv1alpha1.VolumeAttachmentIntent{})
 	raised := volumesv1alpha1.VolumeAttachmentIntent{}
 	raised.Spec.DesiredState = volumesv1alpha1.DesiredStaged
@@ -95,8 +110,10 @@ func TestAnIntentThatComesToHoldItsClaimIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
-	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "this", ResourceVersion: "1", Finalizers: []string{"kubernetes.io/pvc-protection"}}}
+func TestOurOwnFinalizerDoesNotEnqueueAClaim(t *testing.T) {
+	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		UID: "this", ResourceVersion: "1", Finalizers: []string{"kubernetes.io/pvc-protection"},
+	}}
 	protected := before.DeepCopy()
 	protected.ResourceVersion, protected.Finalizers = "2", append(protected.Finalizers, volumesv1alpha1.ClaimFinalizer)
 	for _, c := range []struct {
@@ -108,11 +125,19 @@ func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 		comes bool
 	}{
 		{"protected", before, func(*corev1.PersistentVolumeClaim) {}, false, true},
-		{"protected and bound at once", before, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }, true, true},
-		{"protected and deleted at once", before, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, true, true},
-		{"protected, and free of another's protection", before, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[1:] }, true, true},
+		{"protected and bound at once", before, func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Phase = corev1.ClaimBound
+		}, true, true},
+		{"protected and deleted at once", before, func(c *corev1.PersistentVolumeClaim) {
+			c.DeletionTimestamp = &metav1.Time{}
+		}, true, true},
+		{"protected, and free of another's protection", before, func(c *corev1.PersistentVolumeClaim) {
+			c.Finalizers = c.Finalizers[1:]
+		}, true, true},
 		{"protected before", protected, func(*corev1.PersistentVolumeClaim) {}, true, false},
-		{"not protected any more", protected, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = c.Finalizers[:1] }, true, false},
+		{"not protected any more", protected, func(c *corev1.PersistentVolumeClaim) {
+			c.Finalizers = c.Finalizers[:1]
+		}, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			is := protected.DeepCopy()
@@ -127,7 +152,7 @@ func TestThatAClaimWasProtectedIsNothingToLookAtAgainFor(t *testing.T) {
 	}
 }
 
-func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
+func TestAnIntentEnqueuesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 	const agent, kubelet = volumesv1alpha1.PublisherAgent, volumesv1alpha1.PublisherKubelet
 	now := metav1.Now()
 	guarded := func(c *corev1.PersistentVolumeClaim) {
@@ -135,7 +160,9 @@ func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 	}
 	leaves := func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &now }
 	grows := func(c *corev1.PersistentVolumeClaim) {
-		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}}
+		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+			{Type: corev1.PersistentVolumeClaimFileSystemResizePending},
+		}
 	}
 	for _, c := range []struct {
 		name      string
@@ -149,12 +176,16 @@ func TestAnIntentWakesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 		{"one that is not and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){leaves}, true, true},
 		{"one that is", agent, []func(*corev1.PersistentVolumeClaim){guarded}, false, false},
 		{"one that is and is being deleted", agent, []func(*corev1.PersistentVolumeClaim){guarded, leaves}, true, true},
-		{"one that is and waits for a node to grow it", agent, []func(*corev1.PersistentVolumeClaim){guarded, grows}, true, true},
+		{"one that is and waits for a node to grow it", agent,
+			[]func(*corev1.PersistentVolumeClaim){guarded, grows}, true, true},
 		{"one whose volume the kubelet publishes", kubelet, nil, false, false},
-		{"one whose volume the kubelet publishes and that waits for a node to grow it", kubelet, []func(*corev1.PersistentVolumeClaim){grows}, true, true},
+		{"one whose volume the kubelet publishes and that waits for a node to grow it", kubelet,
+			[]func(*corev1.PersistentVolumeClaim){grows}, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", Finalizers: []string{"other"}}}
+			claim := &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", Finalizers: []string{"other"}},
+			}
 			for _, is := range c.claim {
 				is(claim)
 			}

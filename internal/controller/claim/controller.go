@@ -49,7 +49,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
-		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent), builder.WithPredicates(intentUse)).
+		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, handler.EnqueueRequestsFromMapFunc(c.ofIntent),
+			builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
 		WithOptions(
 			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
@@ -64,7 +65,8 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Claim: index.ClaimKey(claim.Namespace, claim.Name)}); err != nil {
+	if err := c.Client.List(ctx, intents,
+		client.MatchingFields{index.Claim: index.ClaimKey(claim.Namespace, claim.Name)}); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing the intents of claim %s: %w", req, err)
 	}
 	if err := c.protect(ctx, claim, intents.Items); err != nil {

@@ -69,7 +69,8 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 		return true
 	}
 	switch claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
-	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible:
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress,
+		corev1.PersistentVolumeClaimNodeResizeInfeasible:
 		return true
 	}
 	return false
@@ -117,7 +118,8 @@ func markInfeasible(claim *corev1.PersistentVolumeClaim, message string) {
 		return c.Type == corev1.PersistentVolumeClaimNodeResizeError
 	}
 	condition := corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), Message: message,
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		Message: message,
 	}
 	if i := slices.IndexFunc(claim.Status.Conditions, is); i < 0 {
 		claim.Status.Conditions = append(claim.Status.Conditions, condition)
@@ -132,8 +134,10 @@ func markExpanded(claim *corev1.PersistentVolumeClaim, capacity resource.Quantit
 	}
 	claim.Status.Capacity[corev1.ResourceStorage] = capacity
 	delete(claim.Status.AllocatedResourceStatuses, corev1.ResourceStorage)
-	claim.Status.Conditions = slices.DeleteFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-		return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending || c.Type == corev1.PersistentVolumeClaimResizing ||
-			c.Type == corev1.PersistentVolumeClaimNodeResizeError
-	})
+	claim.Status.Conditions = slices.DeleteFunc(claim.Status.Conditions,
+		func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending ||
+				c.Type == corev1.PersistentVolumeClaimResizing ||
+				c.Type == corev1.PersistentVolumeClaimNodeResizeError
+		})
 }

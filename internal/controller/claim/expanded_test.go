@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-func TestAClaimIsToldWhatANodeMadeOfItsExpansion(t *testing.T) {
+func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 	const name = "kubernetes.io/csi/driver^handle"
 	size := func(s string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
@@ -41,23 +41,30 @@ func TestAClaimIsToldWhatANodeMadeOfItsExpansion(t *testing.T) {
 	}{
 		{"it is done", line("2Gi", "", ""), "2Gi", "", false},
 		{"it is not done yet", line("1Gi", "", ""), "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"InvalidArgument", line("1Gi", "expand", "InvalidArgument"), "1Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
+		{"InvalidArgument", line("1Gi", "expand", "InvalidArgument"), "1Gi",
+			corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
 		{"OutOfRange", line("1Gi", "expand", "OutOfRange"), "1Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
 		{"NotFound", line("1Gi", "expand", "NotFound"), "1Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
-		{"FailedPrecondition passes", line("1Gi", "expand", "FailedPrecondition"), "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"Unavailable passes", line("1Gi", "expand", "Unavailable"), "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"another operation fails", line("1Gi", "publish", "NotFound"), "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
+		{"FailedPrecondition passes", line("1Gi", "expand", "FailedPrecondition"), "1Gi",
+			corev1.PersistentVolumeClaimNodeResizePending, false},
+		{"Unavailable passes", line("1Gi", "expand", "Unavailable"), "1Gi",
+			corev1.PersistentVolumeClaimNodeResizePending, false},
+		{"another operation fails", line("1Gi", "publish", "NotFound"), "1Gi",
+			corev1.PersistentVolumeClaimNodeResizePending, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "uid"}}
 			claim.Spec.VolumeName, claim.Status.Capacity = "pv", size("1Gi")
-			claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending}
+			claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+				corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+			}
 			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
 			pv.Spec.Capacity, pv.Spec.ClaimRef = size("2Gi"), &corev1.ObjectReference{UID: "uid"}
 			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "driver", VolumeHandle: "handle"}
 			state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 			state.Status.Volumes = []volumesv1alpha1.NodeVolume{c.line}
-			cl := fake.NewClientBuilder().WithScheme(apiserver.Scheme()).WithObjects(claim, pv, state).WithStatusSubresource(claim).
+			cl := fake.NewClientBuilder().WithScheme(apiserver.Scheme()).
+				WithObjects(claim, pv, state).WithStatusSubresource(claim).
 				WithIndex(state, index.Volume, func(client.Object) []string { return []string{name} }).Build()
 			controller := &Controller{Client: cl}
 			reconcile := func() *corev1.PersistentVolumeClaim {
@@ -75,9 +82,11 @@ func TestAClaimIsToldWhatANodeMadeOfItsExpansion(t *testing.T) {
 			}
 			got := reconcile()
 			capacity := got.Status.Capacity[corev1.ResourceStorage]
-			failed := len(got.Status.Conditions) == 1 && got.Status.Conditions[0].Type == corev1.PersistentVolumeClaimNodeResizeError &&
+			failed := len(got.Status.Conditions) == 1 &&
+				got.Status.Conditions[0].Type == corev1.PersistentVolumeClaimNodeResizeError &&
 				got.Status.Conditions[0].Message == "its words"
-			if status := got.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; capacity.String() != c.capacity || status != c.status || failed != c.failed {
+			if status := got.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; capacity.String() != c.capacity ||
+				status != c.status || failed != c.failed {
 				t.Errorf("status: %+v", got.Status)
 			}
 			if again := reconcile(); again.ResourceVersion != got.ResourceVersion {

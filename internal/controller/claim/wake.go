@@ -35,7 +35,8 @@ func (c *Controller) ofIntent(ctx context.Context, o client.Object) []reconcile.
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := c.Client.Get(ctx, requests[0].NamespacedName, claim); err == nil && settled(claim, intent) || apierrors.IsNotFound(err) {
+	if err := c.Client.Get(ctx, requests[0].NamespacedName, claim); err == nil && settled(claim, intent) ||
+		apierrors.IsNotFound(err) {
 		return nil
 	}
 	return requests
@@ -98,8 +99,10 @@ func onlyProtected(before, after *corev1.PersistentVolumeClaim) bool {
 // intentUse lets through what changes whether an intent uses its claim.
 var intentUse = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent), e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-		return before.Status.ClaimUID != after.Status.ClaimUID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent),
+			e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
+		return before.Status.ClaimUID != after.Status.ClaimUID ||
+			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			status.HoldsClaim(before) != status.HoldsClaim(after)
 	},
 }
@@ -112,7 +115,8 @@ func expandedHandler(reader client.Reader) handler.EventHandler {
 			v := &after.Status.Volumes[i]
 			was := handshake.VolumeOf(before, v.VolumeName)
 			failed := infeasibleExpansion(v) != "" && (was == nil || infeasibleExpansion(was) != infeasibleExpansion(v))
-			if same := was != nil && was.Capacity != nil && v.Capacity != nil && was.Capacity.Cmp(*v.Capacity) == 0; !failed && (v.Capacity == nil || same) {
+			if same := was != nil && was.Capacity != nil && v.Capacity != nil && was.Capacity.Cmp(*v.Capacity) == 0; !failed &&
+				(v.Capacity == nil || same) {
 				continue
 			}
 			intents := &volumesv1alpha1.VolumeAttachmentIntentList{}

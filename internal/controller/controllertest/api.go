@@ -36,8 +36,8 @@ var Scheme = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// API is an API server and a cache of it. They share nothing: the cache shows what the API server had when the test called
-// Sync last, trimmed as the manager trims it. The manager's indexes belong to the cache alone.
+// API is an API server and a cache of it. They share nothing: the cache shows what the API server had when the test
+// called Sync last, trimmed as the manager trims it. The manager's indexes belong to the cache alone.
 type API struct {
 	t testing.TB
 	// Live reads and writes as the API server does.

@@ -42,7 +42,8 @@ func (n *newest) of(cached *corev1.ConfigMap) (*corev1.ConfigMap, table, error) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if v := n.last[cached.Name]; v.object != nil && v.object.UID == cached.UID {
-		if order, err := resourceversion.CompareResourceVersion(v.object.ResourceVersion, cached.ResourceVersion); err == nil && order >= 0 {
+		if order, err := resourceversion.CompareResourceVersion(v.object.ResourceVersion,
+			cached.ResourceVersion); err == nil && order >= 0 {
 			return v.object, v.table, nil
 		}
 	}

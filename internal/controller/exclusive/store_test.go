@@ -10,11 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,7 +56,8 @@ func newAPI(t *testing.T) *api {
 		return first()
 	}
 	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			a.mu.Lock()
 			a.reads++
 			a.mu.Unlock()
@@ -133,11 +134,12 @@ func together(n int) []string {
 	return names
 }
 
-func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
+func TestOnlyOneOfTwoProcessesTakesALock(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
-	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" || lock.Write != 1 {
+	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" ||
+		lock.Write != 1 {
 		t.Errorf("taken %t: %+v", taken, lock)
 	}
 	if stands, taken := swap(t, other, "v", Lock{}, Lock{Holder: "b"}); taken || stands.Holder != "a" {
@@ -145,7 +147,7 @@ func TestOfTwoWhoTakeALockOneIsFirst(t *testing.T) {
 	}
 }
 
-func TestALockThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
+func TestALockThatWasMovedAwayAndBackIsAnotherLock(t *testing.T) {
 	a := newAPI(t)
 	sleeper, _ := process(a)
 	other, _ := process(a)
@@ -160,7 +162,7 @@ func TestALockThatWasMovedAwayAndBackIsNotTheSame(t *testing.T) {
 	}
 }
 
-func TestARefusalRestsOnALiveRead(t *testing.T) {
+func TestARefusalIsDecidedOnALiveRead(t *testing.T) {
 	a := newAPI(t)
 	one, seen := process(a)
 	other, _ := process(a)
@@ -179,7 +181,11 @@ func TestARefusalRestsOnALiveRead(t *testing.T) {
 	}
 }
 
-func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
+func TestVolumesWantedAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
+	synctest.Test(t, lockTwenty)
+}
+
+func lockTwenty(t *testing.T) {
 	a := newAPI(t)
 	inFlight, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -210,8 +216,9 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	for _, name := range names[1:] {
 		lock(name)
 	}
-	for s.batches.Waiting(Key("v0").Name) < len(names)-1 {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := s.batches.Waiting(Key("v0").Name); n != len(names)-1 {
+		t.Errorf("%d locks wait for the second write of their ConfigMap, want %d", n, len(names)-1)
 	}
 	close(goOn)
 	wg.Wait()
@@ -225,7 +232,7 @@ func TestVolumesThatComeAtOnceShareAWriteAndLendTheirSlots(t *testing.T) {
 	}
 }
 
-func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+func TestARefusedLockDoesNotDelayTheOthers(t *testing.T) {
 	a := newAPI(t)
 	one, _ := process(a)
 	other, _ := process(a)
@@ -239,7 +246,7 @@ func TestOneThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
+func TestAFailedWriteIsReturnedToAllThatShareIt(t *testing.T) {
 	a := newAPI(t)
 	s, _ := process(a)
 	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -248,7 +255,8 @@ func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stands, swapped, err := s.Swap(t.Context(), "v", known, Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
+	if stands, swapped, err := s.Swap(t.Context(), "v", known,
+		Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
 		t.Errorf("%+v, %t, %v", stands, swapped, err)
 	}
 	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
@@ -256,18 +264,19 @@ func TestAWriteThatFailsIsToldToAllWhoShareIt(t *testing.T) {
 	}
 }
 
-func TestWithoutItsNamespaceNothingIsTriedAgainAndAgain(t *testing.T) {
+func TestWithoutItsNamespaceAWriteIsNotRepeated(t *testing.T) {
 	a := newAPI(t)
 	a.first = func() error {
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), volumesv1alpha1.InstallNamespace)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) || a.writes != 1 {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) ||
+		a.writes != 1 {
 		t.Errorf("taken %t after %d writes, %v", taken, a.writes, err)
 	}
 }
 
-func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
+func TestAConfigMapDeletedBeforeTheWatchReportedItIsCreatedAgain(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
 	lock, _ := swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -283,7 +292,7 @@ func TestAConfigMapThatWentBeforeTheWatchToldIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
+func TestAnUnreadableConfigMapIsNotOverwritten(t *testing.T) {
 	a := newAPI(t)
 	broken := &corev1.ConfigMap{Data: map[string]string{dataKey: "{"}}
 	broken.Namespace, broken.Name = Key("v").Namespace, Key("v").Name
@@ -291,12 +300,13 @@ func TestWhatCannotBeReadIsNotWrittenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := process(a)
-	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil || !strings.Contains(err.Error(), broken.Name) {
+	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil ||
+		!strings.Contains(err.Error(), broken.Name) {
 		t.Errorf("taken %t, %v", taken, err)
 	}
 }
 
-func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
+func TestOnlyAChangeByAnotherClientEnqueuesItsVolume(t *testing.T) {
 	a := newAPI(t)
 	one, seen := process(a)
 	other, _ := process(a)
@@ -333,7 +343,7 @@ func TestOnlyWhatSomebodyElseChangedWakesItsVolume(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
+func TestADeletedConfigMapIsForgotten(t *testing.T) {
 	a := newAPI(t)
 	s, seen := process(a)
 	swap(t, s, "v", Lock{}, Lock{Holder: "a"})
@@ -351,13 +361,14 @@ func TestAConfigMapThatIsGoneIsForgotten(t *testing.T) {
 	}
 }
 
-func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testing.T) {
+func TestLocksWithAndWithoutAUserAreReadByOldAndNewManagers(t *testing.T) {
 	user := User{Namespace: "default", Name: "data", UID: "uid"}
 	line, err := json.Marshal(Lock{Holder: "a", MovedFrom: "b", User: user, Since: "then", Write: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},"since":"then","write":7}`
+	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},` +
+		`"since":"then","write":7}`
 	if string(line) != want {
 		t.Errorf("written:\n%s, want\n%s", line, want)
 	}
@@ -371,7 +382,8 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 		t.Errorf("an older manager reads %+v, %v", old, err)
 	}
 	var lock Lock
-	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil || lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
+	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil ||
+		lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
 		t.Errorf("of an older manager's line: %+v, %v", lock, err)
 	}
 	if line, err := json.Marshal(lock); err != nil || strings.Contains(string(line), "user") {
@@ -379,9 +391,10 @@ func TestALineWithAUserIsReadByManagersThatKnowNoneAndTheOtherWayRound(t *testin
 	}
 }
 
-func TestWhereALockStandsDoesNotChange(t *testing.T) {
+func TestTheConfigMapOfALockDoesNotChange(t *testing.T) {
 	// A process that searched elsewhere would not find the locks of the others.
-	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace || key.Name != "hawser-exclusive-locks-14" {
+	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace ||
+		key.Name != "hawser-exclusive-locks-14" {
 		t.Errorf("the lock stands in %s", key)
 	}
 }

@@ -19,7 +19,7 @@ func inSlot(ctx context.Context, s *Slots, work func(context.Context)) bool {
 	return s.Do(ctx, func(ctx context.Context) error { work(ctx); return nil }) == nil
 }
 
-func TestNoMoreWorkGoesOnThanThereAreSlots(t *testing.T) {
+func TestNoMoreWorkRunsThanThereAreSlots(t *testing.T) {
 	s := New(1)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -33,7 +33,7 @@ func TestNoMoreWorkGoesOnThanThereAreSlots(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsLendsItsSlotAndTakesOneAfterwards(t *testing.T) {
+func TestWaitingWorkLendsItsSlotAndTakesOneAfterwards(t *testing.T) {
 	s := New(1)
 	inSlot(t.Context(), s, func(ctx context.Context) {
 		// It would never end if the slot were kept.
@@ -47,7 +47,7 @@ func TestWhoWaitsLendsItsSlotAndTakesOneAfterwards(t *testing.T) {
 	}
 }
 
-func TestAFailureOfTheWorkIsToldAndGivesTheSlotBack(t *testing.T) {
+func TestAFailureOfTheWorkIsReturnedAndReleasesTheSlot(t *testing.T) {
 	s, failure := New(1), errors.New("failed")
 	if err := s.Do(t.Context(), func(context.Context) error { return failure }); !errors.Is(err, failure) {
 		t.Errorf("got %v", err)
@@ -95,10 +95,11 @@ func order(s *Slots, asked ...rank) []rank {
 	return got
 }
 
-func TestWorkThatGoesOnComesFirstAndWhatIsSharedLast(t *testing.T) {
+func TestContinuedWorkIsFirstAndSharedWorkLast(t *testing.T) {
 	s := New(1)
 	s.patience = time.Hour
-	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got, []rank{goingOn, beginning, beginning, shared}) {
+	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got,
+		[]rank{goingOn, beginning, beginning, shared}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -106,7 +107,8 @@ func TestWorkThatGoesOnComesFirstAndWhatIsSharedLast(t *testing.T) {
 func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
 	s := New(1)
 	s.patience = time.Second
-	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got, []rank{shared, goingOn, beginning, shared}) {
+	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got,
+		[]rank{shared, goingOn, beginning, shared}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -144,7 +146,7 @@ func TestWhatHasWaitedForLongTakesTheLastSlotByItself(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpLeavesItsTurnToTheNext(t *testing.T) {
+func TestACancelledWaitLeavesItsTurnToTheNext(t *testing.T) {
 	s := New(1)
 	leave := s.Take()
 	ctx, giveUp := context.WithCancel(t.Context())

@@ -8,10 +8,10 @@ package inflight
 import (
 	"context"
 	"errors"
-	goruntime "runtime"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,7 +45,11 @@ func (q *Queue) work(ctx context.Context, r reconcile.Reconciler) {
 	}
 }
 
-func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
+func TestAnObjectThatChangesOftenWhileItWaitsIsReconciledOnce(t *testing.T) {
+	synctest.Test(t, addWhileOneWaits)
+}
+
+func addWhileOneWaits(t *testing.T) {
 	const workers = 8
 	s := New(1)
 	q := started(t, s)
@@ -60,8 +64,9 @@ func TestWhateverHappensToAnObjectWhileItWaitsIsLookedAtOnce(t *testing.T) {
 		all.Go(func() { q.work(t.Context(), r) })
 	}
 	q.Add(object("first"))
-	for waiting := 1; waiting > 0; goruntime.Gosched() {
-		waiting = q.Len()
+	synctest.Wait()
+	if n := q.Len(); n != 0 {
+		t.Errorf("%d objects are left in the queue, want 0: a worker takes the first and waits for a slot", n)
 	}
 	for range 3 {
 		q.Add(object("often"))
@@ -134,7 +139,7 @@ func (tu *turns) next(n int) []string {
 	return got
 }
 
-func TestThoseOfAGroupComeOneAfterAnother(t *testing.T) {
+func TestObjectsOfAGroupAreHandledOneAfterAnother(t *testing.T) {
 	turns := newTurns()
 	for _, name := range []string{"a1", "b1", "c1", "a2", "b2", "a3"} {
 		turns.join(name[:1], object(name))
@@ -151,7 +156,7 @@ func TestThoseOfAGroupComeOneAfterAnother(t *testing.T) {
 	}
 }
 
-func TestAGroupThatGoesOnComingDoesNotKeepOthersOut(t *testing.T) {
+func TestAGroupThatKeepsGrowingDoesNotStarveOthers(t *testing.T) {
 	turns := newTurns()
 	push := func(name string) {
 		turns.join(name[:1], object(name))

@@ -77,7 +77,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err := c.abandon(ctx, intent); err != nil {
 			return reconcile.Result{}, err
 		}
-		return reconcile.Result{}, c.reportLeaving(ctx, intent)
+		return reconcile.Result{}, c.report(ctx, intent, resolve.Result{})
 	}
 	facts, err := resolve.Gather(ctx, c.Client, intent)
 	if err != nil {

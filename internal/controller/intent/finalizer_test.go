@@ -29,7 +29,9 @@ import (
 func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 	type intent = volumesv1alpha1.VolumeAttachmentIntent
 	claim := func(uid types.UID, finalizers ...string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: uid, Finalizers: finalizers}}
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: uid, Finalizers: finalizers},
+		}
 	}
 	leaving := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 		now := metav1.Now()
@@ -52,18 +54,26 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 	}{
 		{"it is not pinned yet, and there is no claim", nil, nil, nil, true},
 		{"its claim is protected", []func(*intent){pinned}, guarded, guarded, true},
-		{"its claim is not protected", []func(*intent){pinned}, claim("pinned", "kubernetes.io/pvc-protection"), guarded, false},
-		{"its claim is being deleted", []func(*intent){pinned}, leaving(guarded.DeepCopy()), leaving(guarded.DeepCopy()), false},
-		{"its claim is being deleted, and the cache does not show it yet", []func(*intent){pinned}, guarded, leaving(guarded.DeepCopy()), false},
+		{"its claim is not protected", []func(*intent){pinned}, claim("pinned", "kubernetes.io/pvc-protection"),
+			guarded, false},
+		{"its claim is being deleted", []func(*intent){pinned}, leaving(guarded.DeepCopy()),
+			leaving(guarded.DeepCopy()), false},
+		{"its claim is being deleted, and the cache does not show it yet", []func(*intent){pinned}, guarded,
+			leaving(guarded.DeepCopy()), false},
 		{"its claim is gone", []func(*intent){pinned}, nil, nil, false},
 		{"its claim is gone, and the cache does not show it yet", []func(*intent){pinned}, guarded, nil, false},
-		{"another claim of the name is protected", []func(*intent){pinned}, claim("other", volumesv1alpha1.ClaimFinalizer), claim("other", volumesv1alpha1.ClaimFinalizer), false},
-		{"another claim of the name is protected, and the cache does not show it yet", []func(*intent){pinned}, guarded, claim("other", volumesv1alpha1.ClaimFinalizer), false},
+		{"another claim of the name is protected", []func(*intent){pinned}, claim("other", volumesv1alpha1.ClaimFinalizer),
+			claim("other", volumesv1alpha1.ClaimFinalizer), false},
+		{"another claim of the name is protected, and the cache does not show it yet", []func(*intent){pinned}, guarded,
+			claim("other", volumesv1alpha1.ClaimFinalizer), false},
 		{"it wants no more than Attached", []func(*intent){pinned, onlyAttached}, guarded, guarded, false},
-		{"it comes to have a policy, and its claim is protected", []func(*intent){pinned, onlyAttached, force}, guarded, guarded, true},
-		{"it comes to have a policy, and its claim is not protected", []func(*intent){pinned, onlyAttached, force}, claim("pinned"), claim("pinned"), false},
+		{"it comes to have a policy, and its claim is protected", []func(*intent){pinned, onlyAttached, force}, guarded,
+			guarded, true},
+		{"it comes to have a policy, and its claim is not protected", []func(*intent){pinned, onlyAttached, force},
+			claim("pinned"), claim("pinned"), false},
 		{"the kubelet publishes", []func(*intent){pinned, byKubelet}, claim("pinned"), claim("pinned"), false},
-		{"the kubelet publishes and it comes to have a policy", []func(*intent){pinned, byKubelet, force}, claim("pinned"), claim("pinned"), true},
+		{"the kubelet publishes and it comes to have a policy", []func(*intent){pinned, byKubelet, force}, claim("pinned"),
+			claim("pinned"), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			i := &intent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "i"}}
@@ -145,7 +155,7 @@ func TestAFinalizerThatCannotBeWrittenIsTriedAgainUnlessTheIntentHasChanged(t *t
 	}
 }
 
-func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
+func TestADeletedIntentIsReleasedAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*volumesv1alpha1.VolumeAttachmentIntent)
@@ -153,14 +163,20 @@ func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 		goes   bool
 	}{
 		{"never pinned", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, false, true},
-		{"pinned to a volume", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Status.UniqueVolumeName = "v" }, false, false},
-		{"without our finalizer", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Finalizers = i.Finalizers[:1] }, false, false},
-		{"pinned to a volume, and the cache does not show it yet", func(*volumesv1alpha1.VolumeAttachmentIntent) {}, true, false},
+		{"pinned to a volume", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Status.UniqueVolumeName = "v"
+		}, false, false},
+		{"without our finalizer", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Finalizers = i.Finalizers[:1]
+		}, false, false},
+		{"pinned to a volume, and the cache does not show it yet",
+			func(*volumesv1alpha1.VolumeAttachmentIntent) {}, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := metav1.Now()
 			i := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: "i", DeletionTimestamp: &now, Finalizers: []string{"others/keep", volumesv1alpha1.ReleaseFinalizer},
+				Namespace: "default", Name: "i", DeletionTimestamp: &now,
+				Finalizers: []string{"others/keep", volumesv1alpha1.ReleaseFinalizer},
 			}}
 			c.change(i)
 			controller := over(t, i, nil, nil)
@@ -197,13 +213,16 @@ func TestADeletedIntentIsLetGoAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 
 // over makes a controller over an intent and, where there is one, its claim as the cache has it; only live reads find
 // the claim as it is.
-func over(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, cached, live *corev1.PersistentVolumeClaim) *Controller {
+func over(
+	t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, cached, live *corev1.PersistentVolumeClaim,
+) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(volumesv1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	cache, reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(intent), fake.NewClientBuilder().WithScheme(scheme)
+	cache, reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(intent),
+		fake.NewClientBuilder().WithScheme(scheme)
 	if cached != nil {
 		cache.WithObjects(cached.DeepCopy())
 	}

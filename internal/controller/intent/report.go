@@ -15,12 +15,10 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
-// report writes what does not resolve, what resolves again, and that the agent is not heard of. An
-// intent that resolves at the first try is left to the attachment controller, which writes
-// Resolved together with Attached. So is one that only waits for the admission policies.
+// report writes what does not resolve, what resolves again, and that the agent does not report. If an intent resolves
+// at the first try, the attachment controller writes Resolved together with Attached.
 func (c *Controller) report(
 	ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, r resolve.Result,
 ) error {
@@ -28,16 +26,7 @@ func (c *Controller) report(
 	if err != nil {
 		return err
 	}
-	return c.Reporter.Update(ctx, cached, func(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-		resolved := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionResolved)
-		if !r.OK || resolved != nil && resolved.Reason != volumesv1alpha1.ReasonAdmissionPolicyMissing {
-			report.Resolved(intent, r)
-			status.SetReadyByController(intent)
-		}
-		if unreachable != "" && status.CarriedOutByAgent(intent) {
-			status.SetUnreachable(intent, unreachable)
-		}
-	})
+	return c.Reporter.Write(ctx, cached, report.Found{Result: r, Unreachable: unreachable})
 }
 
 // unreachable returns what the node's state says of its unreachable agent; empty while it is heard.

@@ -30,7 +30,8 @@ func (c *Controller) ofClaim(ctx context.Context, claim client.Object) []reconci
 // ofProtected wakes the intents of a claim that waited for its protection to get their finalizer.
 func (c *Controller) ofProtected(ctx context.Context, claim client.Object) []reconcile.Request {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, intents, client.MatchingFields{index.Claim: index.ClaimKey(claim.GetNamespace(), claim.GetName())}); err != nil {
+	if err := c.Client.List(ctx, intents,
+		client.MatchingFields{index.Claim: index.ClaimKey(claim.GetNamespace(), claim.GetName())}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "claim", client.ObjectKeyFromObject(claim))
 		return nil
 	}

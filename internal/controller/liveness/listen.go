@@ -81,7 +81,9 @@ func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 // Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than
 // what was heard of, and how long to wait for them at most. Where an agent has reported a restore no agent is waited
 // for in vain: then only those are left out that excused names.
-func (t *Tracker) Unheard(states []volumesv1alpha1.NodeVolumeState, excused func(string) bool) ([]string, time.Duration) {
+func (t *Tracker) Unheard(
+	states []volumesv1alpha1.NodeVolumeState, excused func(string) bool,
+) ([]string, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	restored := t.ears.restored()
@@ -121,7 +123,9 @@ func (e *ears) restored() bool {
 }
 
 // Listen has wake called for each node whose agent is heard for the first time, by a watch or after a silence.
-func (t *Tracker) Listen(wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request])) source.Source {
+func (t *Tracker) Listen(
+	wake func(ctx context.Context, node string, q workqueue.TypedRateLimitingInterface[reconcile.Request]),
+) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -23,7 +23,8 @@ func said(node string, second, reports int64, restored bool) *coordinationv1.Lea
 	l.Name = volumesv1alpha1.AgentLeasePrefix + node
 	l.ResourceVersion = strconv.FormatInt(100+second, 10)
 	l.Annotations = map[string]string{
-		volumesv1alpha1.LeaseStateAnnotation: "state-" + node, volumesv1alpha1.LeaseReportsAnnotation: strconv.FormatInt(reports, 10),
+		volumesv1alpha1.LeaseStateAnnotation:   "state-" + node,
+		volumesv1alpha1.LeaseReportsAnnotation: strconv.FormatInt(reports, 10),
 	}
 	if restored {
 		l.Annotations[volumesv1alpha1.LeaseRestoredAnnotation] = "true"
@@ -68,7 +69,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	}
 }
 
-func TestASilentAgentIsWaitedForButNotForeverUnlessThereWasARestore(t *testing.T) {
+func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	nobody := func(string) bool { return false }

@@ -33,8 +33,12 @@ func TestANodeIsReadyOnlyIfItsReadyConditionIsTrue(t *testing.T) {
 			{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, LastTransitionTime: noon},
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: later},
 		}, true, later},
-		{"not Ready", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: noon}}, false, noon},
-		{"unknown", []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: noon}}, false, noon},
+		{"not Ready", []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: noon},
+		}, false, noon},
+		{"unknown", []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: noon},
+		}, false, noon},
 	} {
 		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
 		if ready, at := Readiness(node); ready != c.ready || !at.Equal(&c.since) || Ready(node) != c.ready {

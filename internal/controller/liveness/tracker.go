@@ -113,7 +113,9 @@ func (t *Tracker) Forget(node string) {
 
 // OutOfService reports whether an administrator has said of the node that its machine is off, or gone.
 func OutOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService
+	})
 }
 
 // begin to listen: what the Leases hold may be of the past.
@@ -155,7 +157,8 @@ func (t *Tracker) hear(lease *coordinationv1.Lease) {
 	if renewed {
 		t.ears.voices[node] = voiceOf(lease)
 	}
-	news := renewed && (!known || before.state != t.ears.voices[node].state || before.restored != t.ears.voices[node].restored)
+	news := renewed &&
+		(!known || before.state != t.ears.voices[node].state || before.restored != t.ears.voices[node].restored)
 	t.mu.Unlock()
 	if back || news {
 		t.wake(node)

@@ -53,7 +53,7 @@ func TestAnAgentIsSilentOnceItsLeaseWasNotRenewedForItsDuration(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatWasNeverHeardHasItsTime(t *testing.T) {
+func TestAnAgentThatHasNotReportedYetHasItsFullTime(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	if s := tracker.Silence("a"); s != -DefaultDuration {

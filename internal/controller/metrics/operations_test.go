@@ -48,7 +48,9 @@ func (s *second) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 func attachment(driver string, with ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID(driver), Finalizers: []string{"external-attacher"}},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")},
+		},
 	}
 	for _, change := range with {
 		change(va)
@@ -96,7 +98,7 @@ func operationsOf(t *testing.T, driver string) map[string]float64 {
 
 type change = func(*storagev1.VolumeAttachment)
 
-func TestOperationsAreTimedFromWhatTheAttacherTells(t *testing.T) {
+func TestOperationsAreTimedByTheReportsOfTheAttacher(t *testing.T) {
 	all := func(changes ...change) []change { return changes }
 	for _, c := range []struct {
 		name string
@@ -105,23 +107,32 @@ func TestOperationsAreTimedFromWhatTheAttacherTells(t *testing.T) {
 		deleted bool
 		want    map[string]float64
 	}{
-		{name: "attached", life: [][]change{all(hold), all(hold, attached)}, want: map[string]float64{"volume_attach success false": 1}},
-		{name: "attached at the second attempt", life: [][]change{all(hold), all(hold, attachError(1)), all(hold, attachError(1)), all(hold, attached)},
+		{name: "attached", life: [][]change{all(hold), all(hold, attached)},
+			want: map[string]float64{"volume_attach success false": 1}},
+		{name: "attached at the second attempt",
+			life: [][]change{all(hold), all(hold, attachError(1)), all(hold, attachError(1)), all(hold, attached)},
 			want: map[string]float64{"volume_attach fail-unknown false": 1, "volume_attach success false": 1}},
 		{name: "detached", life: [][]change{all(hold), all(hold, attached), all(hold, attached, terminating)}, deleted: true,
 			want: map[string]float64{"volume_attach success false": 1, "volume_detach success false": 1}},
-		{name: "let go of first", life: [][]change{all(hold), all(hold, attached), all(attached), all(attached, terminating)}, deleted: true,
+		{name: "let go of first",
+			life: [][]change{all(hold), all(hold, attached), all(attached), all(attached, terminating)}, deleted: true,
 			want: map[string]float64{"volume_attach success false": 1, "volume_detach success false": 1}},
-		{name: "let go of and taken back", life: [][]change{all(hold, attached), all(attached), all(hold, attached)}, want: map[string]float64{}},
+		{name: "let go of and taken back", life: [][]change{all(hold, attached), all(attached), all(hold, attached)},
+			want: map[string]float64{}},
 		{name: "detached at the third attempt",
-			life: [][]change{all(hold, attached), all(hold, attached, terminating), all(hold, attached, terminating, detachError(1)), all(hold, attached, terminating, detachError(2))}, deleted: true,
+			life: [][]change{all(hold, attached), all(hold, attached, terminating),
+				all(hold, attached, terminating, detachError(1)), all(hold, attached, terminating, detachError(2))}, deleted: true,
 			want: map[string]float64{"volume_detach fail-unknown false": 2, "volume_detach success false": 1}},
 		{name: "forced away, the name kept",
-			life: [][]change{all(hold, attached), all(hold, attached, terminating), all(hold, attached, terminating, unpublished), all(hold, attached, terminating, unpublished)}, deleted: true,
+			life: [][]change{all(hold, attached), all(hold, attached, terminating),
+				all(hold, attached, terminating, unpublished), all(hold, attached, terminating, unpublished)}, deleted: true,
 			want: map[string]float64{"volume_detach success false": 1}},
-		{name: "somebody else's", life: [][]change{nil, all(attached), all(attached, terminating)}, deleted: true, want: map[string]float64{}},
-		{name: "never attached", life: [][]change{all(hold), all(hold, attachError(1))}, deleted: true, want: map[string]float64{"volume_attach fail-unknown false": 1}},
-		{name: "another one under the name, the end of the first missed", life: [][]change{all(hold), all(hold, reborn), all(hold, reborn, attached)},
+		{name: "somebody else's", life: [][]change{nil, all(attached), all(attached, terminating)}, deleted: true,
+			want: map[string]float64{}},
+		{name: "never attached", life: [][]change{all(hold), all(hold, attachError(1))}, deleted: true,
+			want: map[string]float64{"volume_attach fail-unknown false": 1}},
+		{name: "another one under the name, the end of the first missed",
+			life: [][]change{all(hold), all(hold, reborn), all(hold, reborn, attached)},
 			want: map[string]float64{"volume_attach success false": 1}},
 		{name: "migrated, in a pod itself", life: [][]change{all(hold, inline), all(hold, inline, attached)},
 			want: map[string]float64{"volume_attach success true": 1}},
@@ -154,7 +165,7 @@ func TestOperationsAreTimedFromWhatTheAttacherTells(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLeaderTells(t *testing.T) {
+func TestOnlyTheLeaderReports(t *testing.T) {
 	leading := make(chan struct{})
 	o := &operations{reader: volumes{}, leading: leading, clock: &second{}}
 	o.added(attachment("standby", hold))
@@ -181,8 +192,10 @@ func TestForcedDetachesHaveUpstreamsReasons(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(forcedDetaches)
 	for _, evidence := range []volumesv1alpha1.EvidenceType{
-		volumesv1alpha1.EvidenceForcedAfterTimeout, volumesv1alpha1.EvidenceNodeGone, volumesv1alpha1.EvidenceOutOfServiceTaint,
-		volumesv1alpha1.EvidenceAgentReleased, volumesv1alpha1.EvidenceDeclaredByAdministrator, volumesv1alpha1.EvidenceAttachmentLost,
+		volumesv1alpha1.EvidenceForcedAfterTimeout, volumesv1alpha1.EvidenceNodeGone,
+		volumesv1alpha1.EvidenceOutOfServiceTaint,
+		volumesv1alpha1.EvidenceAgentReleased, volumesv1alpha1.EvidenceDeclaredByAdministrator,
+		volumesv1alpha1.EvidenceAttachmentLost,
 	} {
 		Detached("d", evidence)
 	}

@@ -23,7 +23,8 @@ import (
 
 var (
 	totalVolumes = prometheus.NewDesc("attachdetach_controller_total_volumes",
-		"Volumes wanted on nodes (desired_state_of_world) and attached to nodes (actual_state_of_world), each counted once a node.",
+		"Volumes wanted on nodes (desired_state_of_world) and attached to nodes (actual_state_of_world), "+
+			"each counted once a node.",
 		[]string{"plugin_name", "state"}, nil)
 	volumesInUse = prometheus.NewDesc("storage_count_attachable_volumes_in_use",
 		"Volumes that pods and intents use, by node.",
@@ -151,7 +152,8 @@ func (c *stateCollector) countPods(ctx context.Context, _, inUse counts) error {
 // claimed is the PersistentVolume that a claim names, empty where it is not there; nil where the claim names none.
 func (c *stateCollector) claimed(ctx context.Context, namespace, name string) []corev1.PersistentVolume {
 	claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
-	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil || claim.Spec.VolumeName == "" {
+	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil ||
+		claim.Spec.VolumeName == "" {
 		return nil
 	}
 	if err := c.reader.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err != nil {

@@ -33,14 +33,20 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 		{"two looks in time", nil, []step{{after: 0}, {after: plan, want: plan}, {after: 2 * plan, want: 2 * plan}}},
 		{"who comes late has watched one plan", nil, []step{{after: 0}, {after: 9 * plan, want: plan}}},
 		{"a clock that goes back takes nothing off", nil, []step{{after: plan}, {after: 0}, {after: plan, want: plan}}},
-		{"an agent that is heard voids it", nil, []step{{after: 0, word: "a"}, {after: plan, word: "a", want: plan}, {after: 2 * plan, word: "b"}, {after: 3 * plan, word: "b", want: plan}}},
-		{"a look that failed ends a stretch", nil, []step{{after: 0}, {after: plan, want: plan}, {after: plan, missed: true}, {after: 2 * plan, want: plan}}},
-		{"a Node that registered for a moment voids it", nil, []step{{after: 0}, {after: plan, want: plan}, {after: plan, registered: true}, {after: 2 * plan}}},
-		{"what an earlier process watched goes on", &volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+		{"an agent that is heard voids it", nil, []step{{after: 0, word: "a"}, {after: plan, word: "a", want: plan},
+			{after: 2 * plan, word: "b"}, {after: 3 * plan, word: "b", want: plan}}},
+		{"a look that failed ends a stretch", nil,
+			[]step{{after: 0}, {after: plan, want: plan}, {after: plan, missed: true}, {after: 2 * plan, want: plan}}},
+		{"a Node that registered for a moment voids it", nil,
+			[]step{{after: 0}, {after: plan, want: plan}, {after: plan, registered: true}, {after: 2 * plan}}},
+		{"what an earlier process watched goes on",
+			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "a", want: 3 * plan}, {after: plan, word: "a", want: 4 * plan}}},
-		{"what it watched of another silence does not", &volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+		{"what it watched of another silence does not",
+			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "b"}}},
-		{"nor what it watched before the Node registered", &volumesv1alpha1.GoneObservation{Observed: metav1.Duration{Duration: 3 * plan}},
+		{"nor what it watched before the Node registered",
+			&volumesv1alpha1.GoneObservation{Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{registered: true}, {after: 0}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,7 +90,7 @@ func TestAWallClockThatJumpsNeitherAddsToAnAbsenceNorTakesFromIt(t *testing.T) {
 	}
 }
 
-func TestTheNextLookIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
+func TestTheNextCheckIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
 	var a absences
 	now := time.Now()
 	if due := a.due("n", time.Hour, now); due != 0 {

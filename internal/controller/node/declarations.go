@@ -42,7 +42,9 @@ type Declarations struct {
 
 // Register adds the controller to the manager. Where nothing is declared it does nothing.
 func (d *Declarations) Register(mgr manager.Manager) error {
-	declares := predicate.NewPredicateFuncs(func(o client.Object) bool { return declaresAny(o.(*volumesv1alpha1.NodeVolumeState)) })
+	declares := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return declaresAny(o.(*volumesv1alpha1.NodeVolumeState))
+	})
 	gone := predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(event.UpdateEvent) bool { return false },
@@ -101,13 +103,14 @@ func (d *Declarations) settle(ctx context.Context, nvs *volumesv1alpha1.NodeVolu
 		return nil
 	}
 	var taken bool
-	_, err = d.Writer.Apply(ctx, nvs.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		_, stands := handshake.NodeOf(nvs, "").Declares(uid)
-		if taken = stands && !nodestate.Names(nvs, uid); !taken {
-			return nil, nil
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nodestate.SettleDeclaration(nvs, uid) }, nil
-	})
+	_, err = d.Writer.Apply(ctx, nvs.Name,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			_, stands := handshake.NodeOf(nvs, "").Declares(uid)
+			if taken = stands && !nodestate.Names(nvs, uid); !taken {
+				return nil, nil
+			}
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nodestate.SettleDeclaration(nvs, uid) }, nil
+		})
 	if err == nil && taken {
 		d.Events.Eventf(nvs, nil, corev1.EventTypeWarning, "UnknownAttachment", "Declare",
 			"nothing on node %s names attachment %s, or does any more: its declaration as released was taken off", nvs.Name, uid)

@@ -34,7 +34,9 @@ func declaredState() *volumesv1alpha1.NodeVolumeState {
 	for _, uid := range []string{"1", "2", "3", "4", "5"} {
 		nvs.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = "scrapped"
 	}
-	nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{VolumeName: "v1", AttachmentUID: "1", State: volumesv1alpha1.AttachmentDetaching}}
+	nvs.Spec.Attachments = []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "v1", AttachmentUID: "1", State: volumesv1alpha1.AttachmentDetaching},
+	}
 	nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: "v2", AttachmentUID: "2", InUse: true}}
 	return nvs
 }
@@ -42,7 +44,9 @@ func declaredState() *volumesv1alpha1.NodeVolumeState {
 func attachmentWithUID(uid types.UID, node string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va-" + string(uid), UID: uid},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")},
+		},
 	}
 }
 
@@ -82,7 +86,7 @@ func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment
 	}
 }
 
-func TestAnAttachmentThatIsGoneIsLookedAtOnlyWhereSomethingIsDeclared(t *testing.T) {
+func TestADeletedAttachmentIsReconciledOnlyWhereSomethingIsDeclared(t *testing.T) {
 	w := over(t, []client.Object{declaredState(), stateOf("b")}, nil)
 	d := &Declarations{Client: w.Client}
 	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
@@ -108,7 +112,8 @@ func store(t *testing.T, objects ...client.Object) *stored {
 // showing makes the cache show this state of node a in place of the live one; nil: the cache cannot be read.
 func (s *stored) showing(cached *volumesv1alpha1.NodeVolumeState) {
 	s.Client = interceptor.NewClient(s.live, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			nvs, ok := o.(*volumesv1alpha1.NodeVolumeState)
 			switch {
 			case !ok:
@@ -177,8 +182,10 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		left, told   int
 		fails        bool
 	}{
-		"nothing names it":                  {nil, nil, 1, 4, false},
-		"the API does not have it any more": {nil, func(s *volumesv1alpha1.NodeVolumeState) { s.Annotations = map[string]string{"other": "1"} }, 1, 0, false},
+		"nothing names it": {nil, nil, 1, 4, false},
+		"the API does not have it any more": {nil, func(s *volumesv1alpha1.NodeVolumeState) {
+			s.Annotations = map[string]string{"other": "1"}
+		}, 1, 0, false},
 		"its entry has come meanwhile": {nil, func(s *volumesv1alpha1.NodeVolumeState) {
 			s.Spec.Attachments = append(s.Spec.Attachments, volumesv1alpha1.NodeAttachment{AttachmentUID: "5"})
 		}, 2, 3, false},

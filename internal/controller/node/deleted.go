@@ -38,8 +38,10 @@ func (c *Controller) tellDeletion(_ context.Context, nvs *volumesv1alpha1.NodeVo
 		return never, nil
 	}
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventDeletionWaits, "Delete", "%s", report.Shortened(
-		"this NodeVolumeState was deleted; it works as before and is removed once nothing is attached to node "+nvs.Name+" or in use there. "+
-			"To end that, delete the node's intents (kubectl get vai -A --field-selector spec.nodeName="+nvs.Name+") and drain it. Still there: "+strings.Join(volumesOf(nvs), ", ")))
+		"this NodeVolumeState was deleted; "+
+			"it works as before and is removed once nothing is attached to node "+nvs.Name+" or in use there. "+
+			"To end that, delete the node's intents (kubectl get vai -A --field-selector spec.nodeName="+nvs.Name+
+			") and drain it. Still there: "+strings.Join(volumesOf(nvs), ", ")))
 	return deletionReminder, nil
 }
 

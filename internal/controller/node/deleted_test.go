@@ -15,7 +15,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFor(t *testing.T) {
+func TestADeletedNodeStateIsRemovedOnceNothingIsLeftAndReportsWhatItWaitsFor(t *testing.T) {
 	type with = []func(*volumesv1alpha1.NodeVolumeState)
 	for _, c := range []struct {
 		name string
@@ -29,19 +29,25 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 		{"nobody has deleted it, and a volume is attached", with{attached("v", "1")}, nil, true, nil},
 		{"nothing is left", with{deleted}, nil, false, nil},
 		{"a volume is attached", with{deleted, attached("vol-1", "1")}, nil, true, []string{"vol-1"}},
-		{"a volume is attached and in use", with{deleted, attached("vol-1", "1"), line("vol-1", "1", true)}, nil, true, []string{"vol-1"}},
-		{"a volume is attached and another one is in use", with{deleted, attached("vol-1", "1"), line("vol-2", "2", true)}, nil, true,
+		{"a volume is attached and in use", with{deleted, attached("vol-1", "1"), line("vol-1", "1", true)}, nil, true,
+			[]string{"vol-1"}},
+		{"a volume is attached and another one is in use",
+			with{deleted, attached("vol-1", "1"), line("vol-2", "2", true)}, nil, true,
 			[]string{"vol-1", "vol-2"}},
-		{"the kubelet uses a volume by an attachment that is not ours", with{deleted, line("vol-1", "", true)}, nil, true, []string{"vol-1"}},
-		{"a volume is attached and another one is not in use any more", with{deleted, attached("vol-1", "1"), line("vol-2", "2", false)}, nil,
+		{"the kubelet uses a volume by an attachment that is not ours", with{deleted, line("vol-1", "", true)}, nil, true,
+			[]string{"vol-1"}},
+		{"a volume is attached and another one is not in use any more",
+			with{deleted, attached("vol-1", "1"), line("vol-2", "2", false)}, nil,
 			true, []string{"vol-1"}},
 		{"no volume is in use any more", with{deleted, line("vol-1", "1", false)}, nil, false, nil},
 		{"what was forced away was declared released",
 			with{deleted, detached("vol-1", "1", volumesv1alpha1.EvidenceNodeGone), declared("1")}, nil, false, nil},
 		{"what was forced away was not declared released",
 			with{deleted, detached("vol-1", "1", volumesv1alpha1.EvidenceNodeGone)}, nil, true, []string{"vol-1"}},
-		{"a volume was attached, and the cache does not show it yet", with{deleted}, with{deleted, attached("vol-1", "1")}, true, nil},
-		{"a volume came into use, and the cache does not show it yet", with{deleted}, with{deleted, line("vol-1", "", true)}, true, nil},
+		{"a volume was attached, and the cache does not show it yet", with{deleted},
+			with{deleted, attached("vol-1", "1")}, true, nil},
+		{"a volume came into use, and the cache does not show it yet", with{deleted},
+			with{deleted, line("vol-1", "", true)}, true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cached := stateOf("here", c.is...)
@@ -78,7 +84,7 @@ func TestADeletedStateOfANodeThatStaysGoesOnceNothingIsLeftAndTellsWhatItWaitsFo
 	}
 }
 
-func TestADeletedStateOfAGoneNodeOnWhichNothingIsLeftTellsNothing(t *testing.T) {
+func TestADeletedNodeStateOfAnAbsentNodeWithNothingLeftReportsNothing(t *testing.T) {
 	nvs := stateOf("gone", deleted)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.tellDeletion(t.Context(), nvs); again != never || err != nil || w.note(t) != "" {
@@ -86,7 +92,7 @@ func TestADeletedStateOfAGoneNodeOnWhichNothingIsLeftTellsNothing(t *testing.T) 
 	}
 }
 
-func TestADeletedStateWhoseReleaseFailsIsTriedAgain(t *testing.T) {
+func TestTheReleaseOfADeletedNodeStateIsRetried(t *testing.T) {
 	nvs := stateOf("here", deleted)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.down = "update *v1alpha1.NodeVolumeState"

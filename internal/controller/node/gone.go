@@ -50,7 +50,9 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 		return due, nil
 	}
 	var declared []types.UID
-	_, err = c.Writer.Apply(ctx, nvs.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+	_, err = c.Writer.Apply(ctx, nvs.Name, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
 		declared = nil
 		if nvs == nil {
 			return nil, nil
@@ -83,7 +85,8 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	if len(declared) > 0 {
 		metrics.Forgotten.Add(float64(len(declared)))
 		c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventGoneNodeForgotten, "Forget",
-			"forgetting what was forced away from node %s, which is gone (%s): attachments %s", nvs.Name, c.reason(), join(declared))
+			"forgetting what was forced away from node %s, which is gone (%s): attachments %s", nvs.Name, c.reason(),
+			join(declared))
 	}
 	return c.lookPeriod(), nil
 }
@@ -129,12 +132,13 @@ func lastWord(lease *coordinationv1.Lease) string {
 // returned voids what was watched of a Node that is there again.
 func (c *Controller) returned(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
 	if nvs.Spec.Gone != nil {
-		_, err := c.Writer.Apply(ctx, nvs.Name, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-			if nvs == nil || nvs.Spec.Gone == nil {
-				return nil, nil
-			}
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Gone = nil }, nil
-		})
+		_, err := c.Writer.Apply(ctx, nvs.Name,
+			func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+				if nvs == nil || nvs.Spec.Gone == nil {
+					return nil, nil
+				}
+				return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Gone = nil }, nil
+			})
 		if err != nil {
 			return never, fmt.Errorf("clearing for how long node %s was gone: %w", nvs.Name, err)
 		}
@@ -192,7 +196,8 @@ func waiting(nvs *volumesv1alpha1.NodeVolumeState, attachments []storagev1.Volum
 	}
 	for i := range nvs.Status.Volumes {
 		name := nvs.Status.Volumes[i].VolumeName
-		if n := handshake.NodeOf(nvs, name); n.Use.InUse && (n.Entry.State == handshake.Absent || n.Entry.Forced && n.Entry.Detached) {
+		if n := handshake.NodeOf(nvs, name); n.Use.InUse &&
+			(n.Entry.State == handshake.Absent || n.Entry.Forced && n.Entry.Detached) {
 			add(n.Use.UID, name)
 		}
 	}

@@ -74,7 +74,7 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing.T) {
+func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs, leaseOf("gone", "lease", &noon)})
 	w.ForgetAfter = aDay
@@ -110,12 +110,13 @@ func TestAGoneNodeIsForgottenOnceItWasWatchedForAsLongAsThePolicyAsks(t *testing
 		t.Errorf("more than a declaration was written: %+v", after)
 	}
 	note := w.note(t)
-	if !strings.HasPrefix(note, "Warning "+EventGoneNodeForgotten) || !strings.Contains(note, "node gone") || !strings.HasSuffix(note, " 1") {
+	if !strings.HasPrefix(note, "Warning "+EventGoneNodeForgotten) || !strings.Contains(note, "node gone") ||
+		!strings.HasSuffix(note, " 1") {
 		t.Errorf("told: %q", note)
 	}
 }
 
-func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
+func TestTheAttachmentsThatAreForgottenWithANode(t *testing.T) {
 	type with = []func(*volumesv1alpha1.NodeVolumeState)
 	const (
 		forced   = volumesv1alpha1.EvidenceForcedAfterTimeout
@@ -146,14 +147,17 @@ func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
 		{"a use without an entry", with{line("v", "1", true)}, nil, []string{"1"}},
 		{"not the use of an attachment that is there", with{line("v", "1", true)}, []client.Object{published}, nil},
 		{"not a use that has ended", with{line("v", "1", false)}, nil, nil},
-		{"a use that has ended does not hide the entry", with{detached("v", "1", forced), line("v", "2", false)}, nil, []string{"1"}},
-		{"an earlier use beside an entry that was forced away", with{detached("v", "1", forced), line("v", "2", true)}, nil, []string{"1", "2"}},
+		{"a use that has ended does not hide the entry", with{detached("v", "1", forced), line("v", "2", false)}, nil,
+			[]string{"1"}},
+		{"an earlier use beside an entry that was forced away", with{detached("v", "1", forced), line("v", "2", true)}, nil,
+			[]string{"1", "2"}},
 		{"not a use of what is attached", with{attached("v", "1"), line("v", "1", true)}, nil, nil},
 		{"not a use of what is still being detached", with{detaching("v", "1", forced), line("v", "1", true)}, nil, nil},
 		{"not a use of what the agent released", with{detached("v", "1", released), line("v", "1", true)}, nil, nil},
 		{"not a use that names no attachment", with{line("v", "", true)}, nil, nil},
 		{"a name that is kept", nil, []client.Object{leavingAttachment("1", "gone", ours)}, []string{"1"}},
-		{"not a name that is kept for a driver that has not unpublished", nil, []client.Object{leavingAttachment("1", "gone", ours, theirs)}, nil},
+		{"not a name that is kept for a driver that has not unpublished", nil,
+			[]client.Object{leavingAttachment("1", "gone", ours, theirs)}, nil},
 		{"not a name that another one keeps", nil, []client.Object{leavingAttachment("1", "gone", theirs)}, nil},
 		{"not a name that is kept on another node", nil, []client.Object{leavingAttachment("1", "here", ours)}, nil},
 		{"an entry, a use and a name of one attachment, once", with{detached("v", "1", forced), line("v", "1", true)},
@@ -173,7 +177,9 @@ func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := declarations(nvs)
-			got := slices.DeleteFunc(declarations(w.state(t, "gone")), func(uid string) bool { return slices.Contains(before, uid) })
+			got := slices.DeleteFunc(declarations(w.state(t, "gone")), func(uid string) bool {
+				return slices.Contains(before, uid)
+			})
 			if !slices.Equal(got, c.want) {
 				t.Errorf("declared %v, want %v", got, c.want)
 			}
@@ -188,7 +194,7 @@ func TestWhatIsForgottenOfAGoneNode(t *testing.T) {
 	}
 }
 
-func TestAGoneNodeIsForgottenOnlyByWhatTheAPIServerShowsNow(t *testing.T) {
+func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
 	silent := leaseOf("gone", "lease", &noon)
 	heard := leaseOf("gone", "lease", &metav1.MicroTime{Time: noon.Add(time.Second)})
@@ -203,13 +209,20 @@ func TestAGoneNodeIsForgottenOnlyByWhatTheAPIServerShowsNow(t *testing.T) {
 		want         []string
 		again        time.Duration
 	}{
-		{"there is none, and its agent is silent", []client.Object{gone}, []client.Object{gone, silent}, []string{"1"}, time.Hour},
-		{"the cache shows a Node that is gone", []client.Object{gone, node, heard}, []client.Object{gone, silent}, []string{"1"}, time.Hour},
-		{"there is a Node that the cache does not show yet", []client.Object{gone, silent}, []client.Object{gone, node, silent}, nil, never},
-		{"the agent was heard, and the cache does not show it yet", []client.Object{gone, silent}, []client.Object{gone, heard}, nil, time.Hour},
-		{"another agent's silence", []client.Object{gone}, []client.Object{gone, leaseOf("here", "lease", &noon)}, nil, time.Hour},
-		{"another Lease of the name", []client.Object{gone}, []client.Object{gone, leaseOf("gone", "other", &noon)}, nil, time.Hour},
-		{"its state has changed meanwhile", []client.Object{gone}, []client.Object{changed, silent}, []string{"1"}, time.Hour},
+		{"there is none, and its agent is silent", []client.Object{gone}, []client.Object{gone, silent},
+			[]string{"1"}, time.Hour},
+		{"the cache shows a Node that is gone", []client.Object{gone, node, heard}, []client.Object{gone, silent},
+			[]string{"1"}, time.Hour},
+		{"there is a Node that the cache does not show yet", []client.Object{gone, silent},
+			[]client.Object{gone, node, silent}, nil, never},
+		{"the agent was heard, and the cache does not show it yet", []client.Object{gone, silent},
+			[]client.Object{gone, heard}, nil, time.Hour},
+		{"another agent's silence", []client.Object{gone}, []client.Object{gone, leaseOf("here", "lease", &noon)},
+			nil, time.Hour},
+		{"another Lease of the name", []client.Object{gone}, []client.Object{gone, leaseOf("gone", "other", &noon)},
+			nil, time.Hour},
+		{"its state has changed meanwhile", []client.Object{gone}, []client.Object{changed, silent},
+			[]string{"1"}, time.Hour},
 		{"its state is gone", []client.Object{gone}, []client.Object{silent}, nil, time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -237,13 +250,14 @@ func TestAGoneNodeIsForgottenOnlyByWhatTheAPIServerShowsNow(t *testing.T) {
 		if _, err := w.forgetGone(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.state(t, "gone").Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; got != "by hand" || w.note(t) != "" {
+		if got := w.state(t, "gone").Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; got != "by hand" ||
+			w.note(t) != "" {
 			t.Errorf("declared because of %q", got)
 		}
 	})
 }
 
-func TestWithoutAPolicyAGoneNodeIsNotEvenLookedFor(t *testing.T) {
+func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.looks > 0 {
@@ -251,7 +265,7 @@ func TestWithoutAPolicyAGoneNodeIsNotEvenLookedFor(t *testing.T) {
 	}
 }
 
-func TestALookForAGoneNodeThatFailsForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
+func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
 	for _, request := range []string{
 		"list *v1.VolumeAttachmentList", "list *v1alpha1.NodeVolumeStateList",
 		"get *v1.Node", "get *v1.Lease", "update *v1alpha1.NodeVolumeState",
@@ -278,7 +292,7 @@ func TestALookForAGoneNodeThatFailsForgetsNothingAndItsTimeDoesNotCount(t *testi
 	}
 }
 
-func TestAGoneNodeWhoseAttachmentsCannotBeListedOnceItsTimeHasComeIsNotForgotten(t *testing.T) {
+func TestAnAbsentNodeIsNotForgottenWhileItsAttachmentsCannotBeListed(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
@@ -287,7 +301,7 @@ func TestAGoneNodeWhoseAttachmentsCannotBeListedOnceItsTimeHasComeIsNotForgotten
 	}
 }
 
-func TestALastWordChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
+func TestTheLastSignOfAnAgentChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
 	elsewhere := metav1.NewMicroTime(noon.In(time.FixedZone("", 7200)))
 	next := metav1.NewMicroTime(noon.Add(time.Microsecond))
 	for _, c := range []struct {
@@ -310,8 +324,10 @@ func TestALastWordChangesWithEachRenewalAndWithNothingElse(t *testing.T) {
 	}
 }
 
-func TestAGoneNodeIsLookedForTwentyFourTimesButNotMoreOftenThanEachTenSeconds(t *testing.T) {
-	for after, want := range map[time.Duration]time.Duration{aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second} {
+func TestAnAbsentNodeIsReadTwentyFourTimesButAtMostEveryTenSeconds(t *testing.T) {
+	for after, want := range map[time.Duration]time.Duration{
+		aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second,
+	} {
 		if got := (&Controller{ForgetAfter: after}).lookPeriod(); got != want {
 			t.Errorf("for %s each %s, want %s", after, got, want)
 		}
@@ -345,7 +361,8 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 			if c.asked.Spec.Gone == nil && w.looks > 0 {
 				t.Errorf("with nothing written down %d live reads", w.looks)
 			}
-			if state := w.state(t, "gone"); w.updates != c.updates || state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
+			if state := w.state(t, "gone"); w.updates != c.updates ||
+				state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
 				t.Errorf("%d updates, state %+v", w.updates, state)
 			}
 			w.pass(time.Hour)

@@ -92,7 +92,8 @@ func (c *Controller) used(
 	_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) {
 	was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
-	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) || !equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
+	if c.Tracker.Vouches(was) != c.Tracker.Vouches(is) ||
+		!equality.Semantic.DeepEqual(was.Status.Volumes, is.Status.Volumes) {
 		c.unconfirmed.wake(q)
 	}
 }
@@ -130,14 +131,15 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 		return wait, nil
 	}
 	guard, conflict := handshake.GuardNone, ""
-	_, err = c.Writer.Apply(ctx, nvs.Name, func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		guard, conflict, err = c.mayConfirm(ctx, nvs)
-		if nvs == nil || guard != handshake.GuardNone || err != nil || nvs.Spec.ConfirmedSession == nvs.Status.Session {
-			return nil, err
-		}
-		session := nvs.Status.Session
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.ConfirmedSession = session }, nil
-	})
+	_, err = c.Writer.Apply(ctx, nvs.Name,
+		func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			guard, conflict, err = c.mayConfirm(ctx, nvs)
+			if nvs == nil || guard != handshake.GuardNone || err != nil || nvs.Spec.ConfirmedSession == nvs.Status.Session {
+				return nil, err
+			}
+			session := nvs.Status.Session
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.ConfirmedSession = session }, nil
+		})
 	if err != nil {
 		return never, fmt.Errorf("confirming the session of the agent of node %s: %w", nvs.Name, err)
 	}
@@ -165,10 +167,13 @@ func (c *Controller) tellUnheard(ctx context.Context, nvs *volumesv1alpha1.NodeV
 	}
 	const shown = 5
 	names := strings.Join(unheard[:min(len(unheard), shown)], ", ")
-	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard", "unheard", len(unheard), "nodes", names)
+	ctrl.LoggerFrom(ctx).Info("the agent takes no volume into use before the agents of these nodes were heard",
+		"unheard", len(unheard), "nodes", names)
 	c.Events.Eventf(nvs, nil, corev1.EventTypeWarning, EventWaitingForAgents, "Confirm",
-		"the API server was restored from a backup; no volume is taken into use before the agents of %d more nodes are heard (%s). "+
-			"Of one that never comes back delete the Node, or give it the taint %s", len(unheard), names, corev1.TaintNodeOutOfService)
+		"the API server was restored from a backup; "+
+			"no volume is taken into use before the agents of %d more nodes are heard (%s). "+
+			"Of one that never comes back delete the Node, or give it the taint %s",
+		len(unheard), names, corev1.TaintNodeOutOfService)
 }
 
 // unheard are the nodes whose agents were not heard and may still be, and how long to wait for them.

@@ -101,9 +101,10 @@ func (c *Controller) remove(ctx context.Context, nvs *volumesv1alpha1.NodeVolume
 
 // release takes the finalizer off when no more than most is left on the node.
 func (c *Controller) release(ctx context.Context, node string, most remains) error {
-	_, err := c.Writer.Apply(ctx, node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-		return dropFinalizer(nvs, most)
-	})
+	_, err := c.Writer.Apply(ctx, node,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
+			return dropFinalizer(nvs, most)
+		})
 	if err != nil && !errors.Is(err, errNotIdle) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("releasing the state of node %s: %w", node, err)
 	}

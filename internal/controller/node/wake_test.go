@@ -20,7 +20,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 )
 
-func TestAnAttachmentWakesItsNodeOnlyIfThatIsGoneOrItsAgentOverdue(t *testing.T) {
+func TestAnAttachmentEnqueuesItsNodeOnlyIfTheNodeIsGoneOrItsAgentOverdue(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,8 @@ func TestAnAttachmentWakesItsNodeOnlyIfThatIsGoneOrItsAgentOverdue(t *testing.T)
 	overdue := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "overdue"}}
 	now := testingclock.NewFakePassiveClock(time.Now())
 	c := &Controller{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(heard, overdue).Build(), Tracker: liveness.NewTracker(now),
+		Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(heard, overdue).Build(),
+		Tracker: liveness.NewTracker(now),
 	}
 	c.Tracker.Observe("overdue", &coordinationv1.Lease{})
 	now.SetTime(now.Now().Add(liveness.DefaultDuration))

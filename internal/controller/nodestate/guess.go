@@ -85,7 +85,8 @@ func (w *written) newer(cached *volumesv1alpha1.NodeVolumeState) *volumesv1alpha
 	if last == nil {
 		return cached
 	}
-	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil && order > 0 && last.UID == cached.UID {
+	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil &&
+		order > 0 && last.UID == cached.UID {
 		return last
 	}
 	delete(w.last, cached.Name)

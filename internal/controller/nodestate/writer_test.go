@@ -9,11 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +62,9 @@ func addEntry(name, padding string) Mutation {
 	}
 }
 
-func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
+func TestWaitingChangesAreWrittenTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, applyMany) }
+
+func applyMany(t *testing.T) {
 	const many = 100
 	writes := 0
 	inFlight, first := make(chan struct{}), make(chan struct{})
@@ -92,8 +94,9 @@ func TestChangesThatWaitGoOutTogetherAndLendTheirSlots(t *testing.T) {
 	for i := 1; i < many; i++ {
 		apply(i)
 	}
-	for waiting := 0; waiting < many-1; goruntime.Gosched() {
-		waiting = w.batches.Waiting(node)
+	synctest.Wait()
+	if n := w.batches.Waiting(node); n != many-1 {
+		t.Errorf("%d changes wait for the second write of %s, want %d", n, node, many-1)
 	}
 	close(first)
 	wg.Wait()
@@ -133,10 +136,12 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	}
 }
 
-func TestAChangeThatIsRefusedDoesNotHoldUpTheOthers(t *testing.T) {
+func TestARefusedChangeDoesNotDelayTheOthers(t *testing.T) {
 	w, _ := writer(t, nil)
 	refused := errors.New("refused")
-	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) { return nil, refused }); !errors.Is(err, refused) {
+	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
+		return nil, refused
+	}); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
 	if nvs, err := w.Apply(t.Context(), node, addEntry("v", "")); err != nil || len(nvs.Spec.Attachments) != 1 {
@@ -154,13 +159,16 @@ func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	}
 }
 
-func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) {
+func TestSimultaneousReadersShareOneRead(t *testing.T) { synctest.Test(t, readMany) }
+
+func readMany(t *testing.T) {
 	const many = 100
 	slots := inflight.New(1)
 	w, c := writerWith(t, slots, nil)
 	reads := 0
 	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			reads++ // one commit at a time
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -174,8 +182,9 @@ func TestThoseWhoLookAtTheSameTimeShareOneRead(t *testing.T) {
 			}
 		})
 	}
-	for w.batches.Waiting(node) < many {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := w.batches.Waiting(node); n != many {
+		t.Errorf("%d reads of %s wait for a slot, want %d", n, node, many)
 	}
 	leave()
 	wg.Wait()
@@ -191,7 +200,7 @@ func TestAChangeOfANodeWithoutStateIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFullStateTakesNothingMoreButLetsGo(t *testing.T) {
+func TestAFullNodeStateAcceptsOnlyRemovals(t *testing.T) {
 	w, _ := writer(t, nil)
 	if _, err := w.Apply(t.Context(), node, addEntry("big", strings.Repeat("x", SizeLimit-500))); err != nil {
 		t.Fatal(err)
@@ -217,13 +226,15 @@ func behind(t *testing.T, cached *volumesv1alpha1.NodeVolumeState) (w *Writer, c
 	w, c = writer(t, nil)
 	reads = new(int)
 	w.Reader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			*reads++
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
 	w.Client = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if cached == nil {
 				return c.Get(ctx, key, o, opts...)
 			}
@@ -253,7 +264,7 @@ func fenceElsewhere(t *testing.T, c client.Client) {
 	}
 }
 
-func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
+func TestAChangeIsWrittenOnTheKnownVersion(t *testing.T) {
 	w, c, reads := behind(t, nil)
 	if _, err := w.Apply(t.Context(), node, addEntry("a", "")); err != nil {
 		t.Fatal(err)
@@ -263,7 +274,7 @@ func TestAChangeIsWrittenUponTheVersionThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T) {
+func TestTheNextChangeIsWrittenOnTheLastVersionAlsoWhileTheCacheLags(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	for _, name := range []string{"a", "b"} {
@@ -276,7 +287,7 @@ func TestTheNextChangeIsWrittenUponTheLastAlsoWhileTheCacheIsBehind(t *testing.T
 	}
 }
 
-func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
+func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	fenceElsewhere(t, c2)
@@ -293,7 +304,7 @@ func TestWhatSomebodyElseChangedIsDecidedAgainOnALiveRead(t *testing.T) {
 	}
 }
 
-func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
+func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, reads := behind(t, stateOf(t, c))
 	fenceElsewhere(t, c2)
@@ -310,7 +321,7 @@ func TestWhoWantsNothingChangedSeesTheStateLive(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
+func TestNothingIsWrittenToADeletedNodeState(t *testing.T) {
 	_, c, _ := behind(t, nil)
 	w, c2, _ := behind(t, stateOf(t, c))
 	if err := c2.Delete(t.Context(), stateOf(t, c2)); err != nil {
@@ -328,9 +339,9 @@ func TestNothingIsWrittenUponAStateThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatACallerGaveDoesNotRunOnceItHasLeft: it reads what the caller has, and the caller goes on with that. The race
-// detector is the judge.
-func TestWhatACallerGaveDoesNotRunOnceItHasLeft(t *testing.T) {
+// TestTheFunctionOfACallerDoesNotRunOnceTheCallerHasReturned: it reads what the caller has, and the caller goes on with
+// that. The race detector is the judge.
+func TestTheFunctionOfACallerDoesNotRunOnceTheCallerHasReturned(t *testing.T) {
 	for _, when := range []string{"before it is asked", "when it is asked", "when it is asked again"} {
 		t.Run(when, func(t *testing.T) {
 			for range 50 {

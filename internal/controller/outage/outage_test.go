@@ -42,21 +42,28 @@ func TestOnlyWatchedTimeCounts(t *testing.T) {
 		{"a node that was never looked at", []step{{0, nothing}}, 0},
 		{"the first look counts nothing", []step{{0, look(since(noon))}}, 0},
 		{"the time between two looks", []step{{0, look(since(noon))}, {minute, look(since(noon))}}, minute},
-		{"the time since the last look, as planned", []step{{0, look(since(noon))}, {40 * time.Second, nothing}}, 40 * time.Second},
-		{"who comes late has watched no longer than planned", []step{{0, look(since(noon))}, {time.Hour, look(since(noon))}}, minute},
+		{"the time since the last look, as planned", []step{{0, look(since(noon))}, {40 * time.Second, nothing}},
+			40 * time.Second},
+		{"who comes late has watched no longer than planned",
+			[]step{{0, look(since(noon))}, {time.Hour, look(since(noon))}}, minute},
 		{"an outage that a look finds adds nothing", []step{
-			{0, look(since(noon))}, {minute, look(since(noon))}, {minute, miss}, {time.Hour, look(since(noon))}, {30 * time.Second, look(since(noon))},
+			{0, look(since(noon))}, {minute, look(since(noon))}, {minute, miss}, {time.Hour, look(since(noon))},
+			{30 * time.Second, look(since(noon))},
 		}, minute + 30*time.Second},
-		{"during an outage nothing goes on", []step{{0, look(since(noon))}, {minute, look(since(noon))}, {0, miss}, {minute, nothing}}, minute},
-		{"Ready in between", []step{{0, look(since(noon))}, {minute, look(Spell{})}, {minute, look(since(noon))}, {minute, nothing}}, minute},
-		{"Ready in between two looks", []step{{0, look(since(noon))}, {minute, look(since(later))}, {20 * time.Second, nothing}}, 0},
+		{"during an outage nothing goes on",
+			[]step{{0, look(since(noon))}, {minute, look(since(noon))}, {0, miss}, {minute, nothing}}, minute},
+		{"Ready in between",
+			[]step{{0, look(since(noon))}, {minute, look(Spell{})}, {minute, look(since(noon))}, {minute, nothing}}, minute},
+		{"Ready in between two looks",
+			[]step{{0, look(since(noon))}, {minute, look(since(later))}, {20 * time.Second, nothing}}, 0},
 		{"Ready in between, as only the cache saw", []step{
 			{0, look(since(noon))}, {minute, func(u *Watch, _ time.Time) { u.Forget("a") }}, {minute, look(since(noon))},
 		}, 0},
 		{"not Ready in another way, which may hide a moment in which it was", []step{
 			{0, look(since(later))}, {minute, look(since(noon))}, {minute, nothing},
 		}, minute},
-		{"a clock that goes backwards", []step{{0, look(since(noon))}, {-time.Hour, look(since(noon))}, {minute, nothing}}, minute},
+		{"a clock that goes backwards",
+			[]step{{0, look(since(noon))}, {-time.Hour, look(since(noon))}, {minute, nothing}}, minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u, now := &Watch{}, time.Unix(1_000_000, 0)
@@ -140,7 +147,7 @@ func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
 	}
 }
 
-func TestAProcessGoesOnFromTheCheckpointOfTheSameTransitionOnly(t *testing.T) {
+func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T) {
 	at := func(transition metav1.Time, observed time.Duration) *volumesv1alpha1.UnreadyObservation {
 		return &volumesv1alpha1.UnreadyObservation{Transition: transition, Observed: metav1.Duration{Duration: observed}}
 	}
@@ -151,7 +158,8 @@ func TestAProcessGoesOnFromTheCheckpointOfTheSameTransitionOnly(t *testing.T) {
 		want       time.Duration
 	}{
 		{"the same transition", at(noon, 3*time.Minute), since(noon), 3 * time.Minute},
-		{"the same transition, as another clock zone writes it", at(metav1.NewTime(noon.In(time.FixedZone("", 7200))), time.Minute), since(noon), time.Minute},
+		{"the same transition, as another clock zone writes it",
+			at(metav1.NewTime(noon.In(time.FixedZone("", 7200))), time.Minute), since(noon), time.Minute},
 		{"a later transition", at(noon, 3*time.Minute), since(later), 0},
 		{"an earlier transition, by a clock that was set back", at(later, 3*time.Minute), since(noon), 0},
 		{"no checkpoint", nil, since(noon), 0},
@@ -183,7 +191,7 @@ func TestTwoProcessesThatWatchTheSameTimeDoNotAddItUp(t *testing.T) {
 	}
 }
 
-func TestALookIsDueOnceAPeriod(t *testing.T) {
+func TestACheckIsDueOnceAPeriod(t *testing.T) {
 	u, now := &Watch{}, time.Unix(1_000_000, 0)
 	if got := u.Due("a", time.Minute, now); got != 0 {
 		t.Errorf("the first look is due in %s", got)
@@ -206,7 +214,8 @@ func TestALookIsDueOnceAPeriod(t *testing.T) {
 		t.Errorf("after a look that failed the next is due in %s", got)
 	}
 	for after, want := range map[time.Duration]time.Duration{
-		time.Minute: 10 * time.Second, 3 * time.Minute: 30 * time.Second, 6 * time.Minute: time.Minute, 720 * time.Hour: time.Minute,
+		time.Minute: 10 * time.Second, 3 * time.Minute: 30 * time.Second, 6 * time.Minute: time.Minute,
+		720 * time.Hour: time.Minute,
 	} {
 		if got := Period(after); got != want {
 			t.Errorf("for %s a look every %s, want %s", after, got, want)

@@ -55,7 +55,8 @@ func holding(t *testing.T, objects ...client.Object) (client.WithWatch, calls) {
 	}
 	counts := calls{}
 	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			counts["get"]++
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -88,7 +89,9 @@ func lengthOf(l client.ObjectList) int {
 }
 
 // between is a controller between what its cache has and what is there live.
-func between(cache client.Client, live client.Reader) (*Controller, *events.FakeRecorder, *testingclock.FakePassiveClock) {
+func between(
+	cache client.Client, live client.Reader,
+) (*Controller, *events.FakeRecorder, *testingclock.FakePassiveClock) {
 	recorder := events.NewFakeRecorder(100)
 	now := testingclock.NewFakePassiveClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	return &Controller{Client: cache, Reader: live, Events: recorder, Clock: now, Enabled: true}, recorder, now
@@ -103,7 +106,9 @@ func (w *world) request() reconcile.Request {
 }
 
 // pass runs one pass and returns what was reported in it.
-func pass(t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Request) (told []string, again time.Duration) {
+func pass(
+	t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Request,
+) (told []string, again time.Duration) {
 	t.Helper()
 	result, err := c.Reconcile(t.Context(), req)
 	if err != nil {
@@ -115,7 +120,7 @@ func pass(t *testing.T, c *Controller, r *events.FakeRecorder, req reconcile.Req
 	return told, result.RequeueAfter
 }
 
-func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
+func TestADeletedIntentEnqueuesItsPodOnlyIfThePodExists(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	for _, test := range []struct {
@@ -147,7 +152,7 @@ func TestAnIntentThatIsGoneWakesItsPodOnlyIfThatIsThere(t *testing.T) {
 	}
 }
 
-func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
+func TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	cache, did := holding(t, intent)
@@ -173,7 +178,7 @@ func TestAnIntentStaysWhosePodIsMissingInTheCacheAlone(t *testing.T) {
 	}
 }
 
-func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T) {
+func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	w := newWorld()
 	intent := w.stands("uid-1")
 	// A foreign finalizer keeps the intent, so that it is there in the second pass as a stale cache would have it.
@@ -194,18 +199,20 @@ func TestAPodWhoseEndWasSeenIsNotLookedForAndNothingIsDeletedTwice(t *testing.T)
 	}
 }
 
-func TestAProblemIsToldOnceAndAgainWhenItLasts(t *testing.T) {
+func TestAProblemIsReportedOnceAndAgainWhileItLasts(t *testing.T) {
 	w := newWorld()
 	cache, did := holding(t, w.pod, w.node)
 	live, asked := holding(t, w.pod, w.node)
 	c, recorder, now := between(cache, live)
 	told, again := pass(t, c, recorder, w.request())
-	if len(told) != 1 || !strings.Contains(told[0], "FailedAttachVolume") || !strings.Contains(told[0], "claim ns/c does not exist") || again != repeat {
+	if len(told) != 1 || !strings.Contains(told[0], "FailedAttachVolume") ||
+		!strings.Contains(told[0], "claim ns/c does not exist") || again != repeat {
 		t.Fatalf("told %q, again in %s", told, again)
 	}
 	now.SetTime(now.Now().Add(10 * time.Minute))
 	before := asked["get"]
-	if told, again = pass(t, c, recorder, w.request()); len(told) != 0 || again != repeat-10*time.Minute || asked["get"] != before {
+	if told, again = pass(t, c, recorder, w.request()); len(told) != 0 || again != repeat-10*time.Minute ||
+		asked["get"] != before {
 		t.Errorf("told %q, again in %s, %d live reads", told, again, asked["get"]-before)
 	}
 	now.SetTime(now.Now().Add(again))
@@ -217,7 +224,7 @@ func TestAProblemIsToldOnceAndAgainWhenItLasts(t *testing.T) {
 	}
 }
 
-func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
+func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 	w := newWorld()
 	cache, _ := holding(t, w.pod, w.node)
 	live, _ := holding(t, w.objects()...)
@@ -233,7 +240,8 @@ func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
 		}
 	}
 	pass(t, c, recorder, w.request())
-	if err := cache.DeleteAllOf(t.Context(), &volumesv1alpha1.VolumeAttachmentIntent{}, client.InNamespace("ns")); err != nil {
+	if err := cache.DeleteAllOf(t.Context(), &volumesv1alpha1.VolumeAttachmentIntent{},
+		client.InNamespace("ns")); err != nil {
 		t.Fatal(err)
 	}
 	if err := cache.Delete(t.Context(), w.claim); err != nil {
@@ -245,7 +253,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotTold(t *testing.T) {
 	}
 }
 
-func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
+func TestAnIntentThatTheAPIServerRefusesIsReportedAndRetried(t *testing.T) {
 	resource := schema.GroupResource{Group: "volumes.hawser.io", Resource: "volumeattachmentintents"}
 	terminating := apierrors.NewForbidden(resource, "p", errors.New("the namespace is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -277,7 +285,7 @@ func TestAnIntentThatTheAPIServerRefusesIsToldAndTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAPassCostsTheSameWhateverElseThereIs(t *testing.T) {
+func TestTheCostOfAReconcileDoesNotDependOnOtherObjects(t *testing.T) {
 	cost := func(others int) (string, int) {
 		w := newWorld()
 		objects := w.objects()
@@ -296,12 +304,14 @@ func TestAPassCostsTheSameWhateverElseThereIs(t *testing.T) {
 		live, didLive := holding(t, objects...)
 		c, recorder, _ := between(cache, live)
 		pass(t, c, recorder, w.request())
-		return fmt.Sprint(did, didLive), len(c.ofNode(t.Context(), &corev1.Node{})) + len(c.ofClaim(t.Context(), w.claim)) + len(c.ofVolume(t.Context(), w.pv))
+		return fmt.Sprint(did, didLive), len(c.ofNode(t.Context(), &corev1.Node{})) + len(c.ofClaim(t.Context(), w.claim)) +
+			len(c.ofVolume(t.Context(), w.pv))
 	}
 	alone, woken := cost(0)
 	among, wokenAmong := cost(100)
 	if alone != among || woken != 2 || wokenAmong != 2 {
-		t.Errorf("alone %s, among a hundred %s; a change of its claim and of its volume wake %d, then %d pods", alone, among, woken, wokenAmong)
+		t.Errorf("alone %s, among a hundred %s; a change of its claim and of its volume wake %d, then %d pods", alone, among,
+			woken, wokenAmong)
 	}
 }
 

@@ -39,7 +39,9 @@ func newWorld() *world {
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
 			}}}},
 		},
-		node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{cached.ManagedNodeAnnotation: "true"}}},
+		node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{cached.ManagedNodeAnnotation: "true"}},
+		},
 		claim: &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "claim-1"},
 			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
@@ -48,8 +50,10 @@ func newWorld() *world {
 		pv: &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 			Spec: corev1.PersistentVolumeSpec{
-				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
-				ClaimRef:               &corev1.ObjectReference{Namespace: "ns", Name: "c", UID: "claim-1"},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"},
+				},
+				ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "c", UID: "claim-1"},
 			},
 		},
 	}
@@ -118,15 +122,27 @@ func TestDecide(t *testing.T) {
 		{"an intent that stands is left alone", stands, summary{}},
 		{"a pod that is not bound gets none", func(w *world) { w.pod.Spec.NodeName = "" }, summary{}},
 		{"a pod on a node that is not managed gets none", func(w *world) { w.node.Annotations = nil }, summary{}},
-		{"a node that says false is not managed", func(w *world) { w.node.Annotations[cached.ManagedNodeAnnotation] = "false" }, summary{}},
-		{"a node that is not managed any more keeps none", func(w *world) { stands(w); w.node.Annotations = nil }, summary{remove: 1}},
+		{"a node that says false is not managed", func(w *world) {
+			w.node.Annotations[cached.ManagedNodeAnnotation] = "false"
+		}, summary{}},
+		{"a node that is not managed any more keeps none", func(w *world) {
+			stands(w)
+			w.node.Annotations = nil
+		}, summary{remove: 1}},
 		{"for a node that is not there nothing is made", func(w *world) { w.node = nil }, summary{}},
 		{"for a node that is not there nothing is taken back", func(w *world) { stands(w); w.node = nil }, summary{}},
-		{"but a pod that has ended on it gives up", func(w *world) { stands(w); w.node = nil; w.pod.Status.Phase = corev1.PodFailed }, summary{remove: 1}},
+		{"but a pod that has ended on it gives up", func(w *world) {
+			stands(w)
+			w.node = nil
+			w.pod.Status.Phase = corev1.PodFailed
+		}, summary{remove: 1}},
 
 		{"a pending pod that is bound counts", func(w *world) { w.pod.Status.Phase = corev1.PodPending }, summary{create: 1}},
 		{"a pod of an unknown phase counts", func(w *world) { w.pod.Status.Phase = corev1.PodUnknown }, summary{create: 1}},
-		{"a pod that succeeded does not", func(w *world) { stands(w); w.pod.Status.Phase = corev1.PodSucceeded }, summary{remove: 1}},
+		{"a pod that succeeded does not", func(w *world) {
+			stands(w)
+			w.pod.Status.Phase = corev1.PodSucceeded
+		}, summary{remove: 1}},
 		{"a pod that failed does not, whatever its containers do", func(w *world) {
 			stands(w)
 			w.pod.Status.Phase = corev1.PodFailed
@@ -139,7 +155,11 @@ func TestDecide(t *testing.T) {
 			container(w, running)
 		}, summary{}},
 		{"it still gets intents then", func(w *world) { terminating(w); container(w, running) }, summary{create: 1}},
-		{"a container of which nothing is known runs", func(w *world) { stands(w); terminating(w); container(w, corev1.ContainerState{}) }, summary{}},
+		{"a container of which nothing is known runs", func(w *world) {
+			stands(w)
+			terminating(w)
+			container(w, corev1.ContainerState{})
+		}, summary{}},
 		{"an init container that runs counts too", func(w *world) {
 			stands(w)
 			terminating(w)
@@ -158,26 +178,43 @@ func TestDecide(t *testing.T) {
 			container(w, waiting)
 		}, summary{remove: 1}},
 		{"so does one whose containers never began", func(w *world) { stands(w); terminating(w) }, summary{remove: 1}},
-		{"a pod whose containers ended and which is not deleted counts", func(w *world) { stands(w); container(w, terminated) }, summary{}},
+		{"a pod whose containers ended and which is not deleted counts", func(w *world) {
+			stands(w)
+			container(w, terminated)
+		}, summary{}},
 
 		{"the intents of a pod that is gone are orphans", func(w *world) { stands(w); w.pod = nil }, summary{orphans: 1}},
 		{"a pod of the same name is another one", func(w *world) { w.stands("uid-0") }, summary{create: 1, orphans: 1}},
 		{"an intent of ours that the pod does not want is taken back", func(w *world) {
 			w.stands("uid-1").Name = "another"
 		}, summary{create: 1, remove: 1}},
-		{"so is one for another node", func(w *world) { w.stands("uid-1").Spec.NodeName = "m" }, summary{create: 1, remove: 1}},
+		{"so is one for another node", func(w *world) {
+			w.stands("uid-1").Spec.NodeName = "m"
+		}, summary{create: 1, remove: 1}},
 		{"switched off everything is taken back", func(w *world) {
 			stands(w)
 			w.stands("uid-0")
 			w.facts.enabled = false
 		}, summary{remove: 2}},
 
-		{"a claim that is not there is told", func(w *world) { w.claim, w.pv = nil, nil }, summary{problem: volumesv1alpha1.ReasonClaimNotFound}},
-		{"a claim that is not bound is told", func(w *world) { w.claim.Status.Phase, w.pv = corev1.ClaimPending, nil }, summary{problem: volumesv1alpha1.ReasonClaimNotBound}},
-		{"a claim without a volume is not bound", func(w *world) { w.claim.Spec.VolumeName, w.pv = "", nil }, summary{problem: volumesv1alpha1.ReasonClaimNotBound}},
-		{"a volume that is not there is told", func(w *world) { w.pv = nil }, summary{problem: volumesv1alpha1.ReasonVolumeNotFound}},
-		{"a volume of another claim is told", func(w *world) { w.pv.Spec.ClaimRef.UID = "claim-2" }, summary{problem: volumesv1alpha1.ReasonVolumeBoundElsewhere}},
-		{"a claim that is being deleted is told", func(w *world) { w.claim.DeletionTimestamp = ptr.To(metav1.Now()) }, summary{problem: volumesv1alpha1.ReasonClaimDeleting}},
+		{"a claim that is not there is told", func(w *world) {
+			w.claim, w.pv = nil, nil
+		}, summary{problem: volumesv1alpha1.ReasonClaimNotFound}},
+		{"a claim that is not bound is told", func(w *world) {
+			w.claim.Status.Phase, w.pv = corev1.ClaimPending, nil
+		}, summary{problem: volumesv1alpha1.ReasonClaimNotBound}},
+		{"a claim without a volume is not bound", func(w *world) {
+			w.claim.Spec.VolumeName, w.pv = "", nil
+		}, summary{problem: volumesv1alpha1.ReasonClaimNotBound}},
+		{"a volume that is not there is told", func(w *world) {
+			w.pv = nil
+		}, summary{problem: volumesv1alpha1.ReasonVolumeNotFound}},
+		{"a volume of another claim is told", func(w *world) {
+			w.pv.Spec.ClaimRef.UID = "claim-2"
+		}, summary{problem: volumesv1alpha1.ReasonVolumeBoundElsewhere}},
+		{"a claim that is being deleted is told", func(w *world) {
+			w.claim.DeletionTimestamp = ptr.To(metav1.Now())
+		}, summary{problem: volumesv1alpha1.ReasonClaimDeleting}},
 		{"one that is held for pods is attached", func(w *world) {
 			w.claim.DeletionTimestamp, w.claim.Finalizers = ptr.To(metav1.Now()), []string{"kubernetes.io/pvc-protection"}
 		}, summary{create: 1}},
@@ -192,7 +229,9 @@ func TestDecide(t *testing.T) {
 			w.volume.ephemeral = true
 			w.claim.OwnerReferences = []metav1.OwnerReference{{UID: "uid-1", Controller: ptr.To(true)}}
 		}, summary{create: 1}},
-		{"an ephemeral claim that nobody owns is refused", func(w *world) { w.volume.ephemeral = true }, summary{problem: reasonClaimNotOwned}},
+		{"an ephemeral claim that nobody owns is refused", func(w *world) {
+			w.volume.ephemeral = true
+		}, summary{problem: reasonClaimNotOwned}},
 		{"so is one of an earlier pod of the name", func(w *world) {
 			w.volume.ephemeral = true
 			w.claim.OwnerReferences = []metav1.OwnerReference{{UID: "uid-0", Controller: ptr.To(true)}}
@@ -214,7 +253,8 @@ func TestDecide(t *testing.T) {
 
 func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"web-0", "a.b", strings.Repeat("a", 253), strings.Repeat("a", 235) + "." + strings.Repeat("a", 10), strings.Repeat("a.", 126) + "a"} {
+	for _, name := range []string{"web-0", "a.b", strings.Repeat("a", 253),
+		strings.Repeat("a", 235) + "." + strings.Repeat("a", 10), strings.Repeat("a.", 126) + "a"} {
 		for _, uid := range []types.UID{"11111111-1111-1111-1111-111111111111", "21111111-1111-1111-1111-111111111111"} {
 			for _, v := range []string{"data", "data-2", strings.Repeat("v", 63)} {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
@@ -234,10 +274,11 @@ func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheTrimmedPodDecidesAsTheWholeOne(t *testing.T) {
+func TestATrimmedPodIsDecidedLikeTheWholeOne(t *testing.T) {
 	transform := transformOf(&corev1.Pod{})
 	now := metav1.Now()
-	for _, state := range []corev1.ContainerState{{}, {Running: &corev1.ContainerStateRunning{}}, {Waiting: &corev1.ContainerStateWaiting{}}, {Terminated: &corev1.ContainerStateTerminated{}}} {
+	for _, state := range []corev1.ContainerState{{}, {Running: &corev1.ContainerStateRunning{}},
+		{Waiting: &corev1.ContainerStateWaiting{}}, {Terminated: &corev1.ContainerStateTerminated{}}} {
 		for _, phase := range []corev1.PodPhase{"", corev1.PodRunning, corev1.PodFailed} {
 			for _, deleted := range []*metav1.Time{nil, &now} {
 				w := newWorld()

@@ -29,7 +29,8 @@ import (
 func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (facts, error) {
 	f := facts{enabled: c.Enabled}
 	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
-	if err := c.Client.List(ctx, list, client.MatchingFields{index.Pod: index.PodKey(key.Namespace, key.Name)}); err != nil {
+	if err := c.Client.List(ctx, list,
+		client.MatchingFields{index.Pod: index.PodKey(key.Namespace, key.Name)}); err != nil {
 		return f, fmt.Errorf("listing the intents of pod %s: %w", key, err)
 	}
 	for i := range list.Items {

@@ -88,7 +88,8 @@ func (c *Controller) tell(
 		}
 		if real {
 			// The API server takes notes of up to 1024 bytes.
-			c.Events.Eventf(regarding(pod, p.volume), nil, corev1.EventTypeWarning, report.EventFailedAttach, p.reason, "volume %s: %.900s", p.volume, p.message)
+			c.Events.Eventf(regarding(pod, p.volume), nil, corev1.EventTypeWarning, report.EventFailedAttach, p.reason,
+				"volume %s: %.900s", p.volume, p.message)
 		}
 	}
 	return next, nil

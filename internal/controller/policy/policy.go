@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -64,6 +65,8 @@ type Gate struct {
 	reader  client.Reader
 	dryRun  client.Client
 	changed chan event.GenericEvent
+	// policies that the API server can have.
+	policies []policy
 
 	// version of the policies that was seen last, and since when. Only Reconcile uses them.
 	version string
@@ -78,8 +81,8 @@ type Gate struct {
 
 // New returns a gate. It is closed until the policies have been tried.
 func New(c clock.PassiveClock) *Gate {
-	g := &Gate{clock: c, changed: make(chan event.GenericEvent, 1), missing: map[string]string{}}
-	for _, p := range policies {
+	g := &Gate{clock: c, changed: make(chan event.GenericEvent, 1), policies: policies, missing: map[string]string{}}
+	for _, p := range g.policies {
 		g.missing[p.name] = "the manager has not tried it yet"
 	}
 	return g
@@ -89,7 +92,7 @@ func New(c clock.PassiveClock) *Gate {
 func (g *Gate) Missing() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, p := range policies {
+	for _, p := range g.policies {
 		if why := g.missing[p.name]; why != "" {
 			return fmt.Sprintf("admission policy %s is not known to be in force: %s", p.name, why)
 		}
@@ -112,14 +115,20 @@ func (g *Gate) Ready(*http.Request) error {
 // its readiness.
 func (g *Gate) Register(mgr manager.Manager) error {
 	g.reader, g.dryRun = mgr.GetClient(), client.NewDryRunClient(mgr.GetClient())
+	kinds, err := g.restrict(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
 	named := func(o client.Object) bool {
-		return slices.ContainsFunc(policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
+		return slices.ContainsFunc(g.policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
 	}
 	ours := predicate.NewPredicateFuncs(named)
 	ours.UpdateFunc = func(e event.UpdateEvent) bool { return named(e.ObjectOld) || named(e.ObjectNew) }
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy")
-	for _, k := range []kind{validating, mutating} {
+	for _, k := range kinds {
 		for _, gvk := range k {
 			b = b.WatchesMetadata(metadataOf(gvk), one, builder.WithPredicates(ours))
 		}
@@ -127,6 +136,23 @@ func (g *Gate) Register(mgr manager.Manager) error {
 	return b.WatchesRawSource(source.Func(atStart)).
 		WithOptions(controller.Options{RateLimiter: backoff.Limiter(), NeedLeaderElection: ptr.To(false)}).
 		Complete(g)
+}
+
+// restrict leaves out the policies that the API server cannot have, and returns the kinds of the others. Before
+// Kubernetes 1.36 there is no MutatingAdmissionPolicy of version v1. The manager itself then sets the finalizer of each
+// intent (package intent) and attaches only after that, with or without this policy.
+func (g *Gate) restrict(mapper meta.RESTMapper) ([]kind, error) {
+	kinds := []kind{validating}
+	_, err := mapper.RESTMapping(mutating[0].GroupKind(), mutating[0].Version)
+	switch {
+	case err == nil:
+		return append(kinds, mutating), nil
+	case !meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("asking if the API server has %s: %w", mutating[0].Kind, err)
+	}
+	g.policies = slices.DeleteFunc(slices.Clone(g.policies), func(p policy) bool { return p.kind == mutating })
+	delete(g.missing, finalizer)
+	return kinds, nil
 }
 
 // atStart wakes the gate also where there is no policy that a watch could show.
@@ -150,7 +176,7 @@ func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 		return reconcile.Result{}, nil
 	}
 	if left := settle - g.clock.Since(g.since); left > 0 {
-		for _, p := range policies {
+		for _, p := range g.policies {
 			missing[p.name] = "it is new or has changed, and the manager tries it in a moment"
 		}
 		g.report(ctx, missing)
@@ -163,7 +189,7 @@ func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 // observe returns which version of the policies and their bindings the cache has, and which of them are not there.
 func (g *Gate) observe(ctx context.Context) (version string, missing map[string]string, err error) {
 	missing, g.installed = map[string]string{}, map[string][]string{}
-	for _, p := range policies {
+	for _, p := range g.policies {
 		for i, gvk := range p.kind {
 			objects, err := g.labelled(ctx, gvk, p.name)
 			if err != nil {
@@ -203,7 +229,7 @@ func (g *Gate) labelled(
 func (g *Gate) try(ctx context.Context) error {
 	missing, open := map[string]string{}, g.Missing() == ""
 	var failures []error
-	for _, p := range policies {
+	for _, p := range g.policies {
 		err := p.try(ctx, trial{dryRun: g.dryRun, reader: g.reader, names: g.installed[p.name]})
 		if err == nil {
 			continue
@@ -252,7 +278,7 @@ func (g *Gate) Describe(descs chan<- *prometheus.Desc) { descs <- inForce }
 func (g *Gate) Collect(metrics chan<- prometheus.Metric) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, p := range policies {
+	for _, p := range g.policies {
 		value := 1.0
 		if g.missing[p.name] != "" {
 			value = 0

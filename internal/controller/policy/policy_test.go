@@ -8,6 +8,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -47,7 +49,8 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 	for _, p := range policies {
-		policy, binding := client.Object(&admissionv1.ValidatingAdmissionPolicy{}), client.Object(&admissionv1.ValidatingAdmissionPolicyBinding{})
+		policy, binding := client.Object(&admissionv1.ValidatingAdmissionPolicy{}),
+			client.Object(&admissionv1.ValidatingAdmissionPolicyBinding{})
 		if p.kind == mutating {
 			policy, binding = &admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}
 		}
@@ -108,7 +111,8 @@ func (c *cluster) answer(o client.Object) error {
 		}
 		name = agentIntents
 	}
-	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: no"))
+	return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(),
+		errors.New("ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: no"))
 }
 
 // reconcile returns what is missing after it, and when it is to come again.
@@ -167,9 +171,13 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 
 func TestOnlyAPolicysOwnRefusalShowsThatItWorks(t *testing.T) {
 	for name, answer := range map[string]error{
-		"it is not allowed anyway":          apierrors.NewForbidden(schema.GroupResource{}, "probe", errors.New("User cannot create")),
-		"another policy refuses":            apierrors.NewForbidden(schema.GroupResource{}, "probe", errors.New("ValidatingAdmissionPolicy 'other' denied request")),
-		"the policy cannot be evaluated":    apierrors.NewInvalid(schema.GroupKind{Kind: "ValidatingAdmissionPolicy 'hawser-hold'"}, "probe", nil),
+		"it is not allowed anyway": apierrors.NewForbidden(schema.GroupResource{}, "probe",
+			errors.New("User cannot create")),
+		"another policy refuses": apierrors.NewForbidden(schema.GroupResource{}, "probe",
+			errors.New("ValidatingAdmissionPolicy 'other' denied request")),
+		"the policy cannot be evaluated": apierrors.NewInvalid(
+			schema.GroupKind{Kind: "ValidatingAdmissionPolicy 'hawser-hold'"}, "probe", nil,
+		),
 		"the API server cannot be reached":  errors.New("connection refused"),
 		"a webhook does not take a dry run": apierrors.NewBadRequest("admission webhook does not support dry run"),
 	} {
@@ -188,6 +196,44 @@ func TestAnOpenGateStaysOpenWhileThePoliciesCannotBeTried(t *testing.T) {
 	c.expect("once all were tried", "")
 	c.admission = func() error { return errors.New("connection refused") }
 	c.expect("without an API server", "")
+}
+
+func TestWithoutMutatingPoliciesTheOthersAreTried(t *testing.T) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, gvk := range validating {
+		mapper.Add(gvk, meta.RESTScopeRoot)
+	}
+	c := newCluster(t)
+	kinds, err := c.gate.restrict(mapper)
+	if err != nil || !slices.Equal(kinds, []kind{validating}) {
+		t.Fatalf("kinds %v, error %v", kinds, err)
+	}
+	if got := c.gate.policies; len(got) != len(policies)-1 ||
+		slices.ContainsFunc(got, func(p policy) bool { return p.name == finalizer }) {
+		t.Errorf("policies %v", got)
+	}
+	for _, gvk := range mutating {
+		object := metadataOf(gvk)
+		object.Name = finalizer
+		if err := c.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.reconcile()
+	c.clock.SetTime(c.clock.Now().Add(settle))
+	c.expect("on an API server without mutating policies", "")
+}
+
+func TestMutatingPoliciesAreTriedWhereTheAPIServerHasThem(t *testing.T) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, gvk := range mutating {
+		mapper.Add(gvk, meta.RESTScopeRoot)
+	}
+	gate := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	kinds, err := gate.restrict(mapper)
+	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(gate.policies) != len(policies) {
+		t.Errorf("kinds %v, policies %v, error %v", kinds, gate.policies, err)
+	}
 }
 
 func TestTheHoldIsTriedOnAnAttachmentThatIsHeld(t *testing.T) {

@@ -62,7 +62,8 @@ func kindOf(name string) kind {
 }
 
 const (
-	hold, finalizer, locks, declared = "hawser-hold", "hawser-release-finalizer", "hawser-exclusive-locks", "hawser-declared"
+	hold, finalizer                  = "hawser-hold", "hawser-release-finalizer"
+	locks, declared                  = "hawser-exclusive-locks", "hawser-declared"
 	agentState, agentIntents, leases = "hawser-agent-node-state", "hawser-agent-intents", "hawser-agent-leases"
 
 	// probe is the name of what a dry run would create.

@@ -47,7 +47,8 @@ type told struct {
 
 // tell records events for changes.
 func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
-	if c := turned(before, after, volumesv1alpha1.ConditionResolved); c != nil && (c.Status == metav1.ConditionFalse || c.Reason != volumesv1alpha1.ReasonResolved) {
+	if c := turned(before, after, volumesv1alpha1.ConditionResolved); c != nil &&
+		(c.Status == metav1.ConditionFalse || c.Reason != volumesv1alpha1.ReasonResolved) {
 		r.event(after, after.ResourceVersion, corev1.EventTypeWarning, c.Reason, "Resolve", c.Message)
 	}
 	key := client.ObjectKeyFromObject(after)
@@ -56,7 +57,8 @@ func (r *Reporter) tell(before, after *volumesv1alpha1.VolumeAttachmentIntent) {
 	case c != nil && c.Status == metav1.ConditionTrue:
 		r.told.Delete(key)
 		if newsworthy(before) {
-			r.event(after, after.ResourceVersion, corev1.EventTypeNormal, EventSuccessfulAttach, "Attach", "volume "+after.Status.VolumeName+": "+c.Message)
+			r.event(after, after.ResourceVersion, corev1.EventTypeNormal, EventSuccessfulAttach, "Attach",
+				"volume "+after.Status.VolumeName+": "+c.Message)
 		}
 	case c != nil && underWay(c.Reason):
 		r.told.Delete(key)
@@ -139,7 +141,9 @@ func (r *Reporter) event(
 	}
 	var regarding, related runtime.Object = self, nil
 	if pod, uid, ok := index.PodOf(intent); ok {
-		regarding, related = &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: intent.Namespace, Name: pod, UID: uid}, self
+		regarding, related = &corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: intent.Namespace, Name: pod, UID: uid,
+		}, self
 	}
 	r.Events.Eventf(regarding, related, eventType, reason, action, "%s", Shortened(note))
 }

@@ -33,7 +33,8 @@ type recorded struct {
 }
 
 func (r *recorder) Eventf(regarding, related runtime.Object, kind, reason, _, note string, args ...any) {
-	r.events = append(r.events, recorded{regarding.(*corev1.ObjectReference), related, kind, reason, fmt.Sprintf(note, args...)})
+	r.events = append(r.events,
+		recorded{regarding.(*corev1.ObjectReference), related, kind, reason, fmt.Sprintf(note, args...)})
 }
 
 // take returns the events since it was last called.
@@ -55,23 +56,27 @@ func intent(version string) *volumesv1alpha1.VolumeAttachmentIntent {
 }
 
 // with returns the intent in its next version, in which Attached says this.
-func with(i *volumesv1alpha1.VolumeAttachmentIntent, version string, value metav1.ConditionStatus, reason, message string) *volumesv1alpha1.VolumeAttachmentIntent {
+func with(
+	i *volumesv1alpha1.VolumeAttachmentIntent, version string, value metav1.ConditionStatus, reason, message string,
+) *volumesv1alpha1.VolumeAttachmentIntent {
 	next := i.DeepCopy()
 	next.ResourceVersion = version
 	status.Set(next, volumesv1alpha1.ConditionAttached, value, reason, message)
 	return next
 }
 
-func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
+func TestAWaitIsReportedAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	r, events, clock := fixture()
 	first := intent("1")
 	waiting := with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse, "held by node a")
 	r.tell(first, waiting)
-	if got := events.take(); len(got) != 1 || got[0].note != "VolumeInUseElsewhere: held by node a" || got[0].reason != EventFailedAttach || got[0].kind != corev1.EventTypeWarning {
+	if got := events.take(); len(got) != 1 || got[0].note != "VolumeInUseElsewhere: held by node a" ||
+		got[0].reason != EventFailedAttach || got[0].kind != corev1.EventTypeWarning {
 		t.Fatalf("events: %+v", got)
 	}
 	remind := func() time.Duration { return r.Remind(waiting, volumesv1alpha1.ReasonVolumeInUse, "held by node a") }
-	for _, interval := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute} {
+	for _, interval := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
+		5 * time.Minute, 5 * time.Minute} {
 		if again := remind(); again != interval || len(events.take()) > 0 {
 			t.Fatalf("reminded at once; next in %s, want %s", again, interval)
 		}
@@ -87,7 +92,8 @@ func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	}
 	attached := with(waiting, "3", metav1.ConditionTrue, volumesv1alpha1.ReasonAttached, "attached to node b")
 	r.tell(waiting, attached)
-	if got := events.take(); len(got) != 1 || got[0].reason != EventSuccessfulAttach || got[0].kind != corev1.EventTypeNormal {
+	if got := events.take(); len(got) != 1 || got[0].reason != EventSuccessfulAttach ||
+		got[0].kind != corev1.EventTypeNormal {
 		t.Errorf("events: %+v", got)
 	}
 	if again := r.Remind(attached, volumesv1alpha1.ReasonAttached, "attached to node b"); again != 0 {
@@ -95,18 +101,21 @@ func TestAWaitIsToldAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	}
 }
 
-func TestThatAllWentWellIsAnEventOnlyWhereSomethingWasWrongBefore(t *testing.T) {
+func TestSuccessIsAnEventOnlyAfterAFailure(t *testing.T) {
 	r, events, _ := fixture()
 	unresolved := intent("1")
-	status.Set(unresolved, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonClaimNotFound, "no claim")
+	status.Set(unresolved, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonClaimNotFound, "no claim")
 	for _, c := range []struct {
 		name   string
 		before *volumesv1alpha1.VolumeAttachmentIntent
 		told   bool
 	}{
 		{"nothing was said", intent("1"), false},
-		{"it was on its way", with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching, "under way"), false},
-		{"it waited for another node", with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse, "held by node a"), true},
+		{"it was on its way",
+			with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttaching, "under way"), false},
+		{"it waited for another node",
+			with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse, "held by node a"), true},
 		{"there was no claim", unresolved, true},
 	} {
 		r.tell(c.before, with(c.before, "9", metav1.ConditionTrue, volumesv1alpha1.ReasonAttached, "attached"))
@@ -132,7 +141,7 @@ func TestAnotherMessageIsAnotherEvent(t *testing.T) {
 	}
 }
 
-func TestAnotherErrorOfTheDriverIsToldAtOnceAsTheSameEvent(t *testing.T) {
+func TestAnotherErrorOfTheDriverIsReportedAtOnceAsTheSameEvent(t *testing.T) {
 	r, events, _ := fixture()
 	first := intent("1")
 	failed := with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed, "no such disk")
@@ -148,7 +157,8 @@ func TestAnotherErrorOfTheDriverIsToldAtOnceAsTheSameEvent(t *testing.T) {
 }
 
 func TestWhatIsOnItsWayIsNoFailure(t *testing.T) {
-	for _, reason := range []string{volumesv1alpha1.ReasonAttaching, volumesv1alpha1.ReasonDetaching, volumesv1alpha1.ReasonDetached} {
+	for _, reason := range []string{volumesv1alpha1.ReasonAttaching, volumesv1alpha1.ReasonDetaching,
+		volumesv1alpha1.ReasonDetached} {
 		r, events, _ := fixture()
 		first := intent("1")
 		next := with(first, "2", metav1.ConditionFalse, reason, "soon")
@@ -159,7 +169,7 @@ func TestWhatIsOnItsWayIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestARestartedManagerGoesOnTelling(t *testing.T) {
+func TestARestartedManagerContinuesToReport(t *testing.T) {
 	r, events, clock := fixture()
 	waiting := with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached, "full")
 	again := r.Remind(waiting, volumesv1alpha1.ReasonNodeLimitReached, "full")
@@ -173,11 +183,13 @@ func TestARestartedManagerGoesOnTelling(t *testing.T) {
 	}
 }
 
-func TestAPodIsToldOfItsIntent(t *testing.T) {
+func TestAPodGetsTheEventsOfItsIntent(t *testing.T) {
 	r, events, _ := fixture()
 	first := intent("1")
 	first.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "pod-uid"}
-	first.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-0", UID: "pod-uid", Controller: ptr.To(true)}}
+	first.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Pod", Name: "db-0", UID: "pod-uid", Controller: ptr.To(true)},
+	}
 	r.tell(first, with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed, strings.Repeat("ä", 1000)))
 	got := events.take()
 	if len(got) != 1 {

@@ -3,8 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package report writes what the cluster side has to say on an intent: status, one update at a time under
-// the resourceVersion that was decided on, and events.
+// Package report is the manager's only writer of an intent's status. It writes one update at a time under the
+// resourceVersion that was decided on, and events.
 package report
 
 import (
@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -24,7 +23,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/resolve"
 	"github.com/hawser-io/hawser/internal/metrics"
-	"github.com/hawser-io/hawser/internal/status"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents/status,verbs=update
@@ -55,17 +53,20 @@ func (r *Reporter) Forget(key client.ObjectKey) {
 	r.told.Delete(key)
 }
 
-// Timeline of the intent, which is made where there is none.
-func Timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.Timeline {
+// timeline of the intent, which is made where there is none.
+func timeline(intent *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.Timeline {
 	if intent.Status.Timeline == nil {
 		intent.Status.Timeline = &volumesv1alpha1.Timeline{}
 	}
 	return intent.Status.Timeline
 }
 
-// Update applies change to a copy of the cached intent and writes its status if anything differs. A conflict
+// update applies change to a copy of the cached intent and writes its status if anything differs. A conflict
 // is no error: it means that a newer intent is on its way to the cache and will be reconciled.
-func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent, change func(*volumesv1alpha1.VolumeAttachmentIntent)) error {
+func (r *Reporter) update(
+	ctx context.Context, cached *volumesv1alpha1.VolumeAttachmentIntent,
+	change func(*volumesv1alpha1.VolumeAttachmentIntent),
+) error {
 	key := client.ObjectKeyFromObject(cached)
 	if version, ok := r.written.Load(key); ok && version == cached.ResourceVersion {
 		return nil
@@ -75,7 +76,7 @@ func (r *Reporter) Update(ctx context.Context, cached *volumesv1alpha1.VolumeAtt
 	if equality.Semantic.DeepEqual(cached.Status, intent.Status) {
 		return nil
 	}
-	if at, ok := r.seen.Load(key); ok && Timeline(intent).Requested == nil {
+	if at, ok := r.seen.Load(key); ok && timeline(intent).Requested == nil {
 		requested := metav1.NewMicroTime(at.(time.Time))
 		intent.Status.Timeline.Requested = &requested
 	}
@@ -102,47 +103,5 @@ func (r *Reporter) measure(ctx context.Context, before, after *volumesv1alpha1.V
 	sources, err := resolve.Sources(ctx, r.Client, after.Status.UniqueVolumeName)
 	if err == nil && len(sources) > 0 {
 		metrics.ObservePhase(sources[0].Driver, metrics.Attach, is.Attached.Sub(is.Requested.Time))
-	}
-}
-
-// Resolved sets what resolving came to: the condition, the pins, and Stalled.
-func Resolved(intent *volumesv1alpha1.VolumeAttachmentIntent, r resolve.Result) {
-	if !r.OK {
-		status.Set(intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, r.Reason, r.Message)
-		SetError(intent, OperationResolve, r.Reason, r.Message)
-		if r.Stalled {
-			status.Set(intent, volumesv1alpha1.ConditionStalled, metav1.ConditionTrue, r.Reason, r.Message)
-		} else {
-			unstall(intent)
-		}
-		return
-	}
-	message := r.Message
-	if message == "" {
-		message = "the claim is bound to volume " + r.Pins.VolumeName
-	}
-	status.Set(intent, volumesv1alpha1.ConditionResolved, metav1.ConditionTrue, r.Reason, message)
-	ClearError(intent, OperationResolve)
-	unstall(intent)
-}
-
-// Pin holds the intent to the volume that it resolved to.
-func Pin(intent *volumesv1alpha1.VolumeAttachmentIntent, p resolve.Pins) {
-	s := &intent.Status
-	s.ClaimUID, s.VolumeName, s.VolumeUID = p.ClaimUID, p.VolumeName, p.VolumeUID
-	s.UniqueVolumeName, s.VolumeMode = p.UniqueVolumeName, p.VolumeMode
-}
-
-// unstall takes Stalled back if resolving had set it.
-func unstall(intent *volumesv1alpha1.VolumeAttachmentIntent) {
-	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionStalled)
-	if c == nil {
-		return
-	}
-	switch c.Reason {
-	case volumesv1alpha1.ReasonClaimReplaced, volumesv1alpha1.ReasonPodReplaced, volumesv1alpha1.ReasonVolumeReplaced,
-		volumesv1alpha1.ReasonVolumeNotSupported, volumesv1alpha1.ReasonVolumeSourceInvalid,
-		volumesv1alpha1.ReasonVolumeModeMismatch, volumesv1alpha1.ReasonAccessModeMismatch:
-		meta.RemoveStatusCondition(&intent.Status.Conditions, volumesv1alpha1.ConditionStalled)
 	}
 }

@@ -104,7 +104,8 @@ func Intent(f Facts) Result {
 
 // PolicyMissing is the result for an intent that resolves, while nothing new may be attached.
 func PolicyMissing(why string) Result {
-	return *failed(volumesv1alpha1.ReasonAdmissionPolicyMissing, "%s; nothing new is attached until it is: apply config/admission of this release", why)
+	return *failed(volumesv1alpha1.ReasonAdmissionPolicyMissing,
+		"%s; nothing new is attached until it is: apply config/admission of this release", why)
 }
 
 func pins(f Facts) Pins {
@@ -155,18 +156,21 @@ func checkNode(f Facts) *Result {
 func checkClaimIdentity(f Facts) *Result {
 	switch {
 	case f.Claim == nil && pinned(f):
-		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist any more; this intent stays with its volume %s", claimName(f), f.Intent.Status.VolumeName)
+		return failed(volumesv1alpha1.ReasonClaimNotFound,
+			"claim %s does not exist any more; this intent stays with its volume %s", claimName(f), f.Intent.Status.VolumeName)
 	case f.Claim == nil:
 		return failed(volumesv1alpha1.ReasonClaimNotFound, "claim %s does not exist", claimName(f))
 	case pinned(f) && f.Intent.Status.ClaimUID != f.Claim.UID:
 		return stalled(volumesv1alpha1.ReasonClaimReplaced,
-			"claim %s was deleted and created again (UID %s, was %s); this intent stays with the volume %s of the first; create another intent",
+			"claim %s was deleted and created again (UID %s, was %s); this intent stays with the volume %s of the first; "+
+				"create another intent",
 			claimName(f), f.Claim.UID, f.Intent.Status.ClaimUID, f.Intent.Status.VolumeName)
 	case !f.Claim.DeletionTimestamp.IsZero() && !pinned(f) && !protectedForPods(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting, "claim %s is being deleted", claimName(f))
 	case !f.Claim.DeletionTimestamp.IsZero() && raisedTooLate(f):
 		return failed(volumesv1alpha1.ReasonClaimDeleting,
-			"claim %s is being deleted: its volume %s stays attached for this intent and will not be mounted", claimName(f), f.Intent.Status.VolumeName)
+			"claim %s is being deleted: its volume %s stays attached for this intent and will not be mounted", claimName(f),
+			f.Intent.Status.VolumeName)
 	}
 	return nil
 }
@@ -199,7 +203,8 @@ func checkClaimPhase(f Facts) *Result {
 		return nil
 	case waitsForFirstConsumer(f):
 		r := failed(volumesv1alpha1.ReasonWaitForFirstConsumer,
-			"claim %s waited for its first consumer; node %s was named to it and its volume is awaited", claimName(f), f.Intent.Spec.NodeName)
+			"claim %s waited for its first consumer; node %s was named to it and its volume is awaited", claimName(f),
+			f.Intent.Spec.NodeName)
 		r.SelectNode = true
 		return r
 	}
@@ -237,7 +242,8 @@ func checkVolume(f Facts) *Result {
 // on the node.
 func checkPod(f Facts) *Result {
 	if f.Pod == nil {
-		return failed(volumesv1alpha1.ReasonPodNotFound, "pod %s/%s does not exist", f.Intent.Namespace, f.Intent.Spec.Volume.PodVolume.PodName)
+		return failed(volumesv1alpha1.ReasonPodNotFound, "pod %s/%s does not exist", f.Intent.Namespace,
+			f.Intent.Spec.Volume.PodVolume.PodName)
 	}
 	_, owner, owned := index.PodOf(f.Intent)
 	switch {
@@ -245,7 +251,8 @@ func checkPod(f Facts) *Result {
 		return stalled(volumesv1alpha1.ReasonPodReplaced,
 			"pod %s/%s is not the one that this intent was made for; create another intent", f.Pod.Namespace, f.Pod.Name)
 	case f.Pod.Spec.NodeName != f.Intent.Spec.NodeName:
-		return failed(volumesv1alpha1.ReasonPodNotOnNode, "pod %s/%s is not bound to node %s", f.Pod.Namespace, f.Pod.Name, f.Intent.Spec.NodeName)
+		return failed(volumesv1alpha1.ReasonPodNotOnNode, "pod %s/%s is not bound to node %s", f.Pod.Namespace, f.Pod.Name,
+			f.Intent.Spec.NodeName)
 	}
 	return nil
 }
@@ -254,7 +261,9 @@ func checkPod(f Facts) *Result {
 func checkPodVolume(f Facts) *Result {
 	if f.Volume == nil && f.VolumeErr == nil {
 		return stalled(volumesv1alpha1.ReasonVolumeNotSupported,
-			"%s does not exist, or has no source of a plugin that was once built into Kubernetes; for a claim set persistentVolumeClaim", sourceName(f))
+			"%s does not exist, or has no source of a plugin that was once built into Kubernetes; "+
+				"for a claim set persistentVolumeClaim",
+			sourceName(f))
 	}
 	return nil
 }
@@ -278,7 +287,8 @@ func checkSource(f Facts) *Result {
 func checkMode(f Facts) *Result {
 	if volume.Mode(f.Volume) == corev1.PersistentVolumeBlock && f.Intent.Spec.Mount != nil {
 		return stalled(volumesv1alpha1.ReasonVolumeModeMismatch,
-			"volume %s of claim %s has volumeMode Block, but the intent sets mount, which is for filesystems", f.Volume.Name, claimName(f))
+			"volume %s of claim %s has volumeMode Block, but the intent sets mount, which is for filesystems",
+			f.Volume.Name, claimName(f))
 	}
 	return nil
 }

@@ -13,7 +13,9 @@ func lost(s *snapshot, volumes listing) []attachment {
 	var found []attachment
 	for _, a := range s.attached {
 		published, listed := volumes[a.handle]
-		if listed && len(a.ids) > 0 && !slices.ContainsFunc(a.ids, func(id string) bool { return slices.Contains(published, id) }) {
+		if listed && len(a.ids) > 0 && !slices.ContainsFunc(a.ids, func(id string) bool {
+			return slices.Contains(published, id)
+		}) {
 			found = append(found, a)
 		}
 	}

@@ -176,11 +176,15 @@ func (d *driver) tellLost(ctx context.Context, a attachment, va *storagev1.Volum
 	lostPublications.WithLabelValues(d.name).Inc()
 	note := ""
 	if m.times > 1 {
-		note = fmt.Sprintf(" This is the %d. time: either something keeps detaching it, or the driver does not list what it has published.", m.times)
+		note = fmt.Sprintf(
+			" This is the %d. time: either something keeps detaching it, or the driver does not list what it has published.",
+			m.times)
 	}
-	message := fmt.Sprintf("the driver does not list %s as published to node %s, where VolumeAttachment %s says it is attached: "+
+	message := fmt.Sprintf("the driver does not list %s as published to node %s, "+
+		"where VolumeAttachment %s says it is attached: "+
 		"it was detached, not by Hawser, and is attached again.%s", a.volume, a.node, a.name, note)
-	d.log.Info("attaching again what the driver does not list", "volume", a.volume, "node", a.node, "attachment", a.name, "times", m.times)
+	d.log.Info("attaching again what the driver does not list", "volume", a.volume, "node", a.node, "attachment", a.name,
+		"times", m.times)
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := d.Client.Get(ctx, client.ObjectKey{Name: a.node}, nvs); err == nil {
 		d.Events.Eventf(nvs, va, corev1.EventTypeWarning, ReasonAttachmentLost, "Verify", "%s", message)
@@ -206,7 +210,10 @@ func (d *driver) report(ctx context.Context, s *snapshot, found map[publication]
 }
 
 func (d *driver) tellUnexpected(ctx context.Context, s *snapshot, p publication) {
-	message := fmt.Sprintf("driver %s lists volume %s as published to node %s, and there is no VolumeAttachment for that; it is left as it is", d.name, p.handle, p.id)
+	message := fmt.Sprintf(
+		"driver %s lists volume %s as published to node %s, and there is no VolumeAttachment for that; it is left as it is",
+		d.name, p.handle, p.id,
+	)
 	d.log.Info(
 		"the driver has published what nothing attached", "volumeHandle", p.handle, "nodeID", p.id, "node", s.nodes[p.id],
 	)

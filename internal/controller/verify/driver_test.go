@@ -50,7 +50,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{volumes: listing{}}
 	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(&storagev1.VolumeAttachment{}).
 		WithInterceptorFuncs(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				w.writes++
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
@@ -59,7 +60,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.client = w.api.Live
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
-	w.driver = &driver{Verifier: &Verifier{Client: w.api.Client, Reader: w.api.Live, Events: recorder}, name: "d", plugin: w, log: logr.Discard()}
+	w.driver = &driver{Verifier: &Verifier{Client: w.api.Client, Reader: w.api.Live, Events: recorder}, name: "d",
+		plugin: w, log: logr.Discard()}
 	return w
 }
 
@@ -125,7 +127,9 @@ func (w *world) get(t *testing.T, name string) *storagev1.VolumeAttachment {
 func csiNode(name string) *storagev1.CSINode {
 	return &storagev1.CSINode{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "other", NodeID: "x"}, {Name: "d", NodeID: "id-" + name}}},
+		Spec: storagev1.CSINodeSpec{
+			Drivers: []storagev1.CSINodeDriver{{Name: "other", NodeID: "x"}, {Name: "d", NodeID: "id-" + name}},
+		},
 	}
 }
 
@@ -141,9 +145,12 @@ func pv(handle string) *corev1.PersistentVolume {
 func va(handle, node string) *storagev1.VolumeAttachment {
 	name := "pv-" + handle
 	return &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: "va-" + handle + "-" + node, UID: types.UID("uid-" + handle + "-" + node), Finalizers: []string{"attacher"}},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
-		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+		ObjectMeta: metav1.ObjectMeta{Name: "va-" + handle + "-" + node, UID: types.UID("uid-" + handle + "-" + node),
+			Finalizers: []string{"attacher"}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "d", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name},
+		},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true},
 	}
 }
 
@@ -199,7 +206,7 @@ func TestAVolumeThatTheDriverDoesNotListAsPublishedIsAttachedAgain(t *testing.T)
 	}
 }
 
-func TestADriverThatGoesOnNotListingIsAskedToAttachLessAndLess(t *testing.T) {
+func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testing.T) {
 	w := oneVolume(t)
 	w.volumes = listing{"h": nil}
 	var at []int
@@ -240,9 +247,12 @@ func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 		objects []client.Object
 		volumes listing
 	}{
-		{"a volume that the driver says nothing of", []client.Object{csiNode("a"), va("h", "a"), state("a", va("h", "a"))}, listing{"other": nil}},
-		{"a node whose name to the driver is not known", []client.Object{va("h", "a"), state("a", va("h", "a"))}, listing{"h": {"id-a"}}},
-		{"a node that has got another name since", []client.Object{csiNode("a"), renamed, state("a", va("h", "a"))}, listing{"h": {"old-id"}}},
+		{"a volume that the driver says nothing of", []client.Object{csiNode("a"), va("h", "a"), state("a", va("h", "a"))},
+			listing{"other": nil}},
+		{"a node whose name to the driver is not known", []client.Object{va("h", "a"), state("a", va("h", "a"))},
+			listing{"h": {"id-a"}}},
+		{"a node that has got another name since", []client.Object{csiNode("a"), renamed, state("a", va("h", "a"))},
+			listing{"h": {"old-id"}}},
 		{"an entry that is Detaching", []client.Object{csiNode("a"), va("h", "a"), detaching}, listing{"h": nil}},
 		{"an attachment that is going", []client.Object{csiNode("a"), going, state("a", va("h", "a"))}, listing{"h": nil}},
 		{"an entry whose attachment is gone", []client.Object{csiNode("a"), state("a", va("h", "a"))}, listing{"h": nil}},
@@ -261,7 +271,7 @@ func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 	}
 }
 
-func TestWhatChangesWhileTheDriverIsAskedIsNotTouched(t *testing.T) {
+func TestAnAttachmentThatChangesDuringTheListingIsNotChanged(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, w *world){
 		"deleted": func(t *testing.T, w *world) {
 			if err := w.client.Delete(t.Context(), w.get(t, "va-h-a")); err != nil {
@@ -302,7 +312,8 @@ func TestPublicationsThatNothingAttachedAreReportedAndNotTouched(t *testing.T) {
 	w.quiet(t)
 	w.verify(t.Context())
 	all := strings.Join(w.told(), "\n")
-	for _, words := range []string{"volume h as published to node id-b", "volume lent as published to node id-b", "volume ours as published to node id-of-theirs"} {
+	for _, words := range []string{"volume h as published to node id-b", "volume lent as published to node id-b",
+		"volume ours as published to node id-of-theirs"} {
 		if strings.Count(all, words) != 1 {
 			t.Errorf("told %q, which does not say once %q", all, words)
 		}
@@ -329,7 +340,7 @@ func TestWhatAnUnknownVolumesAttachmentMayAccountForIsNotReported(t *testing.T) 
 	w.quiet(t)
 }
 
-func TestADriverThatIsDownIsToldOnceAndDoesNoHarm(t *testing.T) {
+func TestADriverThatIsDownIsReportedOnceAndChangesNothing(t *testing.T) {
 	w := oneVolume(t)
 	w.volumes = listing{"h": {"id-a"}}
 	w.verify(t.Context())

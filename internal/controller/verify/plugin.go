@@ -72,7 +72,9 @@ func (p plugin) list(ctx context.Context) (listing, error) {
 	for _, needed := range []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
 	} {
-		if !slices.ContainsFunc(capabilities.GetCapabilities(), func(c *csi.ControllerServiceCapability) bool { return c.GetRpc().GetType() == needed }) {
+		if !slices.ContainsFunc(capabilities.GetCapabilities(), func(c *csi.ControllerServiceCapability) bool {
+			return c.GetRpc().GetType() == needed
+		}) {
 			return nil, errIncapable
 		}
 	}

@@ -32,7 +32,9 @@ func (f *fakeServer) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
 	return &csi.GetPluginInfoResponse{Name: f.name}, nil
 }
 
-func (f *fakeServer) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (f *fakeServer) ControllerGetCapabilities(
+	context.Context, *csi.ControllerGetCapabilitiesRequest,
+) (*csi.ControllerGetCapabilitiesResponse, error) {
 	kinds := []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_LIST_VOLUMES}
 	if !f.incapable {
 		kinds = append(kinds, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
@@ -95,12 +97,14 @@ func serve(t *testing.T, f *fakeServer) string {
 func TestEveryPageOfADriversListIsRead(t *testing.T) {
 	silent := volumeOn("silent")
 	silent.Status = nil
-	f := &fakeServer{name: "d", volumes: []*csi.ListVolumesResponse_Entry{volumeOn("h1", "a", "b"), volumeOn("h2"), silent, volumeOn("h4", "a")}}
+	f := &fakeServer{name: "d",
+		volumes: []*csi.ListVolumesResponse_Entry{volumeOn("h1", "a", "b"), volumeOn("h2"), silent, volumeOn("h4", "a")}}
 	got, err := plugin{name: "d", socket: serve(t, f)}.list(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 3 || strings.Join(got["h1"], " ") != "a b" || len(got["h2"]) != 0 || strings.Join(got["h4"], " ") != "a" {
+	if len(got) != 3 || strings.Join(got["h1"], " ") != "a b" || len(got["h2"]) != 0 ||
+		strings.Join(got["h4"], " ") != "a" {
 		t.Errorf("listing: %v", got)
 	}
 	if _, listed := got["h2"]; !listed {
@@ -118,7 +122,8 @@ func TestADriverThatCannotBeBelievedIsNotListened(t *testing.T) {
 		driver *fakeServer
 		want   string
 	}{
-		{"another driver at the endpoint", &fakeServer{name: "other", volumes: volumes}, "the driver at its endpoint is other"},
+		{"another driver at the endpoint", &fakeServer{name: "other", volumes: volumes},
+			"the driver at its endpoint is other"},
 		{"without the capability", &fakeServer{name: "d", incapable: true, volumes: volumes}, "LIST_VOLUMES_PUBLISHED_NODES"},
 		{"pages that go round in a circle", &fakeServer{name: "d", endless: true, volumes: volumes}, "came twice"},
 	} {

@@ -188,8 +188,10 @@ func (w *Writer) decide(
 func listsOf(node *corev1.Node, volumeName string) handshake.KubeletLists {
 	name := corev1.UniqueVolumeName(volumeName)
 	return handshake.KubeletLists{
-		Attached: slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name }),
-		InUse:    slices.Contains(node.Status.VolumesInUse, name),
+		Attached: slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
+			return v.Name == name
+		}),
+		InUse: slices.Contains(node.Status.VolumesInUse, name),
 	}
 }
 

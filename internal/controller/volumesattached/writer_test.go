@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,12 +32,16 @@ const name = "node-a"
 
 func entry(volume string, state volumesv1alpha1.AttachmentState) volumesv1alpha1.NodeAttachment {
 	return volumesv1alpha1.NodeAttachment{
-		VolumeName: volume, AttachmentUID: "u1", State: state, PublishContext: map[string]string{"devicePath": "/dev/" + volume},
+		VolumeName: volume, AttachmentUID: "u1", State: state,
+		PublishContext: map[string]string{"devicePath": "/dev/" + volume},
 	}
 }
 
-// writer, whose cache stays as it is now, over a Node that lists the volumes in attached and inUse; before comes before each write.
-func writer(t *testing.T, before func(client.Client) error, attached, inUse []string, entries ...volumesv1alpha1.NodeAttachment) (*Writer, client.Client) {
+// writer, whose cache stays as it is now, over a Node that lists the volumes in attached and inUse; before comes before
+// each write.
+func writer(
+	t *testing.T, before func(client.Client) error, attached, inUse []string, entries ...volumesv1alpha1.NodeAttachment,
+) (*Writer, client.Client) {
 	t.Helper()
 	return writerWith(t, nil, before, attached, inUse, entries...)
 }
@@ -47,15 +51,19 @@ func writerWith(t *testing.T, slots *inflight.Slots, before func(client.Client) 
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "node-uid"}}
 	for _, v := range attached {
-		node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: corev1.UniqueVolumeName(v)})
+		node.Status.VolumesAttached = append(node.Status.VolumesAttached,
+			corev1.AttachedVolume{Name: corev1.UniqueVolumeName(v)})
 	}
 	for _, v := range inUse {
 		node.Status.VolumesInUse = append(node.Status.VolumesInUse, corev1.UniqueVolumeName(v))
 	}
-	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: entries}}
+	nvs := &volumesv1alpha1.NodeVolumeState{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: volumesv1alpha1.NodeVolumeStateSpec{Attachments: entries},
+	}
 	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(node).
 		WithInterceptorFuncs(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				if before != nil {
 					if err := before(c); err != nil {
 						return err
@@ -94,7 +102,10 @@ func TestAnAttachedVolumeIsListedWithItsOwnDevicePath(t *testing.T) {
 
 func TestListingTwiceIsOneWrite(t *testing.T) {
 	writes := 0
-	w, _ := writer(t, func(client.Client) error { writes++; return nil }, nil, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
+	w, _ := writer(t, func(client.Client) error {
+		writes++
+		return nil
+	}, nil, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
 	for range 2 {
 		if _, err := w.List(t.Context(), name, "vol"); err != nil {
 			t.Fatal(err)
@@ -175,7 +186,8 @@ func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
 	if err := c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardKubeletReleased || !r.Lists.Missing {
+	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardKubeletReleased ||
+		!r.Lists.Missing {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if r, err := w.Unlist(t.Context(), name, "forced"); err != nil || r.Guard != handshake.GuardNone {
@@ -183,7 +195,9 @@ func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
 	}
 }
 
-func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) {
+func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) { synctest.Test(t, listMany) }
+
+func listMany(t *testing.T) {
 	const many = 100
 	var entries []volumesv1alpha1.NodeAttachment
 	for i := range many {
@@ -216,8 +230,9 @@ func TestVolumesThatWaitAreWrittenTogetherAndLendTheirSlots(t *testing.T) {
 	for i := 1; i < many; i++ {
 		list(i)
 	}
-	for w.batches.Waiting(name) < many-1 {
-		goruntime.Gosched()
+	synctest.Wait()
+	if n := w.batches.Waiting(name); n != many-1 {
+		t.Errorf("%d volumes wait for the second write of Node %s, want %d", n, name, many-1)
 	}
 	close(first)
 	wg.Wait()

@@ -180,6 +180,14 @@ func (r *Registry) watch(ctx context.Context, watcher *fsnotify.Watcher) error {
 	}
 }
 
+// Readable fails if the registration directory cannot be read, so that drivers that register are not found.
+func (r *Registry) Readable() error {
+	if _, err := os.ReadDir(r.dir); err != nil {
+		return fmt.Errorf("reading plugin registration directory: %w", err)
+	}
+	return nil
+}
+
 // scan creates the directory if the kubelet has not yet, watches it, and then reads its contents.
 func (r *Registry) scan(ctx context.Context, watcher *fsnotify.Watcher) error {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {

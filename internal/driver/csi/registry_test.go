@@ -7,6 +7,8 @@ package csi
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -128,6 +130,22 @@ func TestADriverWithoutAnEndpointAnswersAtItsRegistrationSocket(t *testing.T) {
 	mkdirs(t, n.dir, "plugins_registry")
 	s.serve(t, n.socket("a-reg.sock"))
 	n.await(t, "the driver", n.knows)
+}
+
+func TestARegistrationDirectoryThatIsMissingIsReported(t *testing.T) {
+	registry, err := NewRegistry(Options{KubeletDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Readable(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before the start: %v", err)
+	}
+	n := startNode(t)
+	n.register(t, "a-reg.sock", &scripted{})
+	n.await(t, "the driver", n.knows)
+	if err := n.registry.Readable(); err != nil {
+		t.Errorf("after the start: %v", err)
+	}
 }
 
 func TestADriverThatRestartsStaysKnown(t *testing.T) {

@@ -29,8 +29,10 @@ func waits(n *decision.Node) { n.SetWait("", "") }
 func va(uid types.UID, how ...string) func(*decision.Node) {
 	return func(n *decision.Node) {
 		is := func(s string) bool { return slices.Contains(how, s) }
-		n.Attachments = append(n.Attachments, decision.Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
-			Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"), Unpublished: is("unpublished"),
-		}})
+		n.Attachments = append(n.Attachments,
+			decision.Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
+				Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"),
+				Unpublished: is("unpublished"),
+			}})
 	}
 }

@@ -34,7 +34,9 @@ func (g Gate) Queue(ctx context.Context, f *decision.Facts, n *decision.Node) er
 }
 
 // Attach reserves capacity for the attachment and creates it. Without capacity the node waits.
-func (g Gate) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, create func(context.Context, *decision.Facts, *decision.Node) error) error {
+func (g Gate) Attach(ctx context.Context, f *decision.Facts, n *decision.Node, create func(
+	context.Context, *decision.Facts, *decision.Node,
+) error) error {
 	limit, known, err := g.limitOf(ctx, f, n)
 	if err != nil {
 		return err
@@ -66,7 +68,8 @@ func (g Gate) settle(f *decision.Facts, n *decision.Node, s driverOnNode, err er
 
 // answered reports whether the API server refused the request. Without an answer, the request may still have an effect.
 func answered(err error) bool {
-	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTimeout(err) &&
+		!apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
 
 func (g Gate) reserve(ctx context.Context, f *decision.Facts, n *decision.Node, limit int) (driverOnNode, error) {

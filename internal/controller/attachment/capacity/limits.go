@@ -157,7 +157,8 @@ func (l *Limits) dequeue(s driverOnNode, volumeName string) bool {
 
 func (l *Limits) note(volumeName string, s driverOnNode, name string) {
 	if l.at == nil {
-		l.reserved, l.waiting, l.at = map[driverOnNode]map[string]types.UID{}, map[driverOnNode][]waitingVolume{}, map[string]map[driverOnNode]string{}
+		l.reserved, l.waiting, l.at = map[driverOnNode]map[string]types.UID{}, map[driverOnNode][]waitingVolume{},
+			map[string]map[driverOnNode]string{}
 	}
 	if l.at[volumeName] == nil {
 		l.at[volumeName] = map[driverOnNode]string{}
@@ -198,7 +199,8 @@ func (l *Limits) EndPass(f *decision.Facts) {
 	defer l.mu.Unlock()
 	for s, name := range l.at[f.Volume] {
 		var n *decision.Node
-		if at := slices.IndexFunc(f.Nodes, func(n *decision.Node) bool { return n.Name == s.node }); at >= 0 && f.Driver == s.driver {
+		if at := slices.IndexFunc(f.Nodes, func(n *decision.Node) bool { return n.Name == s.node }); at >= 0 &&
+			f.Driver == s.driver {
 			n = f.Nodes[at]
 		}
 		l.settleNode(f, n, s, name)

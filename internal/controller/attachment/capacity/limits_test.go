@@ -69,7 +69,8 @@ func (l *line) gone(name string) {
 
 func attachmentTo(name string, uid types.UID) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: "a", Attacher: "d"},
 	}
 }
 
@@ -92,7 +93,7 @@ func TestWhatIsAboutToBeCreatedCounts(t *testing.T) {
 	}
 }
 
-func TestRoomGoesToWhoHasWaitedForLongest(t *testing.T) {
+func TestCapacityGoesToTheVolumeThatWaitedLongest(t *testing.T) {
 	l := newLine("x", "y", "z")
 	for _, volume := range []int{3, 1, 2} {
 		if l.try(volume) {
@@ -118,7 +119,7 @@ func TestRoomGoesToWhoHasWaitedForLongest(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotTakeTheRoomLetsTheNextIn(t *testing.T) {
+func TestCapacityThatIsNotTakenGoesToTheNext(t *testing.T) {
 	for name, n := range map[string]*decision.Node{
 		"not wanted any more":          nil,
 		"held up by something else":    on("a", limited(decision.Limit{Known: true, Max: 3, Used: 2})),
@@ -175,7 +176,7 @@ func TestAReservationEndsWithItsOwnAttachmentOnly(t *testing.T) {
 	}
 }
 
-func TestANodeThatChangedWakesWhoIsFirstInLine(t *testing.T) {
+func TestAChangedNodeEnqueuesTheFirstThatWaits(t *testing.T) {
 	l := newLine("x", "y", "z")
 	l.try(2)
 	l.try(1)
@@ -206,7 +207,7 @@ func TestNothingIsKeptOfVolumesThatAreSettled(t *testing.T) {
 
 func limited(l decision.Limit) func(*decision.Node) { return func(n *decision.Node) { n.Limit = l } }
 
-func TestOnlyARefusalSaysThatNothingWasCreated(t *testing.T) {
+func TestOnlyARefusalProvesThatNothingWasCreated(t *testing.T) {
 	va := schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 	for _, c := range []struct {
 		err  error

@@ -51,7 +51,8 @@ func attachSteps(f *Facts, n *Node) []Step {
 // What was declared released is free for other nodes; this one gets the volume when its agent has reported.
 func attachable(f *Facts, n *Node) bool {
 	inherited := n.inherits() && !(f.SingleUser && n.Candidate().ByAgent())
-	return f.PolicyMissing == "" && n.State.Reported && n.State.Entry.State == handshake.Absent && (!n.State.Use.InUse || inherited) &&
+	return f.PolicyMissing == "" && n.State.Reported && n.State.Entry.State == handshake.Absent &&
+		(!n.State.Use.InUse || inherited) &&
 		!(f.AttachRequired && n.DriverMissing) && len(blockers(f, n)) == 0 && !n.Limit.Reached()
 }
 

@@ -42,7 +42,7 @@ func TestWhichNodeIsToHaveAnExclusiveVolume(t *testing.T) {
 	})
 }
 
-func TestWhatStandsInTheWayOfAnAttachment(t *testing.T) {
+func TestTheObstaclesToAnAttachment(t *testing.T) {
 	checkDecisions(t, []decision{
 		{"admission policies that are not in force",
 			Facts{PolicyMissing: "deleted", Nodes: []*Node{on("a", wanted("i"))}}, ""},

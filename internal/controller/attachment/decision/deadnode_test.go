@@ -15,7 +15,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
+func TestAPolicyIsKeptUntilTheAgentHasChecked(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		policy, looked bool
@@ -29,10 +29,13 @@ func TestAPolicyIsKeptUntilTheAgentHasLooked(t *testing.T) {
 			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)
 			n.Entry.UnlistedGeneration, n.State.Looked = 2, c.looked
 			if c.policy {
-				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{
+					ForceAfter: metav1.Duration{Duration: 6 * time.Minute},
+				}
 			}
 			got := ""
-			for _, s := range electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}, handshake.Protocol{Kubelet: true}) {
+			for _, s := range electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}},
+				handshake.Protocol{Kubelet: true}) {
 				got += describeStep(s)
 			}
 			if got != c.want {

@@ -105,5 +105,7 @@ func keeps(f *Facts, n, chosen *Node) bool {
 // usedSomewhere: where a node has the volume and does not use it, the API server was restored from a backup. The
 // volume has left that node since, and is in use on another one.
 func usedSomewhere(f *Facts) bool {
-	return slices.ContainsFunc(f.Nodes, func(m *Node) bool { return m.State.Reported && m.State.InUse() && !m.State.Entry.Forced })
+	return slices.ContainsFunc(f.Nodes, func(m *Node) bool {
+		return m.State.Reported && m.State.InUse() && !m.State.Entry.Forced
+	})
 }

@@ -49,7 +49,9 @@ func leaving(names ...string) func(*Node) {
 
 // intentNamed is an intent that resolves. Names sort by age; a name with a star is pinned already.
 func intentNamed(name string) *Intent {
-	intent := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.TrimSuffix(name, "*")}}
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.TrimSuffix(name, "*")},
+	}
 	if strings.HasSuffix(name, "*") {
 		intent.Status.UniqueVolumeName = "v"
 	}
@@ -63,7 +65,9 @@ func intentNamed(name string) *Intent {
 // persistentVolume is the volume of the intents in the facts.
 func persistentVolume() *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"},
+		},
 	}}
 }
 
@@ -108,9 +112,11 @@ func inUse(uid types.UID) func(*Node) {
 func va(uid types.UID, how ...string) func(*Node) {
 	return func(n *Node) {
 		is := func(s string) bool { return slices.Contains(how, s) }
-		n.Attachments = append(n.Attachments, Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
-			Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"), Unpublished: is("unpublished"),
-		}})
+		n.Attachments = append(n.Attachments,
+			Attachment{Name: "va-" + string(uid), Held: is("held"), Attachment: handshake.Attachment{
+				Exists: true, UID: uid, Attached: is("attached"), Terminating: is("terminating"), NameHeld: is("name"),
+				Unpublished: is("unpublished"),
+			}})
 	}
 }
 
@@ -128,63 +134,124 @@ func TestDecide(t *testing.T) {
 		{"nothing is attached before the agent has reported", Facts{Nodes: []*Node{on("a", wanted("i"), unreported)}}, ""},
 		{"nothing is attached where the driver is missing", Facts{Nodes: []*Node{on("a", wanted("i"), noDriver)}}, ""},
 		{"an attachment under way is waited for", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held"))}}, ""},
-		{"an attachment that is attached is confirmed", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"))}}, "Confirm a 1"},
+		{"an attachment that is attached is confirmed",
+			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"))}}, "Confirm a 1"},
 		{"a foreign attachment is held first", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached"))}}, "Hold a 1"},
-		{"a terminating attachment is waited out", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached", "terminating"))}}, ""},
-		{"of two attachments the one that stays is taken", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), va("2", "held", "attached"))}}, "Confirm a 2"},
-		{"what is attached and wanted stays", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, ""},
-		{"what is attached and lost its hold is held again", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, "Hold a 1"},
+		{"a terminating attachment is waited out",
+			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "attached", "terminating"))}}, ""},
+		{"of two attachments the one that stays is taken",
+			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), va("2", "held", "attached"))}}, "Confirm a 2"},
+		{"what is attached and wanted stays", Facts{
+			Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))},
+		}, ""},
+		{"what is attached and lost its hold is held again", Facts{
+			Nodes: []*Node{on("a", wanted("i"), va("1", "attached"), entry(handshake.Attached, "1"), inUse("1"))},
+		}, "Hold a 1"},
 		{"a foreign attachment that nobody wants is not touched", Facts{Nodes: []*Node{on("a", va("1", "attached"))}}, ""},
-		{"a node whose act was refused is left alone", Facts{Nodes: []*Node{on("a", wanted("i"), waits), on("b", wanted("j"))}}, "Attach b"},
+		{"a node whose act was refused is left alone",
+			Facts{Nodes: []*Node{on("a", wanted("i"), waits), on("b", wanted("j"))}}, "Attach b"},
 
-		{"what nobody wants any more is marked", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))}}, "MarkDetaching a 1"},
-		{"but not while it is in use", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, ""},
-		{"nor while the agent has not reported", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), unreported)}}, ""},
-		{"unless there is evidence", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)}}, "MarkDetaching a 1 on evidence"},
-		{"evidence detaches nothing that is wanted", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)}}, ""},
-		{"an attachment that was never confirmed is marked too", Facts{Nodes: []*Node{on("a", va("1", "held"))}}, "MarkDetaching a 1"},
-		{"what is marked is deleted", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Detaching, "1"))}}, "Delete a 1"},
-		{"also when it is wanted again, because Detaching is final", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Detaching, "1"))}}, "Delete a 1"},
-		{"what terminates is waited for", Facts{Nodes: []*Node{on("a", va("1", "terminating"), entry(handshake.Detaching, "1"))}}, ""},
-		{"the entry of what is gone is forgotten", Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"))}}, "Forget a"},
-		{"what pods use keeps its hold", Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Detaching, "1"), pods)}}, ""},
-		{"what a pod took up meanwhile is held again", Facts{Nodes: []*Node{on("a", va("1", "attached"), entry(handshake.Detaching, "1"), pods)}}, "Hold a 1"},
-		{"a detach is finished before anything is attached", Facts{Nodes: []*Node{on("a", wanted("i")), on("b", entry(handshake.Detaching, "1"))}}, "Forget b"},
-		{"an attachment that is gone while it should be there is lost", Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Attached, "1"), inUse("1"))}}, "MarkLost a"},
-		{"so is one that terminates", Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), entry(handshake.Attached, "1"))}}, "MarkLost a"},
+		{"what nobody wants any more is marked",
+			Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"))}}, "MarkDetaching a 1"},
+		{"but not while it is in use",
+			Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, ""},
+		{"nor while the agent has not reported",
+			Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), unreported)}}, ""},
+		{"unless there is evidence", Facts{
+			Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted)},
+		}, "MarkDetaching a 1 on evidence"},
+		{"evidence detaches nothing that is wanted", Facts{Nodes: []*Node{
+			on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), tainted),
+		}}, ""},
+		{"an attachment that was never confirmed is marked too", Facts{Nodes: []*Node{on("a", va("1", "held"))}},
+			"MarkDetaching a 1"},
+		{"what is marked is deleted",
+			Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Detaching, "1"))}}, "Delete a 1"},
+		{"also when it is wanted again, because Detaching is final", Facts{
+			Nodes: []*Node{on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Detaching, "1"))},
+		}, "Delete a 1"},
+		{"what terminates is waited for",
+			Facts{Nodes: []*Node{on("a", va("1", "terminating"), entry(handshake.Detaching, "1"))}}, ""},
+		{"the entry of what is gone is forgotten",
+			Facts{Nodes: []*Node{on("a", entry(handshake.Detaching, "1"))}}, "Forget a"},
+		{"what pods use keeps its hold",
+			Facts{Nodes: []*Node{on("a", va("1", "held", "attached"), entry(handshake.Detaching, "1"), pods)}}, ""},
+		{"what a pod took up meanwhile is held again",
+			Facts{Nodes: []*Node{on("a", va("1", "attached"), entry(handshake.Detaching, "1"), pods)}}, "Hold a 1"},
+		{"a detach is finished before anything is attached",
+			Facts{Nodes: []*Node{on("a", wanted("i")), on("b", entry(handshake.Detaching, "1"))}}, "Forget b"},
+		{"an attachment that is gone while it should be there is lost",
+			Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Attached, "1"), inUse("1"))}}, "MarkLost a"},
+		{"so is one that terminates",
+			Facts{Nodes: []*Node{on("a", wanted("i"), va("1", "terminating"), entry(handshake.Attached, "1"))}}, "MarkLost a"},
 
-		{"what was forced away is not attached again before the agent reported", Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"))}}, ""},
-		{"and is forgotten once it has", Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached)}}, "Forget a"},
-		{"the name of what was forced away stays taken", Facts{Nodes: []*Node{on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"))}}, ""},
-		{"and is freed once the agent has reported", Facts{Nodes: []*Node{on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached)}}, "FreeName a 1"},
-		{"a forced detach does not wait for pods", Facts{Nodes: []*Node{on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, inUse("1"), pods)}}, "Delete a 1"},
+		{"what was forced away is not attached again before the agent reported",
+			Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"))}}, ""},
+		{"and is forgotten once it has",
+			Facts{Nodes: []*Node{on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached)}}, "Forget a"},
+		{"the name of what was forced away stays taken", Facts{Nodes: []*Node{on("a",
+			va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"))}}, ""},
+		{"and is freed once the agent has reported", Facts{Nodes: []*Node{
+			on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached),
+		}}, "FreeName a 1"},
+		{"a forced detach does not wait for pods", Facts{
+			Nodes: []*Node{on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, inUse("1"), pods)},
+		}, "Delete a 1"},
 
-		{"an exclusive volume goes to the oldest intent", Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach b"},
-		{"or to the node that holds the lock", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach a"},
-		{"an exclusive volume waits for its holder", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j"), va("1", "held", "attached"), entry(handshake.Attached, "1")), on("b", wanted("i"))}}, ""},
-		{"and for a holder that is in use without an intent", Facts{Exclusive: true, Nodes: []*Node{on("a", inUse("1")), on("b", wanted("i"))}}, ""},
-		{"and for a foreign attachment, attached or not", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1")), on("b", wanted("i"))}}, ""},
-		{"and for one that terminates", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1", "terminating"), entry(handshake.Detaching, "1")), on("b", wanted("i"))}}, ""},
-		{"but not for one that was forced away and is unpublished", Facts{Exclusive: true, Nodes: []*Node{on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1")), on("b", wanted("i"))}}, "Attach b"},
+		{"an exclusive volume goes to the oldest intent",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach b"},
+		{"or to the node that holds the lock",
+			Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{on("a", wanted("j")), on("b", wanted("i"))}}, "Attach a"},
+		{"an exclusive volume waits for its holder", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
+			on("a", wanted("j"), va("1", "held", "attached"), entry(handshake.Attached, "1")), on("b", wanted("i")),
+		}}, ""},
+		{"and for a holder that is in use without an intent",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", inUse("1")), on("b", wanted("i"))}}, ""},
+		{"and for a foreign attachment, attached or not",
+			Facts{Exclusive: true, Nodes: []*Node{on("a", va("1")), on("b", wanted("i"))}}, ""},
+		{"and for one that terminates", Facts{Exclusive: true,
+			Nodes: []*Node{on("a", va("1", "terminating"), entry(handshake.Detaching, "1")), on("b", wanted("i"))}}, ""},
+		{"but not for one that was forced away and is unpublished", Facts{Exclusive: true, Nodes: []*Node{on(
+			"a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"),
+		), on("b", wanted("i"))}}, "Attach b"},
 		{"who lost an exclusive volume gives its attachment up", Facts{Exclusive: true, Lock: lockOn("a"), Nodes: []*Node{
-			on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")), on("b", wanted("j"), va("2", "held", "attached")),
+			on("a", wanted("i"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")),
+			on("b", wanted("j"), va("2", "held", "attached")),
 		}}, "MarkDetaching b 2"},
-		{"a shared volume is attached everywhere", Facts{Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}}, "Attach a, Attach b"},
+		{"a shared volume is attached everywhere", Facts{Nodes: []*Node{on("a", wanted("i")), on("b", wanted("j"))}},
+			"Attach a, Attach b"},
 
-		{"leaving intents wait for the agent", Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))}}, ""},
-		{"Detaching comes before the release", Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"))}}, "MarkDetaching a 1"},
-		{"the release needs a live look", Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"))}}, "Look a"},
-		{"and comes before the delete", Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)}}, "Release a i"},
+		{"leaving intents wait for the agent", Facts{
+			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))},
+		}, ""},
+		{"Detaching comes before the release", Facts{
+			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"))},
+		}, "MarkDetaching a 1"},
+		{"the release needs a live look", Facts{
+			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"))},
+		}, "Look a"},
+		{"and comes before the delete", Facts{
+			Nodes: []*Node{on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)},
+		}, "Release a i"},
 		{"where nothing was attached the intent may go", Facts{Nodes: []*Node{on("a", leaving("i*"), live)}}, "Release a i"},
 		{"but not while the agent has not reported", Facts{Nodes: []*Node{on("a", leaving("i*"), live, unreported)}}, ""},
-		{"nor while the volume is in use without an entry", Facts{Nodes: []*Node{on("a", leaving("i*"), live, inUse("1"))}}, ""},
-		{"one of two is released when the agent uses nothing", Facts{Nodes: []*Node{on("a", leaving("i*"), wanted("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), live)}}, "Release a i"},
-		{"but waits for an answer while it is in use", Facts{Nodes: []*Node{on("a", leaving("i*"), wanted("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), live)}}, ""},
-		{"evidence releases intents too", Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), entry(handshake.Detaching, "1"), forced, inUse("1"), live)}}, "Release a i"},
+		{"nor while the volume is in use without an entry",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), live, inUse("1"))}}, ""},
+		{"one of two is released when the agent uses nothing", Facts{Nodes: []*Node{
+			on("a", leaving("i*"), wanted("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), live),
+		}}, "Release a i"},
+		{"but waits for an answer while it is in use", Facts{Nodes: []*Node{
+			on("a", leaving("i*"), wanted("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"), live),
+		}}, ""},
+		{"evidence releases intents too", Facts{
+			Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), entry(handshake.Detaching, "1"), forced, inUse("1"), live)},
+		}, "Release a i"},
 
-		{"a second intent for a single user is kept out", Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{on("a", wanted("j", "i*"))}}, "Attach a"},
+		{"a second intent for a single user is kept out",
+			Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{on("a", wanted("j", "i*"))}}, "Attach a"},
 		{"also elsewhere, while the first is leaving", Facts{SingleUser: true, Exclusive: true, Nodes: []*Node{
-			on("a", leaving("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")), on("b", wanted("i")),
+			on("a", leaving("j*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1")),
+			on("b", wanted("i")),
 		}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,19 +289,22 @@ func TestADriverWithoutAttachIsConfirmedAtOnce(t *testing.T) {
 }
 
 func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
-	f := Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true, Nodes: []*Node{on("a", wanted("a-younger-name", "pinned*"))}}
+	f := Facts{Volume: "v", SingleUser: true, Exclusive: true, AttachRequired: true,
+		Nodes: []*Node{on("a", wanted("a-younger-name", "pinned*"))}}
 	electAndDecide(&f, handshake.Protocol{})
 	n := f.Nodes[0]
 	if len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "pinned" || len(n.Refused) != 1 {
 		t.Errorf("wanted %v, refused %v", n.Wanted, n.Refused)
 	}
-	if found := RefusalOf(&f, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod || !strings.Contains(found.Message, "default/pinned on node a") {
+	if found := RefusalOf(&f, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
+		!strings.Contains(found.Message, "default/pinned on node a") {
 		t.Errorf("finding: %+v", found)
 	}
 }
 
-func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
-	f := Facts{Volume: "v", Exclusive: true, AttachRequired: true, Nodes: []*Node{on("a", leaving("theirs*")), on("b", wanted("i", "mine"))}}
+func TestAWaitForTheLockNamesNothingOfAnotherNamespace(t *testing.T) {
+	f := Facts{Volume: "v", Exclusive: true, AttachRequired: true,
+		Nodes: []*Node{on("a", leaving("theirs*")), on("b", wanted("i", "mine"))}}
 	f.Nodes[0].Leaving[0].Object.Namespace = "secret"
 	n, theirs := f.Nodes[1], f.Nodes[1].Wanted[0]
 	theirs.Object.Namespace = "secret"
@@ -242,7 +312,8 @@ func TestAWaitForTheClaimNamesNobodyOfAnotherNamespace(t *testing.T) {
 	if found := FindingOf(&f, n, theirs); !strings.Contains(found.Message, "secret/theirs") {
 		t.Errorf("message in the same namespace: %s", found.Message)
 	}
-	if found := FindingOf(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") || !strings.Contains(found.Message, "1 in other namespaces") {
+	if found := FindingOf(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") ||
+		!strings.Contains(found.Message, "1 in other namespaces") {
 		t.Errorf("message in another namespace: %s", found.Message)
 	}
 }

@@ -62,5 +62,6 @@ func restOnEvidence(f *Facts, p handshake.Protocol, n *Node) []Step {
 // awaitsLook: the entry is Detaching, and its attachment is deleted only after the agent has checked its node again.
 func awaitsLook(replace bool, p handshake.Protocol, n *Node) bool {
 	a := n.AttachmentOf(n.Detaching())
-	return replace && a != nil && !a.Terminating && !n.State.Entry.Forced && p.MayDeleteUnderKubelet(n.State, a.Attachment) != handshake.GuardNone
+	return replace && a != nil && !a.Terminating && !n.State.Entry.Forced &&
+		p.MayDeleteUnderKubelet(n.State, a.Attachment) != handshake.GuardNone
 }

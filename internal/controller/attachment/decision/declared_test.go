@@ -33,23 +33,33 @@ func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
 		{"also what is wanted", on("a", append(attached, wanted("i"), declared("1"))...), false, MarkDetaching},
 		{"also what pods use", on("a", append(attached, pods, declared("1"))...), false, MarkDetaching},
 		{"a word on another says nothing", on("a", append(attached, declared("2"))...), false, ""},
-		{"an attachment that no entry speaks of is detached", on("a", va("1", "attached"), declared("1")), false, MarkDetaching},
+		{"an attachment that no entry speaks of is detached", on("a", va("1", "attached"), declared("1")), false,
+			MarkDetaching},
 		{"a foreign one beside it is not", on("a", va("1", "attached"), declared("2")), false, ""},
 		{"one that terminates is waited out", on("a", va("1", "attached", "terminating"), declared("1")), false, ""},
-		{"a detach comes to rest on it", on("a", va("1", "held"), entry(handshake.Detaching, "1"), pods, declared("1")), false, MarkDetaching},
+		{"a detach comes to rest on it", on("a", va("1", "held"), entry(handshake.Detaching, "1"), pods, declared("1")),
+			false, MarkDetaching},
 		{"once", on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, declared("1")), false, Delete},
-		{"its name is freed", on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, FreeName},
-		{"its entry stays until the agent reports", on("a", entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
+		{"its name is freed", on("a", va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), forced,
+			detached, inUse("1"), declared("1")), false, FreeName},
+		{"its entry stays until the agent reports",
+			on("a", entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
 		{"and goes then", on("a", entry(handshake.Detaching, "1"), forced, detached, declared("1")), false, Forget},
-		{"its entry stays where the agent never reported", on("a", entry(handshake.Detaching, "1"), forced, detached, unreported, declared("1")), false, ""},
-		{"the node does not get the volume again while its agent says that it uses it", on("a", wanted("i"), inUse("1"), declared("1")), false, ""},
-		{"nor while the earlier attachment's entry stands", on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
+		{"its entry stays where the agent never reported",
+			on("a", entry(handshake.Detaching, "1"), forced, detached, unreported, declared("1")), false, ""},
+		{"the node does not get the volume again while its agent says that it uses it",
+			on("a", wanted("i"), inUse("1"), declared("1")), false, ""},
+		{"nor while the earlier attachment's entry stands",
+			on("a", wanted("i"), entry(handshake.Detaching, "1"), forced, detached, inUse("1"), declared("1")), false, ""},
 		{"but after that", on("a", wanted("i"), declared("1")), false, Attach},
-		{"a detach that waits for a look comes to rest on evidence", on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, MarkDetaching},
-		{"and not beside upstream, where it needs no look", on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), false, Delete},
+		{"a detach that waits for a look comes to rest on evidence",
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, MarkDetaching},
+		{"and not beside upstream, where it needs no look",
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), false, Delete},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			steps := electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace})
+			steps := electAndDecide(&Facts{Volume: "v", AttachRequired: true, Replace: test.replace, Nodes: []*Node{test.node}},
+				handshake.Protocol{Kubelet: test.replace})
 			var got Act
 			if len(steps) > 0 {
 				got = steps[0].Act

@@ -141,7 +141,7 @@ func TestWhatStaysOnANode(t *testing.T) {
 	})
 }
 
-func TestADetachGoesOnStepByStep(t *testing.T) {
+func TestADetachContinuesStepByStep(t *testing.T) {
 	detaching := entry(handshake.Detaching, "1")
 	checkDecisions(t, []decision{
 		{"the name is not freed before the driver is done",
@@ -197,7 +197,7 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyWantsAndNoEntrySpeaksOfIsClearedAway(t *testing.T) {
+func TestAnUnwantedAttachmentWithoutAnEntryIsDetached(t *testing.T) {
 	checkDecisions(t, []decision{
 		{"in place of upstream what has the shared name is detached",
 			Facts{Replace: true, Nodes: []*Node{on("a", sharedName("1", "attached"), byController)}}, "MarkDetaching a 1"},

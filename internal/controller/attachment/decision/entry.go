@@ -27,7 +27,9 @@ func OrEmpty(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.NodeVolumeSt
 
 // RemoveEntry removes the volume's entry, if it is there.
 func RemoveEntry(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) {
-	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool { return a.VolumeName == volumeName })
+	nvs.Spec.Attachments = slices.DeleteFunc(nvs.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool {
+		return a.VolumeName == volumeName
+	})
 }
 
 // EntryOf is everything that the node needs to mount the intent's volume, as an Attached entry without its attachment.
@@ -65,11 +67,13 @@ func WithAttachment(e volumesv1alpha1.NodeAttachment, va *storagev1.VolumeAttach
 // Stale reports whether the Attached entry differs from the volume's source, as its capacity does after an expansion.
 // An entry for another PersistentVolume with the same handle stays as long as there is an intent for that one.
 func Stale(f *Facts, n *Node, i *Intent) bool {
-	if i.Result.Source == nil || n.Entry.PersistentVolumeName != i.Result.Source.PersistentVolume && n.has(n.Entry.PersistentVolumeName) {
+	if i.Result.Source == nil || n.Entry.PersistentVolumeName != i.Result.Source.PersistentVolume &&
+		n.has(n.Entry.PersistentVolumeName) {
 		return false
 	}
 	e := EntryOf(f, i)
-	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName, n.Entry.PublishContext
+	e.AttachmentUID, e.AttachmentName, e.PublishContext = n.Entry.AttachmentUID, n.Entry.AttachmentName,
+		n.Entry.PublishContext
 	if a := n.AttachmentOf(n.Entry.AttachmentUID); a != nil && a.Attached {
 		// A volume that was attached again may be another device.
 		e.PublishContext = a.PublishContext

@@ -67,7 +67,8 @@ func (f *Facts) usedElsewhere(n *Node) *Node {
 		uids[n.Attachments[i].UID] = true
 	}
 	for _, m := range f.Nodes {
-		if use := m.State.Use; m != n && use.InUse && (uids[use.UID] || use.UID == "" && f.Exclusive && len(m.Attachments) == 0) {
+		if use := m.State.Use; m != n && use.InUse &&
+			(uids[use.UID] || use.UID == "" && f.Exclusive && len(m.Attachments) == 0) {
 			return m
 		}
 	}

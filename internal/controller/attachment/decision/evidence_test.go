@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testing.T) {
@@ -47,7 +48,7 @@ func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testi
 	}
 }
 
-func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
+func TestANodeCountsAsGoneOnlyAfterALongTimeWhateverThePolicies(t *testing.T) {
 	n := forcible("a")
 	if got := n.OutageNeeded(); got != 6*time.Minute {
 		t.Errorf("a Node that is there: %s", got)
@@ -55,5 +56,97 @@ func TestANodeThatIsGoneHasToBeSoForLongWhateverThePoliciesAsk(t *testing.T) {
 	n.Missing = true
 	if got := n.OutageNeeded(); got != GoneAfter {
 		t.Errorf("a Node that is gone: %s", got)
+	}
+}
+
+func TestWhenANodeThatDoesNotReleaseMayBecomeEvidence(t *testing.T) {
+	due := func(n *Node) { n.EvidenceDue = time.Minute }
+	missing := func(n *Node) { n.Missing = true }
+	kubelet := handshake.Protocol{Kubelet: true}
+	for _, c := range []struct {
+		name    string
+		replace bool
+		node    *Node
+		due     bool
+	}{
+		{"attached, wanted by nobody", false, on("a", va("1", "held"), entry(handshake.Attached, "1"), due), true},
+		{"attached and wanted", false, on("a", wanted("i"), va("1", "held"), entry(handshake.Attached, "1"), due), false},
+		{"there is evidence already", false, on("a", va("1", "held"), entry(handshake.Attached, "1"), tainted, due), false},
+		{"held without an entry", false, on("a", va("1", "held"), due), true},
+		{"an attachment of others", false, on("a", va("1"), due), false},
+		{"an attachment of others to a Node that is gone", false, on("a", va("1"), missing, due), false},
+		{"nothing on a Node that is gone", true, on("a", missing, due), false},
+		{"in Replace an attachment of others", true, on("a", va("1"), due), false},
+		{"in Replace an attachment of others to a Node that is gone", true, on("a", va("1"), missing, due), true},
+		{"detaching, which waits for the driver", false,
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), false},
+		{"in Replace, while the agent has to check first", true,
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), due), true},
+		{"the same with evidence", true, on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted, due), false},
+		{"in Replace, while the driver detaches", true,
+			on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), due), false},
+	} {
+		want := time.Duration(0)
+		if c.due {
+			want = time.Minute
+		}
+		if got := EvidenceDue(&Facts{Replace: c.replace}, kubelet, c.node); got != want {
+			t.Errorf("%s: evidence for node %s is due in %s, expected %s", c.name, c.node.Name, got, want)
+		}
+	}
+}
+
+func TestSilenceIsNoEvidenceWhileAnotherNodeUsesTheSameAttachment(t *testing.T) {
+	silent := func(n *Node) {
+		n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceNodeGone}
+		n.EvidenceDue = time.Minute
+	}
+	declared := func(n *Node) {
+		n.Evidence = &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceDeclaredByAdministrator}
+	}
+	for _, c := range []struct {
+		name      string
+		exclusive bool
+		a, b      *Node
+		renamed   bool
+	}{
+		{"the entry's attachment", false, on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("1")), true},
+		{"an attachment without an entry", false, on("a", va("1"), silent), on("b", inUse("1")), true},
+		{"another attachment", false, on("a", entry(handshake.Attached, "1"), va("1"), silent), on("b", inUse("2")), false},
+		{"no longer in use", false, on("a", entry(handshake.Attached, "1"), silent), on("b"), false},
+		{"no entry, no attachment, a use of none", false, on("a", silent), on("b", inUse("")), false},
+		{"a use of no known attachment", false, on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("")), false},
+		{"the same of an exclusive volume", true, on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("")), true},
+		{"the same on a node with an attachment of its own", true,
+			on("a", entry(handshake.Attached, "1"), silent), on("b", va("2"), inUse("")), false},
+		{"another attachment of an exclusive volume", true,
+			on("a", entry(handshake.Attached, "1"), silent), on("b", inUse("2")), false},
+		{"an administrator has declared it", false,
+			on("a", entry(handshake.Attached, "1"), declared), on("b", inUse("1")), false},
+		{"no evidence", false, on("a", entry(handshake.Attached, "1")), on("b", inUse("1")), false},
+	} {
+		before := c.a.Evidence
+		DoubtSilence(&Facts{Exclusive: c.exclusive, Nodes: []*Node{c.a, c.b}})
+		if c.renamed && (c.a.Evidence != nil || c.a.EvidenceDue != 0 || c.a.RenamedTo != "b") {
+			t.Errorf("%s: node a has evidence %+v, due in %s, renamed to %q; expected none, renamed to b",
+				c.name, c.a.Evidence, c.a.EvidenceDue, c.a.RenamedTo)
+		}
+		if !c.renamed && (c.a.Evidence != before || c.a.RenamedTo != "") {
+			t.Errorf("%s: node a has evidence %+v, renamed to %q; expected %+v as before",
+				c.name, c.a.Evidence, c.a.RenamedTo, before)
+		}
+	}
+}
+
+func TestANodesOwnUseIsNoUseElsewhere(t *testing.T) {
+	n := on("a", entry(handshake.Attached, "1"), inUse("1"))
+	f := &Facts{Nodes: []*Node{n}}
+	if m := f.usedElsewhere(n); m != nil {
+		t.Errorf("the volume of node a is used elsewhere, on node %s", m.Name)
+	}
+	absent := on("a")
+	f = &Facts{Nodes: []*Node{absent, on("b", inUse(""))}}
+	if m := f.usedElsewhere(absent); m != nil {
+		t.Errorf("a node without an entry: used elsewhere, on node %s", m.Name)
 	}
 }

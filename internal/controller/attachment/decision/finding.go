@@ -47,7 +47,8 @@ func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 		}
 	}
 	if !i.mayAttach() {
-		return not(volumesv1alpha1.ReasonDetached, "the volume is not attached, and is not as long as the intent does not resolve: %s", i.Result.Message)
+		return not(volumesv1alpha1.ReasonDetached,
+			"the volume is not attached, and is not as long as the intent does not resolve: %s", i.Result.Message)
 	}
 	return findProgress(n)
 }
@@ -59,7 +60,8 @@ func findAttached(f *Facts, n *Node, i *Intent) *Finding {
 	}
 	switch {
 	case n.Entry.PersistentVolumeName != name:
-		return not(volumesv1alpha1.ReasonVolumeInUse, "the volume is attached to node %s as PersistentVolume %s, which has the same driver and handle as %s",
+		return not(volumesv1alpha1.ReasonVolumeInUse,
+			"the volume is attached to node %s as PersistentVolume %s, which has the same driver and handle as %s",
 			n.Name, n.Entry.PersistentVolumeName, name)
 	case n.Entry.AttachmentName == "":
 		return &Finding{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAttachNotRequired,
@@ -88,7 +90,10 @@ func findAgent(_ *Facts, n *Node, _ *Intent) *Finding {
 	case !n.State.Exists:
 		return not(volumesv1alpha1.ReasonWaitingForAgent, "node %s has no NodeVolumeState yet", n.Name)
 	case !n.State.Reported:
-		return not(volumesv1alpha1.ReasonWaitingForAgent, "the agent of node %s has not reported what is mounted there since the manager listens; until then everything counts as in use", n.Name)
+		return not(volumesv1alpha1.ReasonWaitingForAgent,
+			"the agent of node %s has not reported what is mounted there since the manager listens; "+
+				"until then everything counts as in use",
+			n.Name)
 	}
 	return nil
 }
@@ -98,18 +103,23 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 	switch a := n.AttachmentOf(n.State.Entry.UID); {
 	case n.State.Entry.State == handshake.Detaching && !handshake.Protocol{Kubelet: f.Replace}.ForcedAwayReported(n.State):
 		if n.Entry.Evidence.Type == volumesv1alpha1.EvidenceAttachmentLost {
-			return not(volumesv1alpha1.ReasonAttachmentLost, "%s; it is attached again once the agent of node %s has let go of it", n.Entry.Evidence.Message, n.Name)
+			return not(volumesv1alpha1.ReasonAttachmentLost,
+				"%s; it is attached again once the agent of node %s has let go of it", n.Entry.Evidence.Message, n.Name)
 		}
-		return not(volumesv1alpha1.ReasonForcedAway, "the volume was forced away from node %s (%s) and is not attached there before its agent reports that nothing of attachment %s is left",
+		return not(volumesv1alpha1.ReasonForcedAway,
+			"the volume was forced away from node %s (%s) and is not attached there before its agent reports "+
+				"that nothing of attachment %s is left",
 			n.Name, n.Entry.Evidence.Type, n.State.Entry.UID)
 	case n.State.Entry.State == handshake.Detaching && a != nil && a.DetachError != nil:
-		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name, a.DetachError.Message)
+		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name,
+			a.DetachError.Message)
 		found.Error = a.DetachError
 		return found
 	case n.State.Entry.State == handshake.Detaching:
 		return not(volumesv1alpha1.ReasonDetaching, "an earlier attachment to node %s is being detached", n.Name)
 	case n.State.Use.InUse:
-		return not(volumesv1alpha1.ReasonDetaching, "the volume is not attached to node %s before its agent reports that nothing of an earlier attachment is left (%s)",
+		return not(volumesv1alpha1.ReasonDetaching,
+			"the volume is not attached to node %s before its agent reports that nothing of an earlier attachment is left (%s)",
 			n.Name, n.State.Use.UID)
 	}
 	return nil
@@ -125,7 +135,9 @@ func findObstacle(f *Facts, n *Node, _ *Intent) *Finding {
 // findLock: it is not known on which node an exclusive volume may be used.
 func findLock(f *Facts, _ *Node, _ *Intent) *Finding {
 	if f.LockUnknown() {
-		return not(volumesv1alpha1.ReasonLocksUnreadable, "the volume may be used on one node only, and %v; it is attached once an administrator has repaired that", f.LockUnreadable)
+		return not(volumesv1alpha1.ReasonLocksUnreadable,
+			"the volume may be used on one node only, and %v; it is attached once an administrator has repaired that",
+			f.LockUnreadable)
 	}
 	return nil
 }
@@ -152,7 +164,8 @@ func findLimit(f *Facts, n *Node, _ *Intent) *Finding {
 // findPolicies: nothing new is attached.
 func findPolicies(f *Facts, _ *Node, _ *Intent) *Finding {
 	if f.PolicyMissing != "" {
-		return not(volumesv1alpha1.ReasonDetached, "the volume is not attached, and is not as long as the intent does not resolve: %s", f.PolicyMissing)
+		return not(volumesv1alpha1.ReasonDetached,
+			"the volume is not attached, and is not as long as the intent does not resolve: %s", f.PolicyMissing)
 	}
 	return nil
 }
@@ -166,7 +179,8 @@ func findProgress(n *Node) *Finding {
 	case a != nil && !a.Attached && a.AttachError != nil:
 		found := not(volumesv1alpha1.ReasonAttachFailed, "attaching to node %s failed: %s", n.Name, a.AttachError.Message)
 		if exhausted(a.AttachError) {
-			found = not(volumesv1alpha1.ReasonNodeLimitReached, "the driver has no room for the volume on node %s: %s", n.Name, a.AttachError.Message)
+			found = not(volumesv1alpha1.ReasonNodeLimitReached, "the driver has no room for the volume on node %s: %s", n.Name,
+				a.AttachError.Message)
 		}
 		found.Error = a.AttachError
 		return found
@@ -189,11 +203,14 @@ func findDetachedBehind(n *Node) *Finding {
 	case a == nil || a.Terminating || a.Attached:
 		return nil
 	case a.AttachError != nil:
-		found := not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s, not by Hawser, and attaching it again by VolumeAttachment %s fails: %s",
+		found := not(volumesv1alpha1.ReasonAttachmentLost,
+			"the volume was detached from node %s, not by Hawser, and attaching it again by VolumeAttachment %s fails: %s",
 			n.Name, a.Name, a.AttachError.Message)
 		found.Error = a.AttachError
 		return found
 	}
-	return not(volumesv1alpha1.ReasonAttachmentLost, "the volume was detached from node %s, not by Hawser: VolumeAttachment %s is not attached any more; the driver is to attach it again",
+	return not(volumesv1alpha1.ReasonAttachmentLost,
+		"the volume was detached from node %s, not by Hawser: VolumeAttachment %s is not attached any more; "+
+			"the driver is to attach it again",
 		n.Name, a.Name)
 }

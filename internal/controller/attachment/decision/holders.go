@@ -19,7 +19,9 @@ const namedHolders = 5
 
 // Contested reports whether intents want the volume on a node while another node has to do with it.
 func Contested(f *Facts) bool {
-	return len(f.Nodes) > 1 && slices.ContainsFunc(f.Nodes, func(n *Node) bool { return len(n.Wanted) > 0 || len(n.Refused) > 0 })
+	return len(f.Nodes) > 1 && slices.ContainsFunc(f.Nodes, func(n *Node) bool {
+		return len(n.Wanted) > 0 || len(n.Refused) > 0
+	})
 }
 
 // userName names the pod, if the intent was created for one, otherwise the intent.
@@ -103,7 +105,8 @@ func RefusalOf(f *Facts, i *Intent) *Finding {
 		if named, _ := n.userNames(i.Object.Namespace); len(named) > 0 {
 			who = named[0]
 		}
-		return not(volumesv1alpha1.ReasonReadWriteOncePod, "the volume's access mode ReadWriteOncePod allows a single user, which is %s on node %s", who, n.Name)
+		return not(volumesv1alpha1.ReasonReadWriteOncePod,
+			"the volume's access mode ReadWriteOncePod allows a single user, which is %s on node %s", who, n.Name)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func in(namespace string) func(*Node) {
 	}
 }
 
-func TestTheMessageOnAnExclusiveVolumeNamesWhoHoldsIt(t *testing.T) {
+func TestTheMessageOnAnExclusiveVolumeNamesItsHolder(t *testing.T) {
 	const prefix = "the volume may be used on one node only and is held by "
 	for _, c := range []struct {
 		name  string
@@ -58,19 +58,25 @@ func TestTheMessageOnAnExclusiveVolumeNamesWhoHoldsIt(t *testing.T) {
 		want  string
 	}{
 		{"an intent by its name", []*Node{on("a", wanted("i"))}, "node a: intent default/i"},
-		{"a pod instead of the intent that was made for it", []*Node{on("a", wanted("i"), forPod("db-0"))}, "node a: pod default/db-0"},
-		{"a pod once, however it is known", []*Node{on("a", wanted("i"), forPod("db-0"), holders("default/db-0"))}, "node a: pod default/db-0"},
-		{"a pod that has the volume through the kubelet", []*Node{on("a", holders("default/web"))}, "node a: pod default/web"},
+		{"a pod instead of the intent that was made for it", []*Node{on("a", wanted("i"), forPod("db-0"))},
+			"node a: pod default/db-0"},
+		{"a pod once, however it is known", []*Node{on("a", wanted("i"), forPod("db-0"), holders("default/db-0"))},
+			"node a: pod default/db-0"},
+		{"a pod that has the volume through the kubelet", []*Node{on("a", holders("default/web"))},
+			"node a: pod default/web"},
 		{"who is on its way out", []*Node{on("a", leaving("i"))}, "node a: intent default/i (being released)"},
 		{"in order, whatever the order of finding", []*Node{on("a", wanted("z", "b"), holders("default/web", "default/db"))},
 			"node a: intent default/b, intent default/z, pod default/db, pod default/web"},
-		{"others by number", []*Node{on("a", wanted("theirs", "theirs-too"), in("secret"), holders("default/web", "secret/x"))},
+		{"others by number",
+			[]*Node{on("a", wanted("theirs", "theirs-too"), in("secret"), holders("default/web", "secret/x"))},
 			"node a: pod default/web, 3 in other namespaces"},
-		{"the first few of many", []*Node{on("a", holders("default/1", "default/2", "default/3", "default/4", "default/5", "default/6", "default/7"))},
+		{"the first few of many",
+			[]*Node{on("a", holders("default/1", "default/2", "default/3", "default/4", "default/5", "default/6", "default/7"))},
 			"node a: pod default/1, pod default/2, pod default/3, pod default/4, pod default/5, 2 more"},
 		{"an attachment of which nothing else is known", []*Node{on("a", va("1"))}, "node a: VolumeAttachment va-1"},
 		{"nobody", []*Node{on("a", entry(handshake.Attached, "1"))}, "node a"},
-		{"two nodes", []*Node{on("a", wanted("i")), on("b", va("2"))}, "node a: intent default/i, and by node b: VolumeAttachment va-2"},
+		{"two nodes", []*Node{on("a", wanted("i")), on("b", va("2"))},
+			"node a: intent default/i, and by node b: VolumeAttachment va-2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := heldBy(c.nodes, "default"); got != prefix+c.want {
@@ -80,7 +86,7 @@ func TestTheMessageOnAnExclusiveVolumeNamesWhoHoldsIt(t *testing.T) {
 	}
 }
 
-func TestAMessageSaysThatTheHoldersDetachFails(t *testing.T) {
+func TestAMessageReportsThatTheDetachFromTheHolderFails(t *testing.T) {
 	n := on("a", va("1"))
 	n.Attachments[0].DetachError = &storagev1.VolumeError{Message: "the array is on fire"}
 	if got := heldBy([]*Node{n}, "default"); !strings.HasSuffix(got, "; its detach fails: the array is on fire") {
@@ -94,7 +100,8 @@ func TestASingleUserIsNamedAsThePodThatItIs(t *testing.T) {
 		t.Errorf("message: %s", got)
 	}
 	f.Nodes[0].Wanted[0].Object.Namespace = "secret"
-	if got := RefusalOf(&f, intentNamed("other")).Message; strings.Contains(got, "db-0") || !strings.Contains(got, "another namespace") {
+	if got := RefusalOf(&f, intentNamed("other")).Message; strings.Contains(got, "db-0") ||
+		!strings.Contains(got, "another namespace") {
 		t.Errorf("message to another namespace: %s", got)
 	}
 }

@@ -18,7 +18,7 @@ func afterAReboot(n *Node) {
 	n.Lists.InUse = true
 }
 
-func TestTheAgentOfANodeThatRebootedIsAskedOnceMoreWhenTheVolumeMayComeBack(t *testing.T) {
+func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Facts, *Node)
@@ -29,7 +29,9 @@ func TestTheAgentOfANodeThatRebootedIsAskedOnceMoreWhenTheVolumeMayComeBack(t *t
 		{"the node has not booted since", func(_ *Facts, n *Node) { n.State.Boot = "boot-1" }, ""},
 		{"it was asked", func(_ *Facts, n *Node) { n.State.Entry.Asked = true }, ""},
 		{"it is not detached", func(_ *Facts, n *Node) { n.State.Entry.Detached = false }, "Forget a"},
-		{"the kubelet has let go", func(_ *Facts, n *Node) { n.State.Use, n.State.Looked = handshake.Use{}, true }, "Forget a"},
+		{"the kubelet has let go", func(_ *Facts, n *Node) {
+			n.State.Use, n.State.Looked = handshake.Use{}, true
+		}, "Forget a"},
 		{"the volume is somewhere else", func(f *Facts, _ *Node) {
 			f.Exclusive = true
 			f.Nodes = append(f.Nodes, on("b", wanted("j"), va("2", "held", "attached"), entry(handshake.Attached, "2")))
@@ -61,12 +63,17 @@ func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing
 		{"the lock names the node", func(f *Facts, _ *Node) { f.Lock = lockOn("a") }, "FreeName a 1"},
 		{"it is shared", func(f *Facts, _ *Node) { f.Exclusive = false }, "FreeName a 1"},
 		{"the lock names another", func(f *Facts, _ *Node) { f.Lock = lockOn("b") }, "Ask a 1"},
-		{"it is on its way", func(f *Facts, _ *Node) { f.Lock = handshake.Lock{Exists: true, Holder: "a", MovedFrom: "b"} }, "Ask a 1"},
+		{"it is on its way", func(f *Facts, _ *Node) {
+			f.Lock = handshake.Lock{Exists: true, Holder: "a", MovedFrom: "b"}
+		}, "Ask a 1"},
 		{"nobody wants the volume there", func(f *Facts, n *Node) { f.Lock, n.Wanted = lockOn("b"), nil }, ""},
-		{"the kubelet has let go", func(f *Facts, n *Node) { f.Lock, n.State.Use = lockOn("b"), handshake.Use{} }, "FreeName a 1"},
+		{"the kubelet has let go", func(f *Facts, n *Node) {
+			f.Lock, n.State.Use = lockOn("b"), handshake.Use{}
+		}, "FreeName a 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := on("a", wanted("i"), va("1", "terminating", "name", "unpublished"), entry(handshake.Detaching, "1"), afterAReboot)
+			n := on("a", wanted("i"), va("1", "terminating", "name", "unpublished"),
+				entry(handshake.Detaching, "1"), afterAReboot)
 			n.State.Entry.Asked, n.State.LookedAgain, n.State.Use = true, true, handshake.Use{InUse: true, Waiting: true}
 			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Exclusive: true, Nodes: []*Node{n}}
 			c.change(f, n)

@@ -14,11 +14,12 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhatAnAdministratorSaysIsEvidence(t *testing.T) {
+func TestADeclarationIsEvidence(t *testing.T) {
 	state := handshake.Node{Declared: []handshake.Declaration{{UID: "1", Reason: "scrapped"}, {UID: "2"}}}
 	for uid, want := range map[string]string{"1": "scrapped", "2": "no reason given", "3": ""} {
 		e := DeclarationOf(state, types.UID(uid))
-		if (e != nil) != (want != "") || e != nil && (e.Message != want || e.Type != volumesv1alpha1.EvidenceDeclaredByAdministrator) {
+		if (e != nil) != (want != "") || e != nil &&
+			(e.Message != want || e.Type != volumesv1alpha1.EvidenceDeclaredByAdministrator) {
 			t.Errorf("attachment %s: %+v", uid, e)
 		}
 	}
@@ -30,17 +31,31 @@ func TestWhatWasDeclaredReleasedIsMarkedOnce(t *testing.T) {
 		replace bool
 		want    bool
 	}{
-		"it is being deleted":                        {on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), declared("1")), false, false},
-		"another use keeps it":                       {on("a", va("1", "held"), entry(handshake.Detaching, "1"), inUse("2"), declared("1")), false, false},
-		"it was forced already":                      {on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, declared("1")), false, false},
-		"its attachment is gone":                     {on("a", entry(handshake.Detaching, "1"), declared("1")), false, false},
-		"it is marked":                               {on("a", va("1", "held"), entry(handshake.Detaching, "1"), declared("1")), false, true},
-		"it waits for a look, and there is evidence": {on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, true},
-		"it waits for no look":                       {on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted, lookedSince, unlistedBefore), true, false},
+		"it is being deleted": {
+			on("a", va("1", "terminating"), entry(handshake.Detaching, "1"), declared("1")), false, false,
+		},
+		"another use keeps it": {
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), inUse("2"), declared("1")), false, false,
+		},
+		"it was forced already": {
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced, declared("1")), false, false,
+		},
+		"its attachment is gone": {on("a", entry(handshake.Detaching, "1"), declared("1")), false, false},
+		"it is marked": {
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), declared("1")), false, true,
+		},
+		"it waits for a look, and there is evidence": {
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted), true, true,
+		},
+		"it waits for no look": {
+			on("a", va("1", "held"), entry(handshake.Detaching, "1"), tainted, lookedSince, unlistedBefore), true, false,
+		},
 	} {
-		steps := restOnEvidence(&Facts{Volume: "v", Replace: test.replace, Nodes: []*Node{test.node}}, handshake.Protocol{Kubelet: test.replace}, test.node)
-		if (len(steps) == 1) != test.want || test.want && (steps[0].Act != MarkDetaching || !steps[0].Evidence || steps[0].Attachment == nil ||
-			steps[0].Attachment.UID != "1" || steps[0].Node != test.node) {
+		steps := restOnEvidence(&Facts{Volume: "v", Replace: test.replace, Nodes: []*Node{test.node}},
+			handshake.Protocol{Kubelet: test.replace}, test.node)
+		if (len(steps) == 1) != test.want || test.want &&
+			(steps[0].Act != MarkDetaching || !steps[0].Evidence || steps[0].Attachment == nil ||
+				steps[0].Attachment.UID != "1" || steps[0].Node != test.node) {
 			t.Errorf("%s: %+v", name, steps)
 		}
 	}

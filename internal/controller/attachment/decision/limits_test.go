@@ -49,10 +49,13 @@ func TestNothingIsAttachedToAFullNode(t *testing.T) {
 
 func TestADriverThatHasNoRoomIsReportedAsTheLimit(t *testing.T) {
 	n := on("a", wanted("i"), va("1", "held"))
-	n.Attachments[0].AttachError = &storagev1.VolumeError{Message: "26 of 25 slots", ErrorCode: ptr.To[int32](8), Time: metav1.NewTime(time.Unix(1, 0))}
+	n.Attachments[0].AttachError = &storagev1.VolumeError{
+		Message: "26 of 25 slots", ErrorCode: ptr.To[int32](8), Time: metav1.NewTime(time.Unix(1, 0)),
+	}
 	f := &Facts{Volume: "v", AttachRequired: true, Nodes: []*Node{n}}
 	found := FindingOf(f, n, n.Wanted[0])
-	if found.Reason != volumesv1alpha1.ReasonNodeLimitReached || found.Message != "the driver has no room for the volume on node a: 26 of 25 slots" || found.Error == nil {
+	if found.Reason != volumesv1alpha1.ReasonNodeLimitReached ||
+		found.Message != "the driver has no room for the volume on node a: 26 of 25 slots" || found.Error == nil {
 		t.Errorf("finding: %+v", found)
 	}
 	n.Attachments[0].AttachError.ErrorCode = ptr.To[int32](13)

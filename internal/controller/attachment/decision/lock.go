@@ -17,7 +17,8 @@ func Collectable(f *Facts) bool {
 		return false
 	}
 	for _, n := range f.Nodes {
-		if len(n.Wanted)+len(n.Leaving)+len(n.Refused)+len(n.Attachments) > 0 || n.State.Entry.State != handshake.Absent || n.State.Use != (handshake.Use{}) {
+		if len(n.Wanted)+len(n.Leaving)+len(n.Refused)+len(n.Attachments) > 0 || n.State.Entry.State != handshake.Absent ||
+			n.State.Use != (handshake.Use{}) {
 			return false
 		}
 	}

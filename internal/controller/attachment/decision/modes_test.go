@@ -14,7 +14,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestAVolumeThatHasALockIsExclusiveWhateverItsAccessModesSay(t *testing.T) {
+func TestAVolumeWithALockIsExclusiveWhateverItsAccessModes(t *testing.T) {
 	pv := persistentVolume()
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	for _, locked := range []bool{true, false} {

@@ -141,7 +141,8 @@ func (n *Node) inherits() bool { return n.KubeletUses && n.State.Use.UID == "" }
 // nothing of it is left.
 func (n *Node) awaitsReport() bool {
 	_, declared := n.State.Declares(n.State.Use.UID)
-	return n.State.Entry.State == handshake.Detaching && n.State.Entry.Forced || n.State.Entry.State == handshake.Absent && n.State.Use.InUse && declared
+	return n.State.Entry.State == handshake.Detaching && n.State.Entry.Forced ||
+		n.State.Entry.State == handshake.Absent && n.State.Use.InUse && declared
 }
 
 // Detaching is the UID of the attachment whose entry is Detaching; empty if there is none.

@@ -15,7 +15,8 @@ import (
 )
 
 func TestDecidingNeedsNoClientAndNoContext(t *testing.T) {
-	impure := []string{"context", "sync", "sigs.k8s.io/controller-runtime/pkg/client", "k8s.io/client-go/tools/events", "k8s.io/utils/clock"}
+	impure := []string{"context", "sync", "sigs.k8s.io/controller-runtime/pkg/client", "k8s.io/client-go/tools/events",
+		"k8s.io/utils/clock"}
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)

@@ -14,7 +14,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func TestWhenAnIntentNeedsNoMoreWordOfTheAgent(t *testing.T) {
+func TestWhenAnIntentNeedsNoFurtherReportOfTheAgent(t *testing.T) {
 	published := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: volumesv1alpha1.ConditionPublished, Status: status, Reason: reason}}
 	}

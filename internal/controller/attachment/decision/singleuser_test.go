@@ -12,7 +12,7 @@ import (
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
-func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
+func TestTheHolderOfTheLockOfAVolume(t *testing.T) {
 	lock := handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	for name, test := range map[string]struct {
 		change       func(*Facts, *Node)
@@ -32,7 +32,8 @@ func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
 		f.Lock = lock
 		i := n.Wanted[0]
 		test.change(f, n)
-		if got := f.LockUser(n); string(got.UID) != test.user || test.user != "" && (got.Namespace != "default" || got.Name != "x") {
+		if got := f.LockUser(n); string(got.UID) != test.user ||
+			test.user != "" && (got.Namespace != "default" || got.Name != "x") {
 			t.Errorf("%s: the user is to be %+v", name, got)
 		}
 		if f.Locked(n) != test.locked || f.LockNames(i) != test.uses {
@@ -46,7 +47,7 @@ func TestWhoseTheLockOfAVolumeIs(t *testing.T) {
 	}
 }
 
-func TestAnIntentIsToldThatItIsNotTheSingleUserYet(t *testing.T) {
+func TestAnIntentReportsThatItIsNotTheSingleUserYet(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Facts, *Node)
 		told   string

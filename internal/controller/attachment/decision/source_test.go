@@ -38,7 +38,8 @@ func TestASourceThatIsNeitherAttachedNorHasAPersistentVolumeIsMounted(t *testing
 		t.Fatalf("steps %v, want both nodes to get it at once, without an attachment", steps)
 	}
 	e := EntryOf(f, f.Nodes[0].Wanted[0])
-	if e.PersistentVolumeName != "" || e.Driver != "share" || e.VolumeHandle != "export" || e.MountOptions[0] != "soft" || e.State != volumesv1alpha1.AttachmentAttached {
+	if e.PersistentVolumeName != "" || e.Driver != "share" || e.VolumeHandle != "export" || e.MountOptions[0] != "soft" ||
+		e.State != volumesv1alpha1.AttachmentAttached {
 		t.Errorf("entry %+v", e)
 	}
 	n := f.Nodes[0]
@@ -47,7 +48,8 @@ func TestASourceThatIsNeitherAttachedNorHasAPersistentVolumeIsMounted(t *testing
 	if Stale(f, n, n.Wanted[0]) {
 		t.Error("its entry is stale at once")
 	}
-	if n.Wanted[0].Result.Pins.VolumeName = ""; FindingOf(f, n, n.Wanted[0]).Reason != volumesv1alpha1.ReasonAttachNotRequired {
+	if n.Wanted[0].Result.Pins.VolumeName = ""; FindingOf(f, n,
+		n.Wanted[0]).Reason != volumesv1alpha1.ReasonAttachNotRequired {
 		t.Errorf("finding %+v", FindingOf(f, n, n.Wanted[0]))
 	}
 	n.Wanted = nil

@@ -17,6 +17,8 @@ import (
 // forcible is a node with one volume in use, which an intent leaves whose policy forces after six minutes.
 func forcible(name string) *Node {
 	n := on(name, leaving("i*"), va("1", "held", "attached"), entry(handshake.Attached, "1"), inUse("1"))
-	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{ForceAfter: metav1.Duration{Duration: 6 * time.Minute}}
+	n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{
+		ForceAfter: metav1.Duration{Duration: 6 * time.Minute},
+	}
 	return n
 }

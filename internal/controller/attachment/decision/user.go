@@ -47,8 +47,9 @@ func (f *Facts) ListedForAnother(n *Node) bool {
 // WaitForUser keeps the node out of the rest of this pass because the lock cannot leave its user. The message does
 // not name the user: it may be one of another namespace.
 func (n *Node) WaitForUser(lock exclusive.Lock) {
-	n.SetWait(volumesv1alpha1.ReasonReadWriteOncePod, fmt.Sprintf("the volume's access mode ReadWriteOncePod allows a single user, and the last one on node %s has not let go of it",
-		lock.Holder))
+	n.SetWait(volumesv1alpha1.ReasonReadWriteOncePod,
+		fmt.Sprintf("the volume's access mode ReadWriteOncePod allows a single user, "+
+			"and the last one on node %s has not let go of it", lock.Holder))
 }
 
 // findUser: a volume for a single user has another one, or is about to pass to this one.
@@ -59,5 +60,7 @@ func findUser(f *Facts, n *Node, i *Intent) *Finding {
 	if found := findRefusal(f, n, i); found != nil {
 		return found
 	}
-	return not(volumesv1alpha1.ReasonReadWriteOncePod, "the volume's access mode ReadWriteOncePod allows a single user, and this intent is not yet the one on node %s", n.Name)
+	return not(volumesv1alpha1.ReasonReadWriteOncePod,
+		"the volume's access mode ReadWriteOncePod allows a single user, and this intent is not yet the one on node %s",
+		n.Name)
 }

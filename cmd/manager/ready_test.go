@@ -1,0 +1,67 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+
+	"github.com/hawser-io/hawser/internal/metrics/endpoint"
+	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/endpoints"
+)
+
+func TestTheManagerIsReadyOnceItsCachesAreFilled(t *testing.T) {
+	for _, filled := range []bool{false, true} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cachesFilled(&informertest.FakeInformers{Synced: ptr.To(filled)})(request)
+		if filled != (err == nil) {
+			t.Errorf("caches filled: %t, error %v", filled, err)
+		}
+	}
+}
+
+// TestTheManagerOnARealAPIServer runs the whole program: it becomes ready when the policies are applied, and shows its
+// metrics to nobody without a token.
+func TestTheManagerOnARealAPIServer(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	config, _ := apiserver.Start(t)
+	admin := apiserver.Kubeconfig(t, config)
+	t.Setenv("KUBECONFIG", apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-system", "hawser-manager")))
+	apiserver.Kubectl(t, admin, "", "apply", "-f", "default/namespace.yaml")
+	apiserver.Kubectl(t, admin, "", "apply", "-k", "rbac")
+	o := options{healthAddr: endpoints.FreeAddress(t), metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)},
+		attachMode: "Coexist", podIntents: "auto"}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	endpoints.Await(t, "the manager is alive", "http://"+o.healthAddr+"/healthz", http.StatusOK)
+	endpoints.Await(t, "its caches are filled", "http://"+o.healthAddr+"/readyz/caches", http.StatusOK)
+	got, _ := endpoints.Ask(t, http.MethodGet, "http://"+o.healthAddr+"/readyz", "")
+	if got != http.StatusInternalServerError {
+		t.Errorf("without the policies the manager is ready: status %d", got)
+	}
+	// The metrics of a manager that is not ready show why.
+	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
+
+	apiserver.Kubectl(t, admin, "", "apply", "-k", "default")
+	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
+}

@@ -1,0 +1,134 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// testNetworkPolicy applies the policy. No network plugin here enforces it.
+func (in installation) testNetworkPolicy(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("networkpolicy", "networkpolicy.yaml"))
+	expectAllowed(t, err)
+	in.kubectlStdin(t, in.renamed(string(text)), "apply", "-f", "-")
+	in.kubectlStdin(t, in.renamed(string(text)), "delete", "-f", "-")
+}
+
+func TestTheNetworkPolicyNamesThePortsOfBothPrograms(t *testing.T) {
+	objects := withComponent(t, "networkpolicy")
+	policy := decode[networkingv1.NetworkPolicy](t, find(t, objects, "NetworkPolicy", "hawser"))
+	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+	expectAllowed(t, err)
+	for name, pod := range podTemplates(t, objects) {
+		if !selector.Matches(labels.Set(pod.Labels)) {
+			t.Errorf("the policy does not cover %s", name)
+		}
+		if pod.Spec.HostNetwork {
+			t.Errorf("%s uses the host's network, which no NetworkPolicy covers", name)
+		}
+		var allowed, has []string
+		for _, rule := range policy.Spec.Ingress {
+			for _, port := range rule.Ports {
+				allowed = append(allowed, port.Port.String())
+			}
+		}
+		for _, port := range pod.Spec.Containers[0].Ports {
+			has = append(has, port.Name)
+		}
+		if !slices.Equal(allowed, has) {
+			t.Errorf("%s has the ports %q, the policy allows %q", name, has, allowed)
+		}
+	}
+}
+
+func TestTheMonitorsFindTheMetricsOfBothPrograms(t *testing.T) {
+	objects := withComponent(t, "monitoring")
+	pods := podTemplates(t, objects)
+	service := decode[corev1.Service](t, find(t, objects, "Service", "hawser-manager-metrics"))
+	for _, monitor := range []struct {
+		kind, name, endpoints string
+		labels                map[string]string
+		port                  string
+	}{
+		{"ServiceMonitor", managerAccount, "endpoints", service.Labels, service.Spec.Ports[0].Name},
+		{"PodMonitor", agentAccount, "podMetricsEndpoints", pods[agentAccount].Labels,
+			pods[agentAccount].Spec.Containers[0].Ports[0].Name},
+	} {
+		object := find(t, objects, monitor.kind, monitor.name)
+		selector, found, err := unstructured.NestedStringMap(object.Object, "spec", "selector", "matchLabels")
+		expectAllowed(t, err)
+		if !found || !labels.SelectorFromSet(selector).Matches(labels.Set(monitor.labels)) {
+			t.Errorf("%s selects %v, not %v", monitor.kind, selector, monitor.labels)
+		}
+		list, _, err := unstructured.NestedSlice(object.Object, "spec", monitor.endpoints)
+		expectAllowed(t, err)
+		endpoint := list[0].(map[string]any)
+		secret, _, err := unstructured.NestedString(endpoint, "authorization", "credentials", "name")
+		expectAllowed(t, err)
+		if endpoint["port"] != monitor.port || endpoint["scheme"] != "https" || secret != scraperAccount {
+			t.Errorf("%s scrapes %v", monitor.kind, endpoint)
+		}
+		find(t, objects, "Secret", secret)
+	}
+}
+
+// podTemplates of both programs.
+func podTemplates(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
+	t.Helper()
+	return map[string]corev1.PodTemplateSpec{
+		managerAccount: decode[appsv1.Deployment](t, find(t, objects, "Deployment", managerAccount)).Spec.Template,
+		agentAccount:   decode[appsv1.DaemonSet](t, find(t, objects, "DaemonSet", agentAccount)).Spec.Template,
+	}
+}
+
+// withComponent returns the objects of config/default with one of the components.
+func withComponent(t *testing.T, component string) []*unstructured.Unstructured {
+	t.Helper()
+	if os.Getenv(apiserver.AssetsVariable) == "" {
+		t.Skipf("LEFT OUT (needs %s, a directory with kubectl; make test builds it)", apiserver.AssetsVariable)
+	}
+	var objects []*unstructured.Unstructured
+	rendered := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "default", component))
+	for document := range strings.SplitSeq(rendered, "\n---\n") {
+		object := &unstructured.Unstructured{}
+		expectAllowed(t, yaml.Unmarshal([]byte(document), &object.Object))
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	for _, object := range objects {
+		if object.GetKind() == kind && object.GetName() == name {
+			return object
+		}
+	}
+	t.Fatalf("there is no %s %s", kind, name)
+	return nil
+}
+
+func decode[T any](t *testing.T, object *unstructured.Unstructured) *T {
+	t.Helper()
+	typed := new(T)
+	expectAllowed(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true))
+	return typed
+}
