@@ -199,11 +199,11 @@ func (in installation) testForgetGoneNodes(t *testing.T) {
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
 		"the verb declare on nodevolumestates.volumes.hawser.io")
-	all := in.kubectl(t, "kustomize", in.overlay(t, "default", "component forget-gone-nodes"))
+	all := in.kubectl(t, "kustomize", in.overlay(t, "default", "forget-gone-nodes"))
 	if !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}
-	role := in.overlay(t, "rbac", "component forget-gone-nodes")
+	role := in.overlay(t, "rbac", "forget-gone-nodes")
 	in.kubectl(t, "apply", "-k", role)
 	defer in.kubectl(t, "delete", "clusterrole,clusterrolebinding", in.name("hawser-forget-gone-nodes"))
 	eventually(t, "the manager may declare because of its flag", func(ctx context.Context) bool {

@@ -9,8 +9,6 @@ package config_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +77,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
 	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
+	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
 	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
@@ -95,6 +94,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("an agent reports only on its own node state", in.testAgentNodeState)
 	t.Run("an agent reports only on intents of its own node", in.testAgentIntents)
 	t.Run("an agent renews only its own Lease", in.testAgentLeases)
+	t.Run("the token of an agent's pod names its node", in.testAgentToken)
 	// Last, because they remove parts of the installation.
 	t.Run("uninstalling removes the finalizers of claims", in.testUnprotectClaims)
 	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
@@ -104,27 +104,14 @@ func (in installation) testDefault(t *testing.T) {
 	in.kubectl(t, "apply", "-k", in.overlay(t, "default"))
 }
 
-// overlay returns a directory with these resources, and components if their names begin with "component ", as this
-// installation has them.
-func (in installation) overlay(t *testing.T, parts ...string) string {
+// overlay returns a directory with a base and components, as this installation has them.
+func (in installation) overlay(t *testing.T, base string, components ...string) string {
 	t.Helper()
-	dir := t.TempDir()
-	paths := map[bool][]string{}
-	for _, part := range parts {
-		name, component := strings.CutPrefix(part, "component ")
-		absolute, err := filepath.Abs(name)
-		expectAllowed(t, err)
-		path, err := filepath.Rel(dir, absolute)
-		expectAllowed(t, err)
-		paths[component] = append(paths[component], path)
-	}
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", strings.Join(paths[false], ", "),
-		strings.Join(paths[true], ", "))
+	overlay := apiserver.Kustomization{Resources: []string{base}, Components: components, NamePrefix: in.prefix}
 	if in.prefix != "" {
-		text += fmt.Sprintf("namespace: %s\nnamePrefix: %s\n", in.namespace, in.prefix)
+		overlay.Namespace = in.namespace
 	}
-	expectAllowed(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
-	return dir
+	return overlay.Write(t)
 }
 
 // testDefaultAgain fails if kubectl diff finds a change.
@@ -138,7 +125,7 @@ func (in installation) testReferences(t *testing.T) {
 	if in.namespace != volumesv1alpha1.InstallNamespace && strings.Contains(rendered, volumesv1alpha1.InstallNamespace) {
 		t.Errorf("the manifests contain %s", volumesv1alpha1.InstallNamespace)
 	}
-	monitored := in.kubectl(t, "kustomize", in.overlay(t, "default", "component monitoring"))
+	monitored := in.kubectl(t, "kustomize", in.overlay(t, "default", "monitoring"))
 	if in.prefix != "" && strings.Contains(monitored, "name: "+scraperAccount) {
 		t.Errorf("the component monitoring names an account %s, which is not here", scraperAccount)
 	}

@@ -77,7 +77,7 @@ func (in installation) testManagerNodes(t *testing.T) {
 	const attach = `{"metadata":{"annotations":{"volumes.hawser.io/unlistings":"1"}},
 		"status":{"volumesAttached":[{"name":"v","devicePath":"d"}]}}`
 	expectForbidden(t, patchedStatus(t, manager, node, attach), "cannot patch resource")
-	in.kubectl(t, "apply", "-k", in.overlay(t, "rbac", "component replace"))
+	in.kubectl(t, "apply", "-k", in.overlay(t, "rbac", "replace"))
 	in.grantRules(t, managerAccount, "nodes",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"*"}})
 	expectAllowed(t, patchedStatus(t, manager, node, attach))
@@ -201,4 +201,18 @@ func (in installation) testManagerIntents(t *testing.T) {
 	// It removes its finalizer once the volume is released.
 	expectAllowed(t, in.admin.Delete(t.Context(), intent))
 	expectAllowed(t, patched(t, manager, intent, `{"metadata":{"finalizers":null}}`))
+}
+
+// testManagerConfigMaps tries the ConfigMap from which every pod of the namespace takes the certificate of the API
+// server.
+func (in installation) testManagerConfigMaps(t *testing.T) {
+	const only = "the manager may write only the ConfigMaps hawser-exclusive-locks-*"
+	root := in.newConfigMap("kube-root-ca.crt")
+	expectAllowed(t, in.admin.Create(t.Context(), root))
+	manager := in.as(t, managerAccount)
+	expectForbidden(t, manager.Update(t.Context(), root.DeepCopy()), only)
+	expectForbidden(t, manager.Create(t.Context(), in.newConfigMap("another")), only)
+	locks := in.newLocks(volumesv1alpha1.ExclusiveLocksPrefix + "configmaps")
+	expectAllowed(t, manager.Create(t.Context(), locks))
+	expectAllowed(t, manager.Update(t.Context(), locks))
 }

@@ -69,28 +69,49 @@ func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	return stdout.String()
 }
 
-// Overlay returns the directory of a kustomization that adds a component to a base. Relative paths begin in config.
-func Overlay(t *testing.T, base, component string) string {
+// Kustomization is an overlay. The names of its directories are relative to config, unless they are absolute.
+type Kustomization struct {
+	Resources, Components []string
+	// Namespace and NamePrefix change the names of everything, if they are not empty.
+	Namespace, NamePrefix string
+}
+
+// Write writes the kustomization into a new directory and returns that.
+func (k Kustomization) Write(t *testing.T) string {
 	t.Helper()
-	config, err := filepath.Abs(filepath.Join(Root(), "config"))
-	if err != nil {
+	dir := t.TempDir()
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative(t, dir, k.Resources), relative(t, dir, k.Components))
+	if k.Namespace != "" {
+		text += "namespace: " + k.Namespace + "\n"
+	}
+	if k.NamePrefix != "" {
+		text += "namePrefix: " + k.NamePrefix + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	var relative []any
-	for _, directory := range []string{base, component} {
+	return dir
+}
+
+// relative returns the paths from dir to these directories, as a list in YAML.
+func relative(t *testing.T, dir string, directories []string) string {
+	t.Helper()
+	var paths []string
+	for _, directory := range directories {
 		if !filepath.IsAbs(directory) {
-			directory = filepath.Join(config, directory)
+			directory = filepath.Join(Root(), "config", directory)
 		}
 		path, err := filepath.Rel(dir, directory)
 		if err != nil {
 			t.Fatal(err)
 		}
-		relative = append(relative, path)
+		paths = append(paths, path)
 	}
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative...)
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return strings.Join(paths, ", ")
+}
+
+// Overlay returns the directory of a kustomization that adds a component to a base.
+func Overlay(t *testing.T, base, component string) string {
+	t.Helper()
+	return Kustomization{Resources: []string{base}, Components: []string{component}}.Write(t)
 }
