@@ -17,44 +17,40 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// Rule is one verb on one resource, which a role of config/ grants.
+// Rule is one verb on one resource, or on one URL, which a role of config/ grants.
 type Rule struct{ Role, Verb, Group, Resource string }
 
 // String is "role: verb resource.group".
 func (r Rule) String() string {
-	if r.Group == "" {
-		return fmt.Sprintf("%s: %s %s", r.Role, r.Verb, r.Resource)
-	}
-	return fmt.Sprintf("%s: %s %s.%s", r.Role, r.Verb, r.Resource, r.Group)
+	return strings.TrimSuffix(fmt.Sprintf("%s: %s %s.%s", r.Role, r.Verb, r.Resource, r.Group), ".")
 }
 
-// account that the role is bound to, or "" for the roles of users.
-func (r Rule) account() string {
-	switch r.Role {
-	case "hawser-agent", "hawser-agent-secrets":
-		return AgentUser
-	case "hawser-manager", "hawser-leader-election", "hawser-replace", "hawser-forget-gone-nodes":
-		return ManagerUser
-	}
-	return ""
+// Rules are the rules of every Role and ClusterRole of config/, and the users that the roles are bound to.
+type Rules struct {
+	All   []Rule
+	users map[string][]string
 }
 
-// usedBy reports whether the request needed the rule. A request that was authorized needed it, whatever the answer was.
-func (r Rule) usedBy(request Request) bool {
-	return request.User.Username == r.account() && request.Verb == r.Verb && request.What() == r.Resource &&
-		request.ObjectRef.Group == r.Group && request.Annotations["authorization.k8s.io/decision"] == "allow"
+// document is a role or a binding.
+type document struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Rules             []rbacv1.PolicyRule `json:"rules"`
+	RoleRef           rbacv1.RoleRef      `json:"roleRef"`
+	Subjects          []rbacv1.Subject    `json:"subjects"`
 }
 
-// Rules lists every rule of every Role and ClusterRole of config/.
-func Rules() ([]Rule, error) {
-	var rules []Rule
+// ReadRules reads the rules.
+func ReadRules() (*Rules, error) {
+	rules := &Rules{users: map[string][]string{}}
 	top := filepath.Join(apiserver.Root(), "config")
-	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+	return rules, filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
 		}
@@ -62,41 +58,44 @@ func Rules() ([]Rule, error) {
 		if err != nil {
 			return err
 		}
-		found, err := rulesOf(text)
-		if err != nil {
+		if err := rules.read(text); err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}
-		rules = append(rules, found...)
 		return nil
 	})
-	return rules, err
 }
 
-// rulesOf reads the roles among the documents of a file.
-func rulesOf(text []byte) ([]Rule, error) {
-	var rules []Rule
+// read adds the roles and bindings among the documents of a file.
+func (r *Rules) read(text []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
-		role := &rbacv1.ClusterRole{}
-		switch err := decoder.Decode(role); {
-		case errors.Is(err, io.EOF):
-			return rules, nil
-		case err != nil:
-			return nil, err
-		case strings.HasSuffix(role.Kind, "Role"):
-			rules = append(rules, expand(role)...)
+		d := document{}
+		if err := decoder.Decode(&d); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if d.APIVersion != rbacv1.SchemeGroupVersion.String() {
+			continue
+		}
+		for _, rule := range d.Rules {
+			r.All = append(r.All, expand(d.Name, rule)...)
+		}
+		for _, subject := range d.Subjects {
+			r.users[d.RoleRef.Name] = append(r.users[d.RoleRef.Name], user(namePrefix+subject.Name))
 		}
 	}
 }
 
-func expand(role *rbacv1.ClusterRole) []Rule {
+func expand(role string, rule rbacv1.PolicyRule) []Rule {
 	var rules []Rule
-	for _, rule := range role.Rules {
+	for _, verb := range rule.Verbs {
+		for _, url := range rule.NonResourceURLs {
+			rules = append(rules, Rule{Role: role, Verb: verb, Resource: url})
+		}
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					rules = append(rules, Rule{role.Name, verb, group, resource})
-				}
+				rules = append(rules, Rule{role, verb, group, resource})
 			}
 		}
 	}
@@ -104,10 +103,17 @@ func expand(role *rbacv1.ClusterRole) []Rule {
 }
 
 // Unused returns the rules that none of these requests needed, in the order of their names.
-func Unused(rules []Rule, requests []Request) []Rule {
-	unused := slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool {
-		return slices.ContainsFunc(requests, rule.usedBy)
+func (r *Rules) Unused(requests []Request) []Rule {
+	unused := slices.DeleteFunc(slices.Clone(r.All), func(rule Rule) bool {
+		return slices.ContainsFunc(requests, func(request Request) bool { return r.needs(request, rule) })
 	})
 	slices.SortFunc(unused, func(a, b Rule) int { return strings.Compare(a.String(), b.String()) })
 	return unused
+}
+
+// needs reports whether the request needed the rule. A request that was authorized did, whatever the answer was.
+func (r *Rules) needs(request Request, rule Rule) bool {
+	return slices.Contains(r.users[rule.Role], request.User.Username) && request.Verb == rule.Verb &&
+		request.What() == rule.Resource && request.ObjectRef.Group == rule.Group &&
+		request.Annotations["authorization.k8s.io/decision"] == "allow"
 }
