@@ -63,8 +63,8 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 		return apiserver.Kustomization{Resources: []string{base}, Namespace: namespace, NamePrefix: prefix}.Write(t)
 	}
 	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("rbac"))
-	o := options{leaderElect: true, leaderElectNS: namespace, healthAddr: endpoints.FreeAddress(t), metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)},
-		attachMode: "Coexist", podIntents: "auto"}
+	o := options{leaderElect: true, leaderElectNS: namespace, healthAddr: endpoints.FreeAddress(t),
+		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}, attachMode: "Coexist", podIntents: "auto"}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()

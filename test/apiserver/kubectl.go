@@ -80,7 +80,8 @@ type Kustomization struct {
 func (k Kustomization) Write(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative(t, dir, k.Resources), relative(t, dir, k.Components))
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n",
+		relative(t, dir, k.Resources), relative(t, dir, k.Components))
 	if k.Namespace != "" {
 		text += "namespace: " + k.Namespace + "\n"
 	}

@@ -23,6 +23,21 @@ import (
 type exception struct{ role, verb, resource, test string }
 
 var exceptions = []exception{
+	// client-go lists only from an API server that does not stream what there is at the beginning of a watch.
+	{"hawser-manager", "list", "*", "config testRoles"},
+	{"hawser-agent", "list", "*", "config testRoles"},
+	// Live reads and writes in rare cases. These tests have an administrator's rights; config testRoles asks for the
+	// manager's.
+	{"hawser-manager", "get", "csidrivers", "internal/controller/pod TestAProblemThatOnlyTheCacheHasIsNotReported"},
+	{"hawser-manager", "get", "storageclasses", "internal/controller/pod TestAProblemThatOnlyTheCacheHasIsNotReported"},
+	{"hawser-manager", "get", "pods", "internal/controller/pod TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly"},
+	{"hawser-manager", "get", "volumeattachmentintents", "test/manager aNameConflictIsReported"},
+	{"hawser-manager", "get", "leases",
+		"internal/controller/attachment TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache"},
+	{"hawser-manager", "delete", "nodevolumestates", "test/manager aNodeStateIsCreatedAndDeletedWithItsNode"},
+	{"hawser-manager", "update", "nodevolumestates/status",
+		"test/manager anUnreachableAgentIsReportedOnItsNodeStateAndIntents"},
+	// Roles that the programs of this package do not have, or do not need.
 	{"hawser-intent-viewer", "*", "*", "config testAggregation"},
 	{"hawser-intent-editor", "*", "*", "config testTenant"},
 	{"hawser-node-volume-viewer", "*", "*", "config testAggregation"},
@@ -81,7 +96,7 @@ func TestEachExceptionIsARuleThatATestOfAnotherPackageUses(t *testing.T) {
 		}
 		if !slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
-			return err == nil && strings.Contains(string(text), " "+function+"(t *testing.T) {\n")
+			return err == nil && strings.Contains(string(text), " "+function+"(t *testing.T")
 		}) {
 			t.Errorf("there is no test %s", e.test)
 		}

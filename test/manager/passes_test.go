@@ -82,8 +82,8 @@ func TestACreateAndADeleteTakeFewPasses(t *testing.T) {
 	}
 }
 
-func measurePasses(t *testing.T, w *world, requests *requestCounter, change func(*volumesv1alpha1.VolumeAttachmentIntent),
-	create, remove cost) {
+func measurePasses(t *testing.T, w *world, requests *requestCounter,
+	change func(*volumesv1alpha1.VolumeAttachmentIntent), create, remove cost) {
 	const volumes = 10
 	node := "passes-" + strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:])
 	w.node(t, node)

@@ -184,6 +184,17 @@ func agentLease(node string) client.ObjectKey {
 
 // AwaitEvent waits for an event of that reason about an object of that name.
 func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string) error {
+	return s.awaitEvent(ctx, namespace, name, reason, func(*eventsv1.Event) bool { return true })
+}
+
+// AwaitRepeatedEvent waits until such an event was repeated.
+func (s *System) AwaitRepeatedEvent(ctx context.Context, namespace, name, reason string) error {
+	return s.awaitEvent(ctx, namespace, name, reason, func(e *eventsv1.Event) bool { return e.Series != nil })
+}
+
+func (s *System) awaitEvent(
+	ctx context.Context, namespace, name, reason string, accepts func(*eventsv1.Event) bool,
+) error {
 	w, err := s.Client.Watch(ctx, &eventsv1.EventList{}, client.InNamespace(namespace),
 		client.MatchingFields{"regarding.name": name, "reason": reason})
 	if err != nil {
@@ -198,7 +209,8 @@ func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string)
 			if !open {
 				return fmt.Errorf("waiting for event %s about %s: the watch ended", reason, name)
 			}
-			if event.Type == watch.Added || event.Type == watch.Modified {
+			e, is := event.Object.(*eventsv1.Event)
+			if is && (event.Type == watch.Added || event.Type == watch.Modified) && accepts(e) {
 				return nil
 			}
 		}

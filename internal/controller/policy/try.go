@@ -127,7 +127,8 @@ func tryHold(ctx context.Context, t trial) error {
 		if _, held := va.Annotations[volumesv1alpha1.HoldAnnotation]; !held || !va.DeletionTimestamp.IsZero() {
 			continue
 		}
-		err := t.dryRun.Delete(ctx, va, client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)})
+		shown := client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)}
+		err := t.dryRun.Delete(ctx, va, shown)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			// It is not what the cache shows any more.
 			continue
