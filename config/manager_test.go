@@ -175,6 +175,7 @@ func (in installation) expectNoGrowth(t *testing.T, like *corev1.PersistentVolum
 
 func (in installation) testManagerIntents(t *testing.T) {
 	intent := newIntent("managed", "node-a")
+	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	expectAllowed(t, in.admin.Create(t.Context(), intent))
 	manager := in.as(t, managerAccount)
 	const metadata = "nothing of a VolumeAttachmentIntent's metadata but"

@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
@@ -53,7 +56,7 @@ func TestTheManagerUnderAnotherNamespaceAndName(t *testing.T) {
 // metrics to nobody without a token.
 func TestTheManagerOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	config, _ := apiserver.Start(t)
+	config, c := apiserver.Start(t)
 	admin := apiserver.Kubeconfig(t, config)
 	namespace, prefix := install.Namespace(), os.Getenv(prefixVariable)
 	t.Setenv("KUBECONFIG",
@@ -85,4 +88,25 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 
 	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("default"))
 	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
+	awaitRenewed(t, c, namespace)
+}
+
+// awaitRenewed waits until the manager has renewed the Lease with which it leads.
+func awaitRenewed(t *testing.T, c client.WithWatch, namespace string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w, err := c.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(namespace),
+		client.MatchingFields{"metadata.name": "hawser-manager"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		lease, is := event.Object.(*coordinationv1.Lease)
+		if is && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(lease.Spec.AcquireTime.Time) {
+			return
+		}
+	}
+	t.Error("the manager did not renew its Lease")
 }
