@@ -63,7 +63,7 @@ var (
 		"internal/controller/outage",
 		"internal/controller/node", "internal/controller/intent",
 		simulation, "internal/agent", "internal/agent/plan", "internal/agent/record", "internal/agent/operation",
-		"internal/agent/report",
+		"internal/agent/report", "internal/agent/kubelet",
 	}
 )
 

@@ -312,8 +312,17 @@ func isUnowned(b *bench) {
 		b.t.Errorf("intent %s: phase %q of boot %q, want %q of boot %q", u.Intent.Name, u.Phase, u.BootID,
 			record.PhaseUnowned, "boot")
 	}
-	if _, ok := b.kernel.at(u.Target); !ok {
+	e, ok := b.kernel.at(u.Target)
+	if !ok {
 		b.t.Errorf("intent %s: nothing is mounted at %s, want the volume", u.Intent.Name, u.Target)
+	}
+	source := ""
+	if u.Target == u.Path {
+		source = record.SourceOf(e)
+	}
+	if u.Source != source {
+		b.t.Errorf("intent %s: its path has source %q, want %q of what is mounted at %s", u.Intent.Name, u.Source, source,
+			u.Path)
 	}
 	if _, ok := b.kernel.at(u.Path); ok && u.Target != u.Path {
 		b.t.Errorf("intent %s: users see the volume at %s before its files have their group, want nothing there",
@@ -399,6 +408,32 @@ func TestActs(t *testing.T) {
 			b := s.play(t)
 			b.done(s.act)
 			s.ends(b)
+		})
+	}
+}
+
+// TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent: a point that is missing would not be tested.
+func TestActsPassThePointsAtWhichTheCrashTestsKillAnAgent(t *testing.T) {
+	for name, want := range map[string]string{
+		"a volume is taken into use":          "before record, after record, before inUse, after inUse",
+		"a stage is shown to the kubelet":     "after reference",
+		"a device is shown to the kubelet":    "before record, after record, after reference",
+		"a stage is not shown any more":       "after dereference",
+		"a part of a filesystem is published": "before record, after record, before publish, after publish, after sub path",
+		"a filesystem is given to a group":    "before record, after record, after ownership",
+		"a device's stage is undone": "after dereference, before record, after record, before unstage, " +
+			"after unstage",
+		"a volume is let go of": "before clear, after clear, after forget",
+		"a device is let go of": "after dereference, before clear, after clear, after forget",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scenarios[name]
+			b := s.play(t)
+			b.steps = nil
+			b.done(s.act)
+			if got := strings.Join(b.steps, ", "); got != want {
+				t.Errorf("%s of volume %s: points %q, want %q", s.act, b.volume.Name, got, want)
+			}
 		})
 	}
 }

@@ -113,6 +113,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 	b.must(os.WriteFile(filepath.Join(dir, "boot_id"), []byte("boot\n"), 0o600))
 	a, err := New(Options{
 		NodeName:      "node",
+		Version:       "v1",
 		RootDir:       filepath.Join(dir, "root"),
 		KubeletDir:    filepath.Join(dir, "kubelet"),
 		BootIDFile:    filepath.Join(dir, "boot_id"),

@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
@@ -212,6 +213,10 @@ func TestAGroupIsSetOnlyForWhatIsStillThere(t *testing.T) {
 		"another volume covers it": {func(b *bench, u record.Use) {
 			b.kernel.mount(b.kernel.filesystemOf("other", "ext4", u.Target))
 		}, isProblem(volumesv1alpha1.ReasonPathOccupied), record.PhaseUncertain},
+		"a directory of the node's disk is there instead": {func(b *bench, u record.Use) {
+			b.kernel.umount(u.Target)
+			b.kernel.mount(b.kernel.bindOf(b.agent.paths.Kubelet, u.Target))
+		}, isProblem(volumesv1alpha1.ReasonPublishFailed), record.PhaseNone}, // it is taken away
 		"the record cannot be written": {func(b *bench, _ record.Use) { b.failures["write volumes"] = errInjected },
 			isProblem(volumesv1alpha1.ReasonRecordFailed), record.PhaseUnowned},
 		"the mount table cannot be read": {func(b *bench, _ record.Use) { b.failures["Table"] = errInjected },
@@ -245,6 +250,22 @@ func isProblem(reason string) func(error) bool {
 	return func(err error) bool {
 		var p *failure.Problem
 		return errors.As(err, &p) && p.Reason == reason
+	}
+}
+
+func TestThePublicationOfAnIntentThatIsGoneGetsItsGroupAndNoEvent(t *testing.T) {
+	b := newBench(t, filesystem)
+	b.want("intent", grouped)
+	b.done(plan.MarkInUse, plan.Stage, plan.Publish)
+	b.known = []*volumesv1alpha1.VolumeAttachmentIntent{}
+	b.done(plan.SetOwnership)
+	if u := b.volume.Record.UseOf("intent"); u.Phase != record.PhaseDone {
+		t.Errorf("intent %s, which is gone: phase %q, want %q", u.Intent.Name, u.Phase, record.PhaseDone)
+	}
+	select {
+	case e := <-b.agent.Recorder.(*events.FakeRecorder).Events:
+		t.Errorf("intent intent, which is gone: event %q, want none", e)
+	default:
 	}
 }
 

@@ -175,7 +175,6 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 func TestWhatIsReportedOfTheNode(t *testing.T) {
 	b := newBench(t, filesystem)
 	a := b.agent
-	a.node.Version = "v1"
 	s := b.state
 	s.Generation = 7
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
@@ -383,7 +382,7 @@ func TestTheConditionsOfANode(t *testing.T) {
 			if len(order) != len(well) || !slices.IsSorted(order) {
 				t.Errorf("conditions in the order %v, want it sorted, and %d of them", order, len(well))
 			}
-			if strings.Contains(strings.Join(messages, "\n"), "and 0 that") {
+			if strings.Contains(strings.Join(messages, "\n"), "and 0 of") {
 				t.Errorf("messages %q, want none that counts 0 more", messages)
 			}
 			for _, told := range test.told {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/plan"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
@@ -57,6 +58,18 @@ func TestASourceOfItsOwnIsReleasedWithoutItsRecord(t *testing.T) {
 			n.untouchedKubelet(v)
 		})
 	}
+}
+
+func TestTheKubeletKeepsNoSourceOfItsOwnStaged(t *testing.T) {
+	b := newBench(t, testVolume{handle: "export", share: true, change: func(e *volumesv1alpha1.NodeAttachment) {
+		e.PersistentVolumeName = ""
+	}})
+	b.want("intent", func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Status.VolumeName = "" })
+	b.stage()
+	b.done(plan.Publish)
+	nobodyWants(b)
+	b.done(plan.Unstage)
+	isUnstaged(b)
 }
 
 // sharing returns a node that the manager has given the volume, and an intent that wants it.

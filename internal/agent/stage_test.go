@@ -454,7 +454,8 @@ func TestAnIntentIsReadLiveBeforeItsVolumeIsPublished(t *testing.T) {
 			)
 			err := b.agent.steps.Publisher().Publish(t.Context(), b.volume, b.facts(), "intent")
 			var unwritten *report.UnwrittenError
-			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again {
+			if errors.Is(err, failure.ErrChanged) != test.again || errors.As(err, &unwritten) == test.again ||
+				errors.Is(err, errInjected) == test.again {
 				t.Errorf("publishing for an intent where %s: error %v, want it tried again at once: %t", name, err, test.again)
 			}
 			if slices.Contains(b.driver.made(), "publish vol") {
@@ -617,7 +618,12 @@ func TestWhatKeepsAVolumeFromBeingPublished(t *testing.T) {
 			b.want("intent")
 			b.stage()
 			test.change(b)
-			b.refused(b.act(plan.Publish), test.reason)
+			err := b.act(plan.Publish)
+			b.refused(err, test.reason)
+			var p *failure.Problem
+			if test.reason == volumesv1alpha1.ReasonDriverNotFound && errors.As(err, &p) && !p.AwaitsEvent {
+				t.Errorf("publishing without a driver: error %v, want one that waits until the driver has registered", err)
+			}
 			if slices.Contains(b.operations(), "publish") {
 				t.Errorf("publishing a use that is refused: operations %v, want no call", b.operations())
 			}
@@ -787,14 +793,31 @@ func TestAPublicationIsMade(t *testing.T) {
 				t.Errorf("publishing while %s fails: error %v, want %v", what, err, errInjected)
 			}
 		}
+		for _, what := range []string{"DeviceNode", "Bind"} {
+			b := newBench(t, block)
+			b.want("intent", readOnlyUse)
+			b.stage()
+			b.failures[what] = errInjected
+			if err := b.act(plan.Publish); !errors.Is(err, errInjected) {
+				t.Errorf("publishing a device read-only while %s fails: error %v, want %v", what, err, errInjected)
+			}
+		}
 		for _, what := range []string{"OpenBeneath", "BindFile", "SetOwnership"} {
 			b := newBench(t, filesystem)
 			b.driver.inner = "inner"
 			b.want("intent", groupedPart)
 			b.done(plan.MarkInUse, plan.Stage, plan.Publish)
 			b.failures[what] = errInjected
-			if err := b.act(plan.SetOwnership); !errors.Is(err, errInjected) {
-				t.Errorf("giving the files to a group while %s fails: error %v, want %v", what, err, errInjected)
+			err := b.act(plan.SetOwnership)
+			if !errors.Is(err, errInjected) || b.use().Phase != record.PhaseUnowned {
+				t.Errorf("giving the files to a group while %s fails: error %v and phase %q, want %v and %q", what, err,
+					b.use().Phase, errInjected, record.PhaseUnowned)
+			}
+			if what == "SetOwnership" {
+				b.refused(err, volumesv1alpha1.ReasonPublishFailed)
+				if !strings.HasPrefix(err.Error(), "setting fsGroup: ") {
+					t.Errorf("giving the files to a group fails: error %v, want one that begins with what failed", err)
+				}
 			}
 		}
 	})

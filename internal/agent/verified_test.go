@@ -52,6 +52,42 @@ func TestAPublicationIsNotDoneBeforeTheVolumeIsSeenAtItsPath(t *testing.T) {
 	}
 }
 
+func TestAnotherVolumeAtThePublishedPathIsLeftAloneUnlessThisCallHasPutItThere(t *testing.T) {
+	for name, test := range map[string]struct {
+		earlier      bool
+		reason, says string
+		phase        record.Phase
+	}{
+		"it came with the call":          {false, volumesv1alpha1.ReasonPublishFailed, "is not the volume", record.PhaseNone},
+		"the volume was there before it": {true, volumesv1alpha1.ReasonPathOccupied, "is left alone", record.PhaseUncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, filesystem)
+			b.want("intent")
+			b.stage()
+			if test.earlier {
+				b.done(plan.Publish)
+			}
+			b.driver.before = func(method, handle string) error {
+				if method == "publish" {
+					b.kernel.mount(b.kernel.filesystemOf("other", "ext4", b.use().Path))
+				}
+				return b.called(method, handle)
+			}
+			err := b.act(plan.Publish)
+			b.refused(err, test.reason)
+			for _, part := range []string{test.says, device("other"), b.use().Path} {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("publishing for intent intent, with another volume at its path: error %v, want %q in it", err, part)
+				}
+			}
+			if u := b.use(); u.Phase != test.phase {
+				t.Errorf("intent intent, with another volume at its path: phase %q, want %q", u.Phase, test.phase)
+			}
+		})
+	}
+}
+
 func TestAVolumeForASinglePodThatTheNodeListsAsAttachedIsTheKubelets(t *testing.T) {
 	single := func(e *volumesv1alpha1.NodeAttachment) {
 		e.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}

@@ -70,7 +70,7 @@ var mends = map[string]mend{
 	"an agent waits for a device that the kubelet has mounted": {edits: []edit{{
 		file: "internal/agent/operation/device.go",
 		with: "if kubelets.Checks(d.Device) {", without: "if false && kubelets.Checks(d.Device) {",
-	}}, found: "what is wanted is not there"},
+	}}, found: "what is wanted is not there", mode: "Replace"},
 	"a Node lists a volume for pods that are gone beside its single user": {edits: []edit{{
 		file:    "internal/controller/attachment/decision/user.go",
 		with:    "return f.Replace && f.SingleUser && n.Lists.Attached &&",
@@ -139,7 +139,7 @@ func (m mend) runWithout(t *testing.T, top string) string {
 	write(t, overlay, replace)
 	run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-timeout=30m", "-overlay="+overlay,
 		"-run=TestSimulation|TestTwoIntents",
-		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 300)), "-mode="+m.mode)
+		"./internal/simulation", "-harsh", fmt.Sprintf("-seeds=%d", max(*seeds, 600)), "-mode="+m.mode)
 	run.Dir = top
 	out, err := run.CombinedOutput()
 	if err == nil {

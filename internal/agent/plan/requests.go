@@ -35,7 +35,7 @@ func Refused(u record.Use) error {
 	if i := slices.IndexFunc(u.Mount.Options, notAllowed); i >= 0 {
 		key, _, _ := strings.Cut(u.Mount.Options[i], "=") // the value may be a password
 		return &failure.Problem{Reason: volumesv1alpha1.ReasonMountNotAllowed, Stalled: true, Message: fmt.Sprintf(
-			"an intent may not ask for the mount option %q, only for %s; others are for administrators, in "+
+			"an intent may not ask for the mount option %q, only for %s; an administrator can set others in "+
 				"mountOptions of the PersistentVolume or StorageClass",
 			key, strings.Join(allowedOptions, ", "))}
 	}

@@ -72,6 +72,7 @@ func TestWhenANodeThatDoesNotReleaseMayBecomeEvidence(t *testing.T) {
 		{"attached, wanted by nobody", false, on("a", va("1", "held"), entry(handshake.Attached, "1"), due), true},
 		{"attached and wanted", false, on("a", wanted("i"), va("1", "held"), entry(handshake.Attached, "1"), due), false},
 		{"there is evidence already", false, on("a", va("1", "held"), entry(handshake.Attached, "1"), tainted, due), false},
+		{"attached, and its attachment is gone", false, on("a", entry(handshake.Attached, "1"), due), true},
 		{"held without an entry", false, on("a", va("1", "held"), due), true},
 		{"an attachment of others", false, on("a", va("1"), due), false},
 		{"an attachment of others to a Node that is gone", false, on("a", va("1"), missing, due), false},
