@@ -9,11 +9,15 @@ import (
 	"slices"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 const noNode = "the agent's token names no node"
@@ -112,22 +116,52 @@ func (in installation) testAgentIntents(t *testing.T) {
 
 func (in installation) testAgentLeases(t *testing.T) {
 	agent := in.as(t, agentAccount, "own")
-	lease := newLease(volumesv1alpha1.AgentLeasePrefix + "own")
+	lease := in.newLease(volumesv1alpha1.AgentLeasePrefix + "own")
 	expectAllowed(t, agent.Create(t.Context(), lease))
 	expectAllowed(t, agent.Update(t.Context(), lease))
 
-	const message = "the agent of node own may write only the Lease hawser-system/hawser-agent-own"
-	expectForbidden(t, agent.Create(t.Context(), newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
+	message := "the agent of node own may write only the Lease " + in.namespace + "/hawser-agent-own"
+	expectForbidden(t, agent.Create(t.Context(), in.newLease(volumesv1alpha1.AgentLeasePrefix+"other")), message)
 	other := in.as(t, agentAccount, "other")
 	expectForbidden(t, other.Update(t.Context(), lease.DeepCopy()), "the agent of node other")
 	expectForbidden(t, in.as(t, agentAccount).Update(t.Context(), lease.DeepCopy()), noNode)
 	expectForbidden(t, agent.Delete(t.Context(), lease.DeepCopy()))
 
-	leader := newLease("hawser-manager")
+	leader := in.newLease("hawser-manager")
 	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), leader))
 	expectForbidden(t, agent.Update(t.Context(), leader), message)
 
 	in.grantEverything(t, "hawser-agent-pool")
 	expectForbidden(t, in.as(t, "hawser-agent-pool", "own").Delete(t.Context(), lease.DeepCopy()), message)
 	expectAllowed(t, in.admin.Delete(t.Context(), lease))
+}
+
+// testAgentToken requests a token as the kubelet of node own does for the pod of an agent, and reports with it.
+func (in installation) testAgentToken(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "own", ServiceAccountName: in.name(agentAccount),
+		Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
+	pod.Namespace, pod.Name = in.namespace, "an-agent"
+	node := &corev1.Node{}
+	node.Name = pod.Spec.NodeName
+	account := &corev1.ServiceAccount{}
+	account.Namespace, account.Name = in.namespace, in.name(agentAccount)
+	for _, object := range []client.Object{node, pod} {
+		expectAllowed(t, in.admin.Create(t.Context(), object))
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}
+	expectAllowed(t, in.admin.SubResource("token").Create(t.Context(), account, request))
+	config := rest.AnonymousClientConfig(in.config)
+	config.BearerToken = request.Status.Token
+	agent, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
+	expectAllowed(t, err)
+	for name, message := range map[string]string{"own": "", "other": "the agent of node own"} {
+		state := newNodeState(name)
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
+		if err := agent.Status().Update(t.Context(), state); message == "" {
+			expectAllowed(t, err)
+		} else {
+			expectForbidden(t, err, message)
+		}
+	}
 }

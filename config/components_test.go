@@ -26,9 +26,10 @@ import (
 
 // testNetworkPolicy applies the policy. No network plugin here enforces it.
 func (in installation) testNetworkPolicy(t *testing.T) {
-	file := filepath.Join("networkpolicy", "networkpolicy.yaml")
-	in.kubectl(t, "apply", "-f", file)
-	in.kubectl(t, "delete", "-f", file)
+	text, err := os.ReadFile(filepath.Join("networkpolicy", "networkpolicy.yaml"))
+	expectAllowed(t, err)
+	in.kubectlStdin(t, in.renamed(string(text)), "apply", "-f", "-")
+	in.kubectlStdin(t, in.renamed(string(text)), "delete", "-f", "-")
 }
 
 func TestTheNetworkPolicyNamesThePortsOfBothPrograms(t *testing.T) {

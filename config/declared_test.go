@@ -7,7 +7,6 @@ package config_test
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,8 +21,8 @@ import (
 
 const declaredKey = volumesv1alpha1.DeclaredReleasedPrefix + "8d3f2b1c-0000-0000-0000-000000000001"
 
-// user returns a client of a user with these verbs on every NodeVolumeState.
-func (in installation) user(t *testing.T, name string, verbs ...string) client.Client {
+// userWith returns a client of a user with these verbs on every NodeVolumeState.
+func (in installation) userWith(t *testing.T, name string, verbs ...string) client.Client {
 	t.Helper()
 	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"volumes.hawser.io"}, Resources: []string{"nodevolumestates"},
@@ -80,8 +79,8 @@ func (in installation) testDeclared(t *testing.T) {
 	const name, verb = "declared", "the verb declare on nodevolumestates.volumes.hawser.io"
 	expectAllowed(t, in.admin.Create(t.Context(), newNodeState(name)))
 	in.grant(t, "cluster-admin", "cluster-administrator")
-	clusterAdmin, declarer := in.person(t, "cluster-administrator"), in.user(t, "declarer", "patch", "declare")
-	editor, manager := in.user(t, "editor", "patch", "update", "create"), in.as(t, managerAccount)
+	clusterAdmin, declarer := in.person(t, "cluster-administrator"), in.userWith(t, "declarer", "patch", "declare")
+	editor, manager := in.userWith(t, "editor", "patch", "update", "create"), in.as(t, managerAccount)
 	eventually(t, "the grants hold", in.holds(editor, declarer, clusterAdmin))
 
 	put := func(c client.Client, why ...string) error {
@@ -200,12 +199,13 @@ func (in installation) testForgetGoneNodes(t *testing.T) {
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
 		"the verb declare on nodevolumestates.volumes.hawser.io")
-	all := in.kubectl(t, "kustomize", apiserver.Overlay(t, "default", "forget-gone-nodes"))
+	all := in.kubectl(t, "kustomize", in.overlay(t, "default", "forget-gone-nodes"))
 	if !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}
-	in.kubectl(t, "apply", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
-	defer in.kubectl(t, "delete", "-f", filepath.Join("forget-gone-nodes", "role.yaml"))
+	role := in.overlay(t, "rbac", "forget-gone-nodes")
+	in.kubectl(t, "apply", "-k", role)
+	defer in.kubectl(t, "delete", "clusterrole,clusterrolebinding", in.name("hawser-forget-gone-nodes"))
 	eventually(t, "the manager may declare because of its flag", func(ctx context.Context) bool {
 		return manager.Create(ctx, state.DeepCopy()) == nil
 	})

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package config_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +33,11 @@ func (in installation) testReleaseFinalizer(t *testing.T) {
 	if !apiserver.MutatingPolicies(t) {
 		t.Skip("the API server has no mutating policies; the manager sets the finalizer")
 	}
+	in.kubectl(t, "label", "namespace", "default", "volumes.hawser.io/allow-force-detach=true",
+		"volumes.hawser.io/allow-publisher-kubelet=true")
+	eventually(t, "the namespace allows everything", func(ctx context.Context) bool {
+		return in.admin.Create(ctx, forced(byKubelet(newIntent("probe-labels", "node-a"))), client.DryRunAll) == nil
+	})
 	intent := newIntent("finalizer", "node-a")
 	expectAllowed(t, in.admin.Create(t.Context(), intent))
 	expectFinalizers(t, intent, volumesv1alpha1.ReleaseFinalizer)

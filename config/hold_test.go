@@ -76,7 +76,7 @@ func (in installation) testHold(t *testing.T) {
 
 func (in installation) testHoldAnnotation(t *testing.T) {
 	const name, onlyTheManager = "annotated",
-		"only system:serviceaccount:hawser-system:hawser-manager may set, change or remove"
+		"only Hawser's service account hawser-manager may set, change or remove"
 	in.grantEverything(t, managerAccount)
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, in.admin.Create(t.Context(), newAttachment(name, "t1")), volumesv1alpha1.HoldAnnotation,
@@ -115,4 +115,25 @@ func (in installation) testHoldAnnotation(t *testing.T) {
 		t.Error("the manager removed the hold, and it is still there")
 	}
 	expectAllowed(t, in.admin.Delete(t.Context(), attachment))
+}
+
+// testImpostors checks the accounts that have either the manager's name or its verb, but not both.
+func (in installation) testImpostors(t *testing.T) {
+	since := newAttachment("held-for-impostors", "t1")
+	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), since))
+	in.grantEverything(t, "deployer")
+	in.grantClusterAdmin(t, "cluster-deployer")
+	elsewhere := in
+	elsewhere.namespace, elsewhere.prefix = "default", ""
+	elsewhere.grantStorage(t, managerAccount)
+	for who, c := range map[string]client.Client{
+		"an account with every right on Hawser's kinds": in.as(t, "deployer"),
+		"an account with every right":                   in.as(t, "cluster-deployer"),
+		"an account of the manager's name elsewhere":    elsewhere.as(t, managerAccount),
+	} {
+		t.Run(who, func(t *testing.T) {
+			expectForbidden(t, c.Delete(t.Context(), since.DeepCopy()), "ValidatingAdmissionPolicy", "Delete those intents")
+		})
+	}
+	expectAllowed(t, in.as(t, managerAccount).Delete(t.Context(), since))
 }

@@ -10,11 +10,14 @@ package config_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -27,7 +30,6 @@ import (
 const (
 	managerAccount = "hawser-manager"
 	agentAccount   = "hawser-agent"
-	accountPrefix  = "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":"
 
 	inForceTimeout = 30 * time.Second
 )
@@ -37,44 +39,113 @@ type installation struct {
 	config     *rest.Config
 	admin      client.WithWatch
 	kubeconfig string
+	// namespace that Hawser is installed in, and what an overlay put before every name.
+	namespace, prefix string
 }
 
-// TestAnInstallationOnARealAPIServer starts one API server, installs Hawser and checks what the server allows.
+// name that an object of config/default has in this installation.
+func (in installation) name(base string) string { return in.prefix + base }
+
+// user name of a service account of this installation.
+func (in installation) user(account string) string {
+	return "system:serviceaccount:" + in.namespace + ":" + in.name(account)
+}
+
+// TestAnInstallationOnARealAPIServer installs Hawser on an API server and checks what the server allows.
 func TestAnInstallationOnARealAPIServer(t *testing.T) {
+	testInstallation(t, volumesv1alpha1.InstallNamespace, "")
+}
+
+// TestAnInstallationUnderAnotherNamespaceAndName does the same with an overlay that sets only namespace and namePrefix.
+func TestAnInstallationUnderAnotherNamespaceAndName(t *testing.T) {
+	testInstallation(t, "storage-system", "acme-")
+}
+
+func testInstallation(t *testing.T, namespace, prefix string) {
 	config, admin := apiserver.Start(t)
-	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config)}
+	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config),
+		namespace: namespace, prefix: prefix}
 	if !t.Run("the API server accepts config/default", in.testDefault) {
 		return
 	}
 	in.awaitAdmission(t)
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
+	t.Run("everything refers to this installation", in.testReferences)
 	t.Run("the API server accepts config/samples", in.testSamples)
 	t.Run("roles allow no more than each program needs", in.testRoles)
+	t.Run("the manager creates neither workloads nor policies", in.testManagerCreates)
+	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
+	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
+	t.Run("the manager changes no intent's spec", in.testManagerIntents)
+	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
+	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
+	t.Run("users of a namespace get the roles of its intents", in.testAggregation)
 	t.Run("metrics are read only with the right to", in.testMetrics)
 	t.Run("the API server accepts config/networkpolicy", in.testNetworkPolicy)
 	// The tests below grant accounts more rights, so that only a policy can refuse them.
 	t.Run("only the manager deletes an attachment with a hold", in.testHold)
 	t.Run("only the manager sets, changes and removes a hold", in.testHoldAnnotation)
+	t.Run("neither a name nor every right makes an account the manager", in.testImpostors)
 	t.Run("an intent gets the release finalizer if it needs it", in.testReleaseFinalizer)
 	t.Run("only the manager writes the locks of exclusive volumes", in.testExclusiveLocks)
 	t.Run("Hawser may not declare an attachment released", in.testDeclaredByHawser)
 	t.Run("an agent reports only on its own node state", in.testAgentNodeState)
 	t.Run("an agent reports only on intents of its own node", in.testAgentIntents)
 	t.Run("an agent renews only its own Lease", in.testAgentLeases)
+	t.Run("the token of an agent's pod names its node", in.testAgentToken)
 	// Last, because they remove parts of the installation.
 	t.Run("uninstalling removes the finalizers of claims", in.testUnprotectClaims)
 	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
 }
 
 func (in installation) testDefault(t *testing.T) {
-	in.kubectl(t, "apply", "-k", "default")
+	in.kubectl(t, "apply", "-k", in.overlay(t, "default"))
+}
+
+// overlay returns a directory with a base and components, as this installation has them.
+func (in installation) overlay(t *testing.T, base string, components ...string) string {
+	t.Helper()
+	overlay := apiserver.Kustomization{Resources: []string{base}, Components: components, NamePrefix: in.prefix}
+	if in.prefix != "" {
+		overlay.Namespace = in.namespace
+	}
+	return overlay.Write(t)
 }
 
 // testDefaultAgain fails if kubectl diff finds a change.
 func (in installation) testDefaultAgain(t *testing.T) {
-	in.kubectl(t, "diff", "-k", "default")
+	in.kubectl(t, "diff", "-k", in.overlay(t, "default"))
+}
+
+// testReferences checks what kustomize does not know by itself, and that no text contains the default namespace.
+func (in installation) testReferences(t *testing.T) {
+	rendered := in.kubectl(t, "kustomize", in.overlay(t, "default"))
+	if in.namespace != volumesv1alpha1.InstallNamespace && strings.Contains(rendered, volumesv1alpha1.InstallNamespace) {
+		t.Errorf("the manifests contain %s", volumesv1alpha1.InstallNamespace)
+	}
+	monitored := in.kubectl(t, "kustomize", in.overlay(t, "default", "monitoring"))
+	if in.prefix != "" && strings.Contains(monitored, "name: "+scraperAccount) {
+		t.Errorf("the component monitoring names an account %s, which is not here", scraperAccount)
+	}
+	for _, name := range []string{"hawser", "hawser-leases"} {
+		schema := &flowcontrolv1.FlowSchema{}
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKey{Name: in.name(name)}, schema))
+		level := &flowcontrolv1.PriorityLevelConfiguration{}
+		level.Name = schema.Spec.PriorityLevelConfiguration.Name
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(level), level))
+		var users []string
+		for _, subject := range schema.Spec.Rules[0].Subjects {
+			account := &corev1.ServiceAccount{}
+			key := client.ObjectKey{Namespace: subject.ServiceAccount.Namespace, Name: subject.ServiceAccount.Name}
+			expectAllowed(t, in.admin.Get(t.Context(), key, account))
+			users = append(users, account.Name)
+		}
+		if want := []string{in.name(managerAccount), in.name(agentAccount)}; !slices.Equal(users, want) {
+			t.Errorf("FlowSchema %s is for %v, want %v", schema.Name, users, want)
+		}
+	}
 }
 
 // testSamples applies the samples of the demo and the README. No program here carries out an intent.
@@ -109,10 +180,10 @@ func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) 
 	return apiserver.Kubectl(t, in.kubeconfig, stdin, args...)
 }
 
-// as returns a client of a service account of hawser-system, with a token that names these nodes.
+// as returns a client of a service account of this installation, with a token that names these nodes.
 func (in installation) as(t *testing.T, account string, nodes ...string) client.Client {
 	t.Helper()
-	config := apiserver.ServiceAccount(in.config, account, nodes...)
+	config := apiserver.ServiceAccount(in.config, in.namespace, in.name(account), nodes...)
 	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +213,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 			return apierrors.IsForbidden(in.as(t, managerAccount).Create(ctx, declared, client.DryRunAll))
 		},
 		"hawser-exclusive-locks": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(in.admin.Create(ctx, newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"),
+			return apierrors.IsForbidden(in.admin.Create(ctx, in.newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"probe"),
 				client.DryRunAll))
 		},
 		"hawser-release-finalizer": func(ctx context.Context) bool {
@@ -155,8 +226,11 @@ func (in installation) awaitAdmission(t *testing.T) {
 		"hawser-agent-intents": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Status().Update(ctx, intent.DeepCopy(), client.DryRunAll))
 		},
+		"hawser-intent-authors": func(ctx context.Context) bool {
+			return apierrors.IsForbidden(in.admin.Create(ctx, forced(newIntent("probe-force", "node-a")), client.DryRunAll))
+		},
 		"hawser-agent-leases": func(ctx context.Context) bool {
-			return apierrors.IsForbidden(nowhere.Create(ctx, newLease("hawser-agent-probe"), client.DryRunAll))
+			return apierrors.IsForbidden(nowhere.Create(ctx, in.newLease("hawser-agent-probe"), client.DryRunAll))
 		},
 	}
 	if !apiserver.MutatingPolicies(t) {
@@ -197,9 +271,9 @@ func expectAllowed(t *testing.T, err error) {
 	}
 }
 
-func newLease(name string) *coordinationv1.Lease {
+func (in installation) newLease(name string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = volumesv1alpha1.InstallNamespace, name
+	lease.Namespace, lease.Name = in.namespace, name
 	return lease
 }
 

@@ -16,15 +16,15 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-func newLocks(name string) *corev1.ConfigMap {
-	locks := newConfigMap(name)
+func (in installation) newLocks(name string) *corev1.ConfigMap {
+	locks := in.newConfigMap(name)
 	locks.Labels = map[string]string{volumesv1alpha1.ExclusiveLocksLabel: "true"}
 	return locks
 }
 
-func newConfigMap(name string) *corev1.ConfigMap {
+func (in installation) newConfigMap(name string) *corev1.ConfigMap {
 	object := &corev1.ConfigMap{Data: map[string]string{"locks.json": `{"writes": 1}`}}
-	object.Namespace, object.Name = volumesv1alpha1.InstallNamespace, name
+	object.Namespace, object.Name = in.namespace, name
 	return object
 }
 
@@ -34,14 +34,14 @@ func (in installation) testExclusiveLocks(t *testing.T) {
 	in.grantEverything(t, managerAccount)
 	in.grantEverything(t, agentAccount)
 	manager, agent := in.as(t, managerAccount), in.as(t, agentAccount, "node-a")
-	locks := newLocks(name)
+	locks := in.newLocks(name)
 
 	for who, other := range map[string]client.Client{"an administrator": in.admin, "an agent": agent} {
 		t.Run(who+" cannot create any", func(t *testing.T) {
 			expectForbidden(t, other.Create(t.Context(), locks.DeepCopy()), name)
-			expectForbidden(t, other.Create(t.Context(), newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"01")),
+			expectForbidden(t, other.Create(t.Context(), in.newConfigMap(volumesv1alpha1.ExclusiveLocksPrefix+"01")),
 				volumesv1alpha1.ExclusiveLocksPrefix+"01")
-			expectForbidden(t, other.Create(t.Context(), newLocks("named-otherwise")), "named-otherwise")
+			expectForbidden(t, other.Create(t.Context(), in.newLocks("named-otherwise")), "named-otherwise")
 		})
 	}
 	expectAllowed(t, manager.Create(t.Context(), locks))
@@ -57,20 +57,20 @@ func (in installation) testExclusiveLocks(t *testing.T) {
 			expectForbidden(t, other.Delete(t.Context(), locks.DeepCopy()), name)
 		})
 	}
-	ordinary := newConfigMap("ordinary")
+	ordinary := in.newConfigMap("ordinary")
 	expectAllowed(t, in.admin.Create(t.Context(), ordinary))
 	ordinary.Labels = locks.Labels
 	expectForbidden(t, in.admin.Update(t.Context(), ordinary), message)
 	expectAllowed(t, in.admin.Delete(t.Context(), ordinary))
 
 	set := kubernetes.NewForConfigOrDie(in.config)
-	err := set.CoreV1().ConfigMaps(volumesv1alpha1.InstallNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+	err := set.CoreV1().ConfigMaps(in.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: volumesv1alpha1.ExclusiveLocksLabel})
 	expectForbidden(t, err, message)
 
-	elsewhere := newLocks(name)
+	elsewhere := in.newLocks(name)
 	elsewhere.Namespace = "default"
-	expectAllowed(t, in.admin.Create(t.Context(), elsewhere))
+	expectForbidden(t, in.admin.Create(t.Context(), elsewhere), message)
 
 	locks.Data["locks.json"] = `{"writes": 2}`
 	expectAllowed(t, manager.Update(t.Context(), locks))

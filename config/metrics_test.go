@@ -8,6 +8,7 @@ package config_test
 import (
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,11 +28,13 @@ const scraperAccount = "hawser-metrics-scraper"
 
 // testMetrics serves the metrics with the rights of each program, and reads them as several clients.
 func (in installation) testMetrics(t *testing.T) {
-	scraper := filepath.Join("monitoring", "scraper.yaml")
-	in.kubectl(t, "apply", "-f", scraper)
-	defer in.kubectl(t, "delete", "-f", scraper)
+	text, err := os.ReadFile(filepath.Join("monitoring", "scraper.yaml"))
+	expectAllowed(t, err)
+	scraper := in.renamed(string(text))
+	in.kubectlStdin(t, scraper, "apply", "-f", "-")
+	defer in.kubectlStdin(t, scraper, "delete", "-f", "-")
 	stranger := &corev1.ServiceAccount{}
-	stranger.Namespace, stranger.Name = system, "stranger"
+	stranger.Namespace, stranger.Name = in.namespace, in.name("stranger")
 	expectAllowed(t, in.admin.Create(t.Context(), stranger))
 	// A refusal is cached for half a minute.
 	eventually(t, "the scraper's role is in force", func(context.Context) bool {
@@ -72,7 +75,7 @@ func (in installation) testMetrics(t *testing.T) {
 func (in installation) mayScrape(t *testing.T, account string) bool {
 	t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:                  accountPrefix + account,
+		User:                  in.user(account),
 		Groups:                []string{"system:serviceaccounts", "system:authenticated"},
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"},
 	}}
@@ -80,11 +83,11 @@ func (in installation) mayScrape(t *testing.T, account string) bool {
 	return review.Status.Allowed
 }
 
-// token returns a real token of a service account of hawser-system.
+// token returns a real token of a service account of this installation.
 func (in installation) token(t *testing.T, account string) string {
 	t.Helper()
 	object := &corev1.ServiceAccount{}
-	object.Namespace, object.Name = system, account
+	object.Namespace, object.Name = in.namespace, in.name(account)
 	request := &authenticationv1.TokenRequest{}
 	expectAllowed(t, in.admin.SubResource("token").Create(t.Context(), object, request))
 	return request.Status.Token
@@ -95,7 +98,7 @@ func (in installation) serveMetrics(t *testing.T, account string) string {
 	t.Helper()
 	options, _, err := endpoint.Endpoint{Address: "127.0.0.1:0"}.Open()
 	expectAllowed(t, err)
-	config := apiserver.ServiceAccount(in.config, account)
+	config := apiserver.ServiceAccount(in.config, in.namespace, in.name(account))
 	httpClient, err := rest.HTTPClientFor(config)
 	expectAllowed(t, err)
 	server, err := metricsserver.NewServer(options, config, httpClient)

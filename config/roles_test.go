@@ -19,11 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
-
-const system = volumesv1alpha1.InstallNamespace
 
 // permission is "verb resource.group/subresource", in a namespace or in all of them.
 type permission struct {
@@ -42,7 +39,7 @@ func (in installation) testRoles(t *testing.T) {
 		{reading, volumes, "nodevolumestates", ""},
 		{"update", volumes, "volumeattachmentintents/status", ""},
 		{"update", volumes, "nodevolumestates/status", ""},
-		{"get create update", coordination, "leases", system},
+		{"get create update", coordination, "leases", in.namespace},
 		{"get", "", "nodes", ""},
 		{"get", "", "secrets", ""},
 		{"create", "events.k8s.io", "events", ""},
@@ -61,8 +58,8 @@ func (in installation) testRoles(t *testing.T) {
 		{every, "", "persistentvolumeclaims", ""},
 		{"update patch", "", "persistentvolumeclaims/status", ""},
 		{every, "", "pods", ""},
-		{"create", "", "serviceaccounts/token", system},
-		{"list delete deletecollection", coordination, "leases", system},
+		{"create", "", "serviceaccounts/token", in.namespace},
+		{"list delete deletecollection", coordination, "leases", in.namespace},
 		{every, coordination, "leases", "kube-node-lease"},
 		{"bind escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
 	})
@@ -73,14 +70,19 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", volumes, "nodevolumestates/status", ""},
 		{"get list watch create delete", storage, "volumeattachments", ""},
 		{"patch", storage, "volumeattachments/status", ""},
-		{"get list watch", coordination, "leases", system},
-		{"get list watch create update", "", "configmaps", system},
+		{"get list watch", coordination, "leases", in.namespace},
+		{"get list watch create update", "", "configmaps", in.namespace},
 		{reading, "", "persistentvolumes", ""},
 		{reading, "", "persistentvolumeclaims", ""},
-		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
-		{reading, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
-		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicies", ""},
-		{reading, "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
+		{reading, "", "pods", ""},
+		{reading, "", "nodes", ""},
+		{reading, storage, "csidrivers", ""},
+		{reading, storage, "storageclasses", ""},
+		{"list watch", storage, "csinodes", ""},
+		{"list watch", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
+		{"list watch", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
+		{"list watch", "admissionregistration.k8s.io", "mutatingadmissionpolicies", ""},
+		{"list watch", "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
 		{"create", "authentication.k8s.io", "tokenreviews", ""},
 		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
 	})
@@ -91,10 +93,12 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", storage, "volumeattachments/status", ""},
 		{"create update patch delete", "", "persistentvolumes", ""},
 		{"create update patch delete", "", "nodes", ""},
+		{"update patch", "", "nodes/status", ""},
 		{"create update patch delete", "", "pods", ""},
+		{"get", storage, "csinodes", ""},
 		{"create update delete", coordination, "leases", "kube-system"},
-		{"update delete", coordination, "leases", system},
-		{"delete", "", "configmaps", system},
+		{"update delete", coordination, "leases", in.namespace},
+		{"delete", "", "configmaps", in.namespace},
 		{every, "", "configmaps", "default"},
 		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""},
 		{"create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""},
@@ -117,8 +121,8 @@ func (in installation) allowed(t *testing.T, account, verb string, p permission,
 	t.Helper()
 	resource, subresource, _ := strings.Cut(p.resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:   accountPrefix + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated"},
+		User:   in.user(account),
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + in.namespace, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: verb, Group: p.group, Version: "*", Resource: resource, Subresource: subresource,
 			Namespace: p.namespace, Name: name,
@@ -139,14 +143,14 @@ func (in installation) testNarrowedSecrets(t *testing.T) {
 		t.Fatal("the default installation must allow an agent to read every Secret by name")
 	}
 	binding := &rbacv1.ClusterRoleBinding{}
-	binding.Name = "hawser-agent-secrets"
+	binding.Name = in.name("hawser-agent-secrets")
 	expectAllowed(t, in.admin.Delete(t.Context(), binding))
 	namespace := &corev1.Namespace{}
 	namespace.Name = "storage"
 	expectAllowed(t, in.admin.Create(t.Context(), namespace))
 
-	in.kubectlStdin(t, documented(t, "security.md", "# all agents"), "apply", "-f", "-")
-	in.kubectlStdin(t, documented(t, "security.md", "# one node"), "apply", "-f", "-")
+	in.kubectlStdin(t, in.documented(t, "security.md", "# all agents"), "apply", "-f", "-")
+	in.kubectlStdin(t, in.documented(t, "security.md", "# one node"), "apply", "-f", "-")
 	eventually(t, "only the documented roles are in force", func(context.Context) bool {
 		return read("hawser-agent-node-a", "storage", "node-a-credentials") && !read(agentAccount, "kube-system", "anything")
 	})
@@ -174,7 +178,7 @@ func (in installation) testNarrowedSecrets(t *testing.T) {
 }
 
 // documented is the block of YAML that begins with this line, in a page of docs.
-func documented(t *testing.T, page, firstLine string) string {
+func (in installation) documented(t *testing.T, page, firstLine string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", page))
 	if err != nil {
@@ -185,29 +189,56 @@ func documented(t *testing.T, page, firstLine string) string {
 	if !found || !closed {
 		t.Fatalf("docs/%s has no block of YAML that begins with %q", page, firstLine)
 	}
-	return "#" + block
+	return "#" + in.renamed(block)
+}
+
+// renamed returns manifests for the names of config/default as manifests for those of this installation.
+func (in installation) renamed(manifests string) string {
+	manifests = strings.ReplaceAll(manifests, "namespace: hawser-system", "namespace: "+in.namespace)
+	return strings.ReplaceAll(manifests, "name: hawser-", "name: "+in.name("hawser-"))
 }
 
 // grantEverything allows a service account everything on the kinds that Hawser uses. Only a policy then refuses it.
 func (in installation) grantEverything(t *testing.T, account string) {
 	t.Helper()
-	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"}, Resources: []string{"*"},
-			Verbs: []string{"*"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
-	}}
-	role.Name = "test-everything"
+	in.grantRules(t, account, "everything",
+		rbacv1.PolicyRule{APIGroups: []string{"volumes.hawser.io", "coordination.k8s.io", "storage.k8s.io"},
+			Resources: []string{"*"}, Verbs: []string{"*"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}})
+}
+
+// grantClusterAdmin allows a service account everything.
+func (in installation) grantClusterAdmin(t *testing.T, account string) {
+	t.Helper()
+	in.grantRules(t, account, "cluster-admin",
+		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+}
+
+// grantStorage allows a service account everything on attachments.
+func (in installation) grantStorage(t *testing.T, account string) {
+	t.Helper()
+	in.grantRules(t, account, "storage",
+		rbacv1.PolicyRule{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+}
+
+// grantRules allows a service account what the last of these rules covers, and returns once the grant is in force.
+func (in installation) grantRules(t *testing.T, account, name string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{Rules: rules}
+	role.Name = "test-" + name
 	binding := &rbacv1.ClusterRoleBinding{
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: account}},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: in.namespace, Name: in.name(account)}},
 	}
-	binding.Name = fmt.Sprintf("test-everything-%s", account)
+	binding.Name = fmt.Sprintf("test-%s-%s-%s", name, in.namespace, account)
 	for _, object := range []client.Object{role, binding} {
 		if err := in.admin.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
+	last := rules[len(rules)-1]
+	covered := permission{group: last.APIGroups[0], resource: last.Resources[0]}
 	eventually(t, "the grant is in force", func(context.Context) bool {
-		return in.allowed(t, account, "delete", permission{resource: "configmaps", namespace: system}, "")
+		return in.allowed(t, account, "delete", covered, "")
 	})
 }

@@ -38,7 +38,7 @@ const (
 	// UID. The pod is the intent's controller.
 	PodUIDLabel = "volumes.hawser.io/pod-uid"
 
-	// InstallNamespace contains a Lease for each agent's liveness, and the locks of exclusive volumes.
+	// InstallNamespace is where Hawser is installed by default. A program asks internal/install for its own.
 	InstallNamespace = "hawser-system"
 
 	// AgentLeasePrefix and the node's name form the name of the Lease that the node's agent renews.

@@ -29,7 +29,8 @@ import (
 func TestTheAgentOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config, admin := apiserver.Start(t)
-	t.Setenv("KUBECONFIG", apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-agent", "node-a")))
+	t.Setenv("KUBECONFIG",
+		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-system", "hawser-agent", "node-a")))
 	kubeconfig := apiserver.Kubeconfig(t, config)
 	apiserver.Kubectl(t, kubeconfig, "", "apply", "-f", "default/namespace.yaml")
 	for _, base := range []string{"rbac", "admission"} {

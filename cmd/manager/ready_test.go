@@ -8,13 +8,19 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
+	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/endpoints"
@@ -33,17 +39,35 @@ func TestTheManagerIsReadyOnceItsCachesAreFilled(t *testing.T) {
 	}
 }
 
+// prefixVariable is what an overlay puts before the names in TestTheManagerOnARealAPIServer. The variable POD_NAMESPACE
+// sets the namespace, as in the manifests.
+const prefixVariable = "HAWSER_NAME_PREFIX"
+
+// TestTheManagerUnderAnotherNamespaceAndName needs a process of its own, because a program's namespace never changes.
+func TestTheManagerUnderAnotherNamespaceAndName(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheManagerOnARealAPIServer$")
+	cmd.Env = append(os.Environ(), "POD_NAMESPACE=storage-system", prefixVariable+"=acme-")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
 // TestTheManagerOnARealAPIServer runs the whole program: it becomes ready when the policies are applied, and shows its
 // metrics to nobody without a token.
 func TestTheManagerOnARealAPIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	config, _ := apiserver.Start(t)
+	config, c := apiserver.Start(t)
 	admin := apiserver.Kubeconfig(t, config)
-	t.Setenv("KUBECONFIG", apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-manager")))
-	apiserver.Kubectl(t, admin, "", "apply", "-f", "default/namespace.yaml")
-	apiserver.Kubectl(t, admin, "", "apply", "-k", "rbac")
-	o := options{healthAddr: endpoints.FreeAddress(t), metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)},
-		attachMode: "Coexist", podIntents: "auto"}
+	namespace, prefix := install.Namespace(), os.Getenv(prefixVariable)
+	t.Setenv("KUBECONFIG",
+		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, namespace, prefix+"hawser-manager")))
+	apiserver.Kubectl(t, admin, "", "create", "namespace", namespace)
+	overlay := func(base string) string {
+		return apiserver.Kustomization{Resources: []string{base}, Namespace: namespace, NamePrefix: prefix}.Write(t)
+	}
+	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("rbac"))
+	o := options{leaderElect: true, leaderElectNS: namespace, healthAddr: endpoints.FreeAddress(t),
+		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}, attachMode: "Coexist", podIntents: "auto"}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -62,6 +86,27 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	// The metrics of a manager that is not ready show why.
 	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
 
-	apiserver.Kubectl(t, admin, "", "apply", "-k", "default")
+	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("default"))
 	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
+	awaitRenewed(t, c, namespace)
+}
+
+// awaitRenewed waits until the manager has renewed the Lease with which it leads.
+func awaitRenewed(t *testing.T, c client.WithWatch, namespace string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w, err := c.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(namespace),
+		client.MatchingFields{"metadata.name": "hawser-manager"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		lease, is := event.Object.(*coordinationv1.Lease)
+		if is && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(lease.Spec.AcquireTime.Time) {
+			return
+		}
+	}
+	t.Error("the manager did not renew its Lease")
 }

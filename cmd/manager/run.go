@@ -28,6 +28,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 )
 
@@ -47,7 +48,7 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect one of several managers as the leader through a Lease")
-	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", volumesv1alpha1.InstallNamespace,
+	flags.StringVar(&o.leaderElectNS, "leader-elect-namespace", install.Namespace(),
 		"namespace of that Lease")
 	flags.StringVar(&o.metrics.Address, "metrics-bind-address", ":8443",
 		"address of the metrics endpoint, which uses TLS; 0 for none")

@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // Kubeconfig writes a file that gives kubectl, or a program, the access of the config: the administrator's, or that of
@@ -41,13 +39,12 @@ func Kubeconfig(t *testing.T, config *rest.Config) string {
 	return path
 }
 
-// ServiceAccount returns a config that acts as a service account of Hawser, with a token that names these nodes.
-func ServiceAccount(config *rest.Config, name string, nodes ...string) *rest.Config {
+// ServiceAccount returns a config that acts as a service account, with a token that names these nodes.
+func ServiceAccount(config *rest.Config, namespace, name string, nodes ...string) *rest.Config {
 	account := rest.CopyConfig(config)
 	account.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + volumesv1alpha1.InstallNamespace + ":" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + volumesv1alpha1.InstallNamespace,
-			"system:authenticated"},
+		UserName: "system:serviceaccount:" + namespace + ":" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 	}
 	if len(nodes) > 0 {
 		account.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": nodes}
@@ -72,25 +69,50 @@ func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	return stdout.String()
 }
 
-// Overlay returns the directory of a kustomization that adds a component to a base. Both are directories in config.
-func Overlay(t *testing.T, base, component string) string {
+// Kustomization is an overlay. The names of its directories are relative to config, unless they are absolute.
+type Kustomization struct {
+	Resources, Components []string
+	// Namespace and NamePrefix change the names of everything, if they are not empty.
+	Namespace, NamePrefix string
+}
+
+// Write writes the kustomization into a new directory and returns that.
+func (k Kustomization) Write(t *testing.T) string {
 	t.Helper()
-	config, err := filepath.Abs(filepath.Join(Root(), "config"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	var relative []any
-	for _, directory := range []string{base, component} {
-		path, err := filepath.Rel(dir, filepath.Join(config, directory))
-		if err != nil {
-			t.Fatal(err)
-		}
-		relative = append(relative, path)
+	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n",
+		relative(t, dir, k.Resources), relative(t, dir, k.Components))
+	if k.Namespace != "" {
+		text += "namespace: " + k.Namespace + "\n"
 	}
-	text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative...)
+	if k.NamePrefix != "" {
+		text += "namePrefix: " + k.NamePrefix + "\n"
+	}
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// relative returns the paths from dir to these directories, as a list in YAML.
+func relative(t *testing.T, dir string, directories []string) string {
+	t.Helper()
+	var paths []string
+	for _, directory := range directories {
+		if !filepath.IsAbs(directory) {
+			directory = filepath.Join(Root(), "config", directory)
+		}
+		path, err := filepath.Rel(dir, directory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return strings.Join(paths, ", ")
+}
+
+// Overlay returns the directory of a kustomization that adds a component to a base.
+func Overlay(t *testing.T, base, component string) string {
+	t.Helper()
+	return Kustomization{Resources: []string{base}, Components: []string{component}}.Write(t)
 }

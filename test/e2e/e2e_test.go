@@ -54,6 +54,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	for _, problem := range rulesWithoutTest() {
+		fmt.Println("FAIL:", problem)
+		code = 1
+	}
 	for _, found := range sys.Raced() {
 		fmt.Println("FAIL: a program raced or panicked:", found)
 		code = 1

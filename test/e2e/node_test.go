@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -47,6 +49,18 @@ func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing
 		t.Fatal(err)
 	}
 	write(t, v.ready("occupied"))
+}
+
+func TestAFailureThatRepeatsIncrementsItsEvent(t *testing.T) {
+	v := newVolume(t)
+	id := v.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Unavailable,
+		Message: "not yet"})
+	name := v.intent(nodeA)
+	if err := sys.AwaitRepeatedEvent(limited(t), namespace, name, "FailedMount"); err != nil {
+		t.Fatal(err)
+	}
+	v.removeFault(id)
+	v.ready(name)
 }
 
 func TestAMountThatAnotherProgramRemovedIsRestored(t *testing.T) {

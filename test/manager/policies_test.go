@@ -95,7 +95,7 @@ func TestNothingNewIsAttachedWhileAnAdmissionPolicyDoesNotWork(t *testing.T) {
 const warning = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: hawser-hold}
+metadata: {name: hawser-hold, labels: {volumes.hawser.io/admission-policy: hawser-hold}}
 spec: {policyName: hawser-hold, validationActions: [Warn]}
 `
 

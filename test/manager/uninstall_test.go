@@ -43,6 +43,9 @@ func TestTheDocumentedUninstallCompletes(t *testing.T) {
 func uninstall(t *testing.T, arg string) {
 	w := newWorld(t)
 	w.walk(t, "kubectl apply -k config/default")
+	if arg == "--attach-mode=Replace" {
+		w.kubectl(t)("", "apply", "-f", "replace/role.yaml")
+	}
 	i := &installed{world: w, t: t}
 	manager := hawserManager()
 	w.change(t, manager, func() {

@@ -144,5 +144,10 @@ func up(ctx context.Context, o Options, bin string, out io.Writer) (*system.Syst
 	if err != nil {
 		return nil, fmt.Errorf("starting: %w", err)
 	}
+	// Some wishes have a detachPolicy, which an admission policy refuses in other namespaces.
+	const allow = "volumes.hawser.io/allow-force-detach=true"
+	if _, err := sys.Kubectl(ctx, "label", "namespace", namespace, allow); err != nil {
+		return nil, errors.Join(err, sys.Down(context.WithoutCancel(ctx)))
+	}
 	return sys, nil
 }

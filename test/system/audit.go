@@ -14,16 +14,27 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // Users of the programs, as the API server names them.
-const (
-	ManagerUser  = "system:serviceaccount:hawser-system:hawser-manager"
-	AgentUser    = "system:serviceaccount:hawser-system:hawser-agent"
-	AttacherUser = "system:serviceaccount:hawser-system:csi-attacher"
-	// UpstreamUser is the user of upstream's attach/detach controller.
-	UpstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
+var (
+	ManagerUser  = user(namePrefix + "hawser-manager")
+	AgentUser    = user(namePrefix + "hawser-agent")
+	AttacherUser = user("csi-attacher")
 )
+
+// UpstreamUser is the user of upstream's attach/detach controller.
+const UpstreamUser = "system:serviceaccount:kube-system:attachdetach-controller"
+
+// namePrefix is what an overlay puts before the names of the installation. The variable POD_NAMESPACE, which all
+// programs read, sets its namespace.
+var namePrefix = os.Getenv("HAWSER_NAME_PREFIX")
+
+func user(account string) string {
+	return "system:serviceaccount:" + install.Namespace() + ":" + account
+}
 
 // Request is one line of the API server's audit log.
 type Request struct {
@@ -38,6 +49,7 @@ type Request struct {
 		Extra    map[string][]string `json:"extra"`
 	} `json:"user"`
 	ObjectRef struct {
+		Group       string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
 		Namespace   string `json:"namespace"`
@@ -46,6 +58,7 @@ type Request struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
+	Annotations map[string]string `json:"annotations"`
 }
 
 // IsWrite reports whether the request changes something.

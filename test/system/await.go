@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // Await watches one object until done returns true, and returns the object of that time. It calls done with nil for a
@@ -178,11 +179,22 @@ func (s *System) AwaitAgent(ctx context.Context, node string, since time.Time) e
 }
 
 func agentLease(node string) client.ObjectKey {
-	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+	return client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
 }
 
 // AwaitEvent waits for an event of that reason about an object of that name.
 func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string) error {
+	return s.awaitEvent(ctx, namespace, name, reason, func(*eventsv1.Event) bool { return true })
+}
+
+// AwaitRepeatedEvent waits until such an event was repeated.
+func (s *System) AwaitRepeatedEvent(ctx context.Context, namespace, name, reason string) error {
+	return s.awaitEvent(ctx, namespace, name, reason, func(e *eventsv1.Event) bool { return e.Series != nil })
+}
+
+func (s *System) awaitEvent(
+	ctx context.Context, namespace, name, reason string, accepts func(*eventsv1.Event) bool,
+) error {
 	w, err := s.Client.Watch(ctx, &eventsv1.EventList{}, client.InNamespace(namespace),
 		client.MatchingFields{"regarding.name": name, "reason": reason})
 	if err != nil {
@@ -197,7 +209,8 @@ func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string)
 			if !open {
 				return fmt.Errorf("waiting for event %s about %s: the watch ended", reason, name)
 			}
-			if event.Type == watch.Added || event.Type == watch.Modified {
+			e, is := event.Object.(*eventsv1.Event)
+			if is && (event.Type == watch.Added || event.Type == watch.Modified) && accepts(e) {
 				return nil
 			}
 		}

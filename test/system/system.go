@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -166,13 +167,36 @@ func (s *System) connect() error {
 }
 
 func (s *System) install(ctx context.Context) error {
-	for _, part := range []string{"crd", "rbac", "admission"} {
-		if _,
-			err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(apiserver.Root(), "config", part)); err != nil {
-			return err
-		}
+	overlay, err := s.overlay()
+	if err != nil {
+		return err
+	}
+	if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", overlay); err != nil {
+		return err
 	}
 	return s.awaitKinds(ctx)
+}
+
+// overlay returns a directory with what the installation needs beside its programs, under its namespace and names. A
+// test may change the attach mode at any time, so the manager has the right of Replace from the beginning.
+func (s *System) overlay() (string, error) {
+	dir := filepath.Join(s.Dir, "overlay")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("creating the directory of the overlay: %w", err)
+	}
+	config, err := filepath.Rel(dir, filepath.Join(apiserver.Root(), "config"))
+	if err != nil {
+		return "", fmt.Errorf("finding the manifests: %w", err)
+	}
+	text := fmt.Sprintf("resources: [%[1]s/crd, %[1]s/rbac, %[1]s/admission]\ncomponents: [%[1]s/replace]\n"+
+		"configurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n", config, install.Namespace(), namePrefix)
+	references, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "default", "references.yaml"))
+	if err != nil {
+		return "", fmt.Errorf("reading the references: %w", err)
+	}
+	return dir, errors.Join(
+		os.WriteFile(filepath.Join(dir, "references.yaml"), references, 0o600),
+		os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
 }
 
 // awaitKinds returns once the API server serves both kinds. For a while after a CRD is established, it answers

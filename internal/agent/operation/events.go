@@ -27,9 +27,12 @@ const (
 // longestNote is what the API server takes.
 const longestNote = 1024
 
-// Event sends an event about the intent. A note that is too long is cut.
+// Event sends an event about the intent. A note that is too long is cut. The reference has no resourceVersion, because
+// client-go counts only events about the same reference as repetitions.
 func (env *Environment) Event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
-	env.Recorder.Eventf(i, nil, eventType, reason, action, "%s", failure.Shorten(note, longestNote))
+	regarding := &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
+		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
+	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", failure.Shorten(note, longestNote))
 }
 
 // announceFailure sends an event for a failure that is new, or has repeated another power of two times.

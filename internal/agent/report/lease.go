@@ -18,6 +18,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -92,7 +93,7 @@ func (s *Session) renew(ctx context.Context, acquire bool) error {
 }
 
 func (s *Session) leaseKey() types.NamespacedName {
-	return types.NamespacedName{Namespace: volumesv1alpha1.InstallNamespace,
+	return types.NamespacedName{Namespace: install.Namespace(),
 		Name: volumesv1alpha1.AgentLeasePrefix + s.NodeName}
 }
 

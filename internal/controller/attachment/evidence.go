@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/outage"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // goneWatched is how much of that must have been watched, so that an agent which could not renew its Lease because
@@ -104,7 +105,7 @@ func (w outageWatcher) spellOf(name string, node *corev1.Node) outage.Spell {
 // hear reads the agent's Lease: an agent is not silent because a watch lags.
 func (w outageWatcher) hear(ctx context.Context, node string) error {
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + node}
+	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + node}
 	err := w.reader.Get(ctx, key, lease)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -26,7 +26,8 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;csinodes;volumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;volumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=get;list;watch
 

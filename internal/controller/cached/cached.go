@@ -20,6 +20,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // Options of the manager's cache. Objects are shared, not copied, when they are read: a caller that
@@ -34,12 +35,12 @@ func Options() cache.Options {
 			&corev1.Node{}:                  {Transform: trimNode},
 			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
 			&corev1.PersistentVolumeClaim{}: {Transform: trimClaim},
-			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{volumesv1alpha1.InstallNamespace: {}}},
+			&coordinationv1.Lease{}:         {Namespaces: map[string]cache.Config{install.Namespace(): {}}},
 			// A cache of one namespace by its selector: one by Namespaces finds the kind in the API's list of resources at
 			// each read.
 			&corev1.ConfigMap{}: {
 				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveLocksLabel: "true"}),
-				Field: fields.OneTermEqualSelector("metadata.namespace", volumesv1alpha1.InstallNamespace),
+				Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
 			},
 			&storagev1.CSIDriver{}:             {},
 			&storagev1.CSINode{}:               {},

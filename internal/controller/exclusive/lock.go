@@ -20,6 +20,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // parts is over how many ConfigMaps the locks are spread. The fewer, the more volumes share a write; the more, the
@@ -37,7 +38,7 @@ func Key(volumeName string) client.ObjectKey {
 }
 
 func key(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: name}
+	return client.ObjectKey{Namespace: install.Namespace(), Name: name}
 }
 
 // Lock of one volume as it was written. The zero value is none.

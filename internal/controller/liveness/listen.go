@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // The API server may have been restored from a backup: then all that it holds is of the past, Leases included. So
@@ -167,7 +168,7 @@ func (l *Listener) Start(ctx context.Context) error {
 // listen to one watch until it ends.
 func (l *Listener) listen(ctx context.Context, first bool) error {
 	list := &coordinationv1.LeaseList{}
-	if err := l.Client.List(ctx, list, client.InNamespace(volumesv1alpha1.InstallNamespace)); err != nil {
+	if err := l.Client.List(ctx, list, client.InNamespace(install.Namespace())); err != nil {
 		return fmt.Errorf("listing Leases: %w", err)
 	}
 	if l.wentBack(list) {
@@ -175,7 +176,7 @@ func (l *Listener) listen(ctx context.Context, first bool) error {
 	}
 	l.Tracker.begin(list.Items)
 	seconds := int64(watchFor / time.Second)
-	watcher, err := l.Client.Watch(ctx, list, client.InNamespace(volumesv1alpha1.InstallNamespace), &client.ListOptions{
+	watcher, err := l.Client.Watch(ctx, list, client.InNamespace(install.Namespace()), &client.ListOptions{
 		Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: &seconds},
 	})
 	if err != nil {

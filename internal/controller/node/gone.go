@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/metrics"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // EventGoneNodeForgotten is the reason of the event that says what the policy declared.
@@ -112,7 +113,7 @@ func (c *Controller) lookForGone(
 		return nil, fmt.Errorf("reading node %s: %w", nvs.Name, err)
 	}
 	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: volumesv1alpha1.InstallNamespace, Name: volumesv1alpha1.AgentLeasePrefix + nvs.Name}
+	key := client.ObjectKey{Namespace: install.Namespace(), Name: volumesv1alpha1.AgentLeasePrefix + nvs.Name}
 	if err := c.Reader.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Lease of node %s: %w", nvs.Name, err)
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates/status,verbs=update
@@ -34,7 +35,7 @@ func (c *Controller) watchOver(ctx context.Context, cached *volumesv1alpha1.Node
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
 		Reason: volumesv1alpha1.ReasonAgentUnreachable, ObservedGeneration: nvs.Generation,
 		Message: fmt.Sprintf("the agent of node %s is unreachable: its Lease %s/%s%s is not renewed",
-			nvs.Name, volumesv1alpha1.InstallNamespace, volumesv1alpha1.AgentLeasePrefix, nvs.Name),
+			nvs.Name, install.Namespace(), volumesv1alpha1.AgentLeasePrefix, nvs.Name),
 	})
 	err := c.Client.Status().Update(ctx, nvs)
 	switch {

@@ -17,11 +17,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,10 +43,15 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 )
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,verbs=get;list;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=get;list;watch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,verbs=list;watch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=list;watch
+
+// The policies that exempt the manager recognize it by this verb, which only its role has.
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=manage
 
 const (
+	// label of a policy and of its binding. Its value is the policy's name before an overlay changed it.
+	label = "volumes.hawser.io/admission-policy"
 	// settle is longer than an API server takes to take up a change. It checks once a second whether its policies have
 	// changed.
 	settle = 3 * time.Second
@@ -66,6 +71,8 @@ type Gate struct {
 	// version of the policies that was seen last, and since when. Only Reconcile uses them.
 	version string
 	since   time.Time
+	// installed has the names that each policy has in this cluster. Only Reconcile uses it.
+	installed map[string][]string
 
 	mu sync.Mutex
 	// missing says, for each policy that is not known to be in force, why.
@@ -112,16 +119,18 @@ func (g *Gate) Register(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return slices.ContainsFunc(g.policies, func(p policy) bool { return p.name == o.GetName() })
-	})
+	named := func(o client.Object) bool {
+		return slices.ContainsFunc(g.policies, func(p policy) bool { return p.name == o.GetLabels()[label] })
+	}
+	ours := predicate.NewPredicateFuncs(named)
+	ours.UpdateFunc = func(e event.UpdateEvent) bool { return named(e.ObjectOld) || named(e.ObjectNew) }
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
 	})
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy")
 	for _, k := range kinds {
 		for _, gvk := range k {
-			b = b.WatchesMetadata(metadataOf(gvk, ""), one, builder.WithPredicates(ours))
+			b = b.WatchesMetadata(metadataOf(gvk), one, builder.WithPredicates(ours))
 		}
 	}
 	return b.WatchesRawSource(source.Func(atStart)).
@@ -179,21 +188,41 @@ func (g *Gate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 
 // observe returns which version of the policies and their bindings the cache has, and which of them are not there.
 func (g *Gate) observe(ctx context.Context) (version string, missing map[string]string, err error) {
-	missing = map[string]string{}
+	missing, g.installed = map[string]string{}, map[string][]string{}
 	for _, p := range g.policies {
-		for _, gvk := range p.kind {
-			object := metadataOf(gvk, p.name)
-			err := g.reader.Get(ctx, client.ObjectKeyFromObject(object), object)
-			switch {
-			case apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero():
-				missing[p.name] = fmt.Sprintf("there is no %s of that name", gvk.Kind)
-			case err != nil:
-				return "", nil, fmt.Errorf("reading %s %s: %w", gvk.Kind, p.name, err)
+		for i, gvk := range p.kind {
+			objects, err := g.labelled(ctx, gvk, p.name)
+			if err != nil {
+				return "", nil, err
 			}
-			version += fmt.Sprintf("%s %d, ", object.UID, object.Generation)
+			if len(objects) == 0 {
+				missing[p.name] = fmt.Sprintf("there is no %s with label %s=%s", gvk.Kind, label, p.name)
+			}
+			for _, object := range objects {
+				version += fmt.Sprintf("%s %d, ", object.UID, object.Generation)
+				if i == 0 {
+					g.installed[p.name] = append(g.installed[p.name], object.Name)
+				}
+			}
 		}
 	}
 	return version, missing, nil
+}
+
+// labelled returns the objects that carry the policy's label and are not being deleted, in the order of their names.
+func (g *Gate) labelled(
+	ctx context.Context, gvk schema.GroupVersionKind, policy string,
+) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	if err := g.reader.List(ctx, list, client.MatchingLabels{label: policy}); err != nil {
+		return nil, fmt.Errorf("listing each %s of policy %s: %w", gvk.Kind, policy, err)
+	}
+	objects := slices.DeleteFunc(slices.Clone(list.Items), func(o metav1.PartialObjectMetadata) bool {
+		return !o.DeletionTimestamp.IsZero()
+	})
+	slices.SortFunc(objects, func(a, b metav1.PartialObjectMetadata) int { return strings.Compare(a.Name, b.Name) })
+	return objects, nil
 }
 
 // try tries each policy. What could not be tried leaves an open gate open: that nothing has changed is still known.
@@ -201,7 +230,7 @@ func (g *Gate) try(ctx context.Context) error {
 	missing, open := map[string]string{}, g.Missing() == ""
 	var failures []error
 	for _, p := range g.policies {
-		err := p.try(ctx, g.dryRun, g.reader)
+		err := p.try(ctx, trial{dryRun: g.dryRun, reader: g.reader, names: g.installed[p.name]})
 		if err == nil {
 			continue
 		}
@@ -231,8 +260,8 @@ func (g *Gate) report(ctx context.Context, missing map[string]string) {
 	}
 }
 
-func metadataOf(gvk schema.GroupVersionKind, name string) *metav1.PartialObjectMetadata {
-	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(gvk)
 	return object
 }

@@ -56,6 +56,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		}
 		for _, o := range []client.Object{policy, binding} {
 			o.SetName(p.name)
+			o.SetLabels(map[string]string{label: p.name})
 			o.SetGeneration(1)
 			objects = append(objects, o)
 		}
@@ -212,7 +213,9 @@ func TestWithoutMutatingPoliciesTheOthersAreTried(t *testing.T) {
 		t.Errorf("policies %v", got)
 	}
 	for _, gvk := range mutating {
-		if err := c.Delete(t.Context(), metadataOf(gvk, finalizer)); err != nil {
+		object := metadataOf(gvk)
+		object.Name = finalizer
+		if err := c.Delete(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}

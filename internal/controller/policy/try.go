@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
@@ -30,12 +32,21 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps,namespace=hawser-system,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=hawser-system,verbs=create
 
-// policy is one of config/admission. Its binding has the same name.
+// policy is one of config/admission. Its binding has the same name and the same label.
 type policy struct {
 	name string
 	kind kind
-	// try returns nil when the policy was seen to work. dryRun changes nothing, reader is the cache.
-	try func(ctx context.Context, dryRun client.Client, reader client.Reader) error
+	// try returns nil when the policy was seen to work.
+	try func(context.Context, trial) error
+}
+
+// trial is what a try needs.
+type trial struct {
+	// dryRun changes nothing, reader is the cache.
+	dryRun client.Client
+	reader client.Reader
+	// names that the policy has in this cluster: an overlay may have changed them.
+	names []string
 }
 
 // kind of a policy and of its binding.
@@ -66,49 +77,49 @@ var policies = []policy{
 	{hold, validating, tryHold},
 	{finalizer, mutating, tryFinalizer},
 	{locks, validating, refused(
-		locks, &corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")},
+		&corev1.ConfigMap{ObjectMeta: installed(volumesv1alpha1.ExclusiveLocksPrefix + "probe")},
 	)},
-	{declared, validating, refused(declared, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
+	{declared, validating, refused(&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{
 		Name: probe, Annotations: map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "probe": "probe"},
 	}})},
 	{agentState, validating, refused(
-		agentState, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}},
+		&volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: agentProbe}},
 	)},
-	{agentIntents, validating, refused(agentIntents, intent(agentProbe))},
-	{leases, validating, refused(leases, &coordinationv1.Lease{ObjectMeta: installed(agentProbe)})},
+	{agentIntents, validating, refused(intent(agentProbe))},
+	{leases, validating, refused(&coordinationv1.Lease{ObjectMeta: installed(agentProbe)})},
 }
 
 // errNotInForce: the answer shows that the policy does not work.
 var errNotInForce = errors.New("it does not act on a dry run of what it is for")
 
 // refused tries whether the creation of object is refused.
-func refused(policy string, object client.Object) func(context.Context, client.Client, client.Reader) error {
-	return func(ctx context.Context, dryRun client.Client, _ client.Reader) error {
-		return expectRefused(policy, dryRun.Create(ctx, object.DeepCopyObject().(client.Object)))
+func refused(object client.Object) func(context.Context, trial) error {
+	return func(ctx context.Context, t trial) error {
+		return t.expectRefused(t.dryRun.Create(ctx, object.DeepCopyObject().(client.Object)))
 	}
 }
 
 // expectRefused returns nil where err is the policy's own refusal. One that cannot be evaluated refuses too, as
 // Invalid.
-func expectRefused(policy string, err error) error {
+func (t trial) expectRefused(err error) error {
 	switch {
 	case err == nil:
 		return errNotInForce
-	case apierrors.IsForbidden(err) && strings.Contains(
-		err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", policy),
-	):
+	case apierrors.IsForbidden(err) && slices.ContainsFunc(t.names, func(name string) bool {
+		return strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", name))
+	}):
 		return nil
 	}
 	return fmt.Errorf("the dry run failed: %w", err)
 }
 
 // tryHold tries to create an attachment that is held and, where there is one, to delete one that is.
-func tryHold(ctx context.Context, dryRun client.Client, reader client.Reader) error {
-	if err := expectRefused(hold, dryRun.Create(ctx, attachment())); err != nil {
+func tryHold(ctx context.Context, t trial) error {
+	if err := t.expectRefused(t.dryRun.Create(ctx, attachment())); err != nil {
 		return err
 	}
 	list := &storagev1.VolumeAttachmentList{}
-	if err := reader.List(ctx, list); err != nil {
+	if err := t.reader.List(ctx, list); err != nil {
 		return fmt.Errorf("listing attachments: %w", err)
 	}
 	for i := range list.Items {
@@ -116,20 +127,21 @@ func tryHold(ctx context.Context, dryRun client.Client, reader client.Reader) er
 		if _, held := va.Annotations[volumesv1alpha1.HoldAnnotation]; !held || !va.DeletionTimestamp.IsZero() {
 			continue
 		}
-		err := dryRun.Delete(ctx, va, client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)})
+		shown := client.Preconditions{UID: ptr.To(va.UID), ResourceVersion: ptr.To(va.ResourceVersion)}
+		err := t.dryRun.Delete(ctx, va, shown)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			// It is not what the cache shows any more.
 			continue
 		}
-		return expectRefused(hold, err)
+		return t.expectRefused(err)
 	}
 	return nil
 }
 
 // tryFinalizer tries whether an intent gets its finalizer when it is created.
-func tryFinalizer(ctx context.Context, dryRun client.Client, _ client.Reader) error {
+func tryFinalizer(ctx context.Context, t trial) error {
 	object := intent(probe)
-	if err := dryRun.Create(ctx, object); err != nil {
+	if err := t.dryRun.Create(ctx, object); err != nil {
 		return fmt.Errorf("the dry run failed: %w", err)
 	}
 	if !status.Finalized(object) {
@@ -139,7 +151,7 @@ func tryFinalizer(ctx context.Context, dryRun client.Client, _ client.Reader) er
 }
 
 func installed(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: volumesv1alpha1.InstallNamespace, Name: name}
+	return metav1.ObjectMeta{Namespace: install.Namespace(), Name: name}
 }
 
 func attachment() *storagev1.VolumeAttachment {

@@ -29,7 +29,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
-// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
+// The right to patch nodes/status is separate, in config/replace, because only this mode needs it.
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=get
 
 // commitTimeout bounds one group's write with its reruns.

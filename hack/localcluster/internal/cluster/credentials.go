@@ -6,8 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,13 +23,18 @@ import (
 	"github.com/hawser-io/hawser/hack/localcluster/internal/pki"
 )
 
-const (
+// Tests may install Hawser under another namespace, and with a prefix before its names. The programs read the same
+// variable POD_NAMESPACE.
+var (
 	// Namespace is where Hawser is installed.
-	Namespace = "hawser-system"
+	Namespace = cmp.Or(os.Getenv("POD_NAMESPACE"), "hawser-system")
 	// ManagerAccount is the service account of the manager, in Namespace.
-	ManagerAccount = "hawser-manager"
+	ManagerAccount = os.Getenv("HAWSER_NAME_PREFIX") + "hawser-manager"
 	// AgentAccount is the service account of all agents. Their tokens differ in the pod that they are bound to.
-	AgentAccount = "hawser-agent"
+	AgentAccount = os.Getenv("HAWSER_NAME_PREFIX") + "hawser-agent"
+)
+
+const (
 	// AttacherAccount is the service account of the external-attacher.
 	AttacherAccount = "csi-attacher"
 	// ProvisionerAccount is the service account of the external-provisioners.

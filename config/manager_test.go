@@ -1,0 +1,219 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package config_test
+
+import (
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// patched sends a merge patch, which names only what it changes.
+func patched(t *testing.T, c client.Client, object client.Object, patch string) error {
+	t.Helper()
+	target := object.DeepCopyObject().(client.Object)
+	return c.Patch(t.Context(), target, client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+func patchedStatus(t *testing.T, c client.Client, object client.Object, patch string) error {
+	t.Helper()
+	target := object.DeepCopyObject().(client.Object)
+	return c.Status().Patch(t.Context(), target, client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// testManagerCreates tries to create what the manager has no role for.
+func (in installation) testManagerCreates(t *testing.T) {
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	selector := &metav1.LabelSelector{MatchLabels: template.Labels}
+	meta := metav1.ObjectMeta{Namespace: in.namespace, Name: "by-the-manager"}
+	manager := in.as(t, managerAccount)
+	for name, object := range map[string]client.Object{
+		"a Deployment": &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector,
+			Template: template}},
+		"a DaemonSet": &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector,
+			Template: template}},
+		"a Pod":    &corev1.Pod{ObjectMeta: meta, Spec: template.Spec},
+		"a Secret": &corev1.Secret{ObjectMeta: meta},
+		"a Node":   &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
+		"a policy": &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
+		"a binding of a policy": &admissionv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
+		"a ClusterRole": &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
+		"a claim": &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}},
+	} {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, manager.Create(t.Context(), object)) })
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: in.name("hawser-manager-nodes")}}
+	expectForbidden(t, manager.Delete(t.Context(), policy))
+	expectForbidden(t, patched(t, manager, policy, `{"spec":{"failurePolicy":"Ignore"}}`))
+}
+
+// testManagerNodes tries what the manager may change of a Node: nothing without the component of mode Replace, then
+// only what the policy allows, whatever its roles are.
+func (in installation) testManagerNodes(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "managed", Labels: map[string]string{"a": "b"}}}
+	expectAllowed(t, in.admin.Create(t.Context(), node))
+	expectAllowed(t, patchedStatus(t, in.admin, node, `{"status":{"images":[{"names":["i"],"sizeBytes":1}],
+		"conditions":[{"type":"Ready","status":"True","reason":"r","message":"m"}]}}`))
+	manager := in.as(t, managerAccount)
+	const attach = `{"metadata":{"annotations":{"volumes.hawser.io/unlistings":"1"}},
+		"status":{"volumesAttached":[{"name":"v","devicePath":"d"}]}}`
+	expectForbidden(t, patchedStatus(t, manager, node, attach), "cannot patch resource")
+	in.kubectl(t, "apply", "-k", in.overlay(t, "rbac", "replace"))
+	in.grantRules(t, managerAccount, "nodes",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"*"}})
+	expectAllowed(t, patchedStatus(t, manager, node, attach))
+	expectAllowed(t, patchedStatus(t, manager, node, `{"status":{"volumesAttached":[]}}`))
+
+	const only = "the manager may change nothing of a Node but status.volumesAttached"
+	for name, patch := range map[string]string{
+		"a condition":          `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"r","message":"m"}]}}`,
+		"every condition":      `{"status":{"conditions":null}}`,
+		"the volumes in use":   `{"status":{"volumesInUse":["v"]}}`,
+		"the capacity":         `{"status":{"capacity":{"cpu":"1"}}}`,
+		"the images":           `{"status":{"images":null}}`,
+		"a label":              `{"metadata":{"labels":{"a":"c"}}}`,
+		"another annotation":   `{"metadata":{"annotations":{"other":"1"}}}`,
+		"a finalizer":          `{"metadata":{"finalizers":["example.com/f"]}}`,
+		"a change beside ours": `{"status":{"volumesAttached":[{"name":"v","devicePath":""}],"volumesInUse":["v"]}}`,
+	} {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, patchedStatus(t, manager, node, patch), only) })
+	}
+	const status = "the manager may write only the status of a Node"
+	expectForbidden(t, patched(t, manager, node, `{"spec":{"unschedulable":true}}`), status)
+	expectForbidden(t, manager.Delete(t.Context(), node.DeepCopy()), status)
+	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}
+	expectForbidden(t, manager.Create(t.Context(), other), status)
+	expectAllowed(t, patchedStatus(t, in.admin, node, `{"status":{"volumesInUse":["v"]}}`))
+}
+
+func (in installation) testManagerClaims(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "managed", Labels: map[string]string{"a": "b"}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	expectAllowed(t, in.admin.Create(t.Context(), claim))
+	manager := in.as(t, managerAccount)
+	const protect = `{"metadata":{"finalizers":["kubernetes.io/pvc-protection","volumes.hawser.io/claim-protection"]}}`
+	expectAllowed(t, patched(t, manager, claim, protect))
+	expectAllowed(t, patched(t, manager, claim, `{"metadata":{"finalizers":["kubernetes.io/pvc-protection"]}}`))
+	expectAllowed(t, patched(t, manager, claim,
+		`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"a"}}}`))
+	expectAllowed(t, patchedStatus(t, manager, claim, `{"status":{"capacity":{"storage":"1Gi"},
+		"conditions":[{"type":"NodeResizeError","status":"True"}],
+		"allocatedResourceStatuses":{"storage":"NodeResizeInfeasible"}}}`))
+	const metadata = "nothing of a PersistentVolumeClaim's metadata but"
+	for name, c := range map[string]struct{ patch, message string }{
+		"the volume": {`{"spec":{"volumeName":"pv"}}`, "may not change the spec"},
+		"upstream's finalizer": {
+			`{"metadata":{"finalizers":["volumes.hawser.io/claim-protection"]}}`, metadata},
+		"a label":            {`{"metadata":{"labels":{"a":"c"}}}`, metadata},
+		"another annotation": {`{"metadata":{"annotations":{"other":"1"}}}`, metadata},
+		"an owner": {`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`,
+			metadata},
+		"the node that was selected": {`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"b"}}}`,
+			metadata},
+	} {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, patched(t, manager, claim, c.patch), c.message) })
+	}
+	in.expectNoGrowth(t, claim)
+	for name, patch := range map[string]string{
+		"the phase":        `{"status":{"phase":"Lost"}}`,
+		"the access modes": `{"status":{"accessModes":["ReadWriteMany"]}}`,
+		"what is allocated": `{"status":{"allocatedResources":{"storage":"3Gi"},
+			"allocatedResourceStatuses":{"storage":"NodeResizeInProgress"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectForbidden(t, patchedStatus(t, manager, claim, patch), "nothing of a PersistentVolumeClaim's status but")
+		})
+	}
+	expectForbidden(t, patchedStatus(t, manager, claim, `{"metadata":{"annotations":{"other":"1"}}}`), metadata)
+	in.grantRules(t, managerAccount, "claims",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"*"}})
+	expectForbidden(t, manager.Delete(t.Context(), claim.DeepCopy()), "neither create nor delete")
+}
+
+// expectNoGrowth expects that the manager cannot change the size of a claim like this one, once it is bound. Everyone
+// else may.
+func (in installation) expectNoGrowth(t *testing.T, like *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	class := &storagev1.StorageClass{Provisioner: "example.com/none", AllowVolumeExpansion: ptr.To(true)}
+	class.Name = "growing"
+	expectAllowed(t, in.admin.Create(t.Context(), class))
+	claim := &corev1.PersistentVolumeClaim{Spec: like.Spec}
+	claim.Namespace, claim.Name = like.Namespace, "bound"
+	claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(class.Name), "pv"
+	expectAllowed(t, in.admin.Create(t.Context(), claim))
+	expectAllowed(t, patchedStatus(t, in.admin, claim, `{"status":{"phase":"Bound"}}`))
+	const grow = `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`
+	expectForbidden(t, patched(t, in.as(t, managerAccount), claim, grow),
+		"may not change the spec of a PersistentVolumeClaim")
+	expectAllowed(t, patched(t, in.admin, claim, grow))
+}
+
+func (in installation) testManagerIntents(t *testing.T) {
+	intent := newIntent("managed", "node-a")
+	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
+	expectAllowed(t, in.admin.Create(t.Context(), intent))
+	manager := in.as(t, managerAccount)
+	const metadata = "nothing of a VolumeAttachmentIntent's metadata but"
+	for name, c := range map[string]struct{ patch, message string }{
+		"the desired state":       {`{"spec":{"desiredState":"Attached"}}`, "may not change the spec"},
+		"whether it is read-only": {`{"spec":{"readOnly":true}}`, "may not change the spec"},
+		"the detach policy":       {`{"spec":{"detachPolicy":{"forceAfter":"1m"}}}`, "ValidatingAdmissionPolicy"},
+		"a label":                 {`{"metadata":{"labels":{"volumes.hawser.io/pod-uid":"1"}}}`, metadata},
+		"an annotation":           {`{"metadata":{"annotations":{"a":"b"}}}`, metadata},
+		"a foreign finalizer":     {`{"metadata":{"finalizers":["volumes.hawser.io/release","example.com/f"]}}`, metadata},
+	} {
+		t.Run(name, func(t *testing.T) { expectForbidden(t, patched(t, manager, intent, c.patch), c.message) })
+	}
+	const ofPods = "only the VolumeAttachmentIntents of pods"
+	expectForbidden(t, manager.Delete(t.Context(), intent.DeepCopy()), ofPods)
+	expectForbidden(t, manager.Create(t.Context(), newIntent("by-the-manager", "node-a")), ofPods)
+	pod := newIntent("of-a-pod", "node-a")
+	pod.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
+	expectForbidden(t, manager.Create(t.Context(), pod.DeepCopy()), ofPods)
+	pod.Spec.Publisher, pod.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
+	expectAllowed(t, manager.Create(t.Context(), pod))
+	expectAllowed(t, manager.Delete(t.Context(), pod))
+
+	// It removes its finalizer once the volume is released.
+	expectAllowed(t, in.admin.Delete(t.Context(), intent))
+	expectAllowed(t, patched(t, manager, intent, `{"metadata":{"finalizers":null}}`))
+}
+
+// testManagerConfigMaps tries the ConfigMap from which every pod of the namespace takes the certificate of the API
+// server.
+func (in installation) testManagerConfigMaps(t *testing.T) {
+	const only = "the manager may write only the ConfigMaps hawser-exclusive-locks-*"
+	root := in.newConfigMap("kube-root-ca.crt")
+	expectAllowed(t, in.admin.Create(t.Context(), root))
+	manager := in.as(t, managerAccount)
+	expectForbidden(t, manager.Update(t.Context(), root.DeepCopy()), only)
+	expectForbidden(t, manager.Create(t.Context(), in.newConfigMap("another")), only)
+	locks := in.newLocks(volumesv1alpha1.ExclusiveLocksPrefix + "configmaps")
+	expectAllowed(t, manager.Create(t.Context(), locks))
+	expectAllowed(t, manager.Update(t.Context(), locks))
+}
