@@ -40,6 +40,9 @@ func (c *Controller) expanded(
 	if !known || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != cached.UID {
 		return nil
 	}
+	if volume.ExpandFrom(capacity, cached) == nil {
+		return nil // the claim may be in the cache before the volume's new capacity
+	}
 	seen, infeasible, err := c.seenByNodes(ctx, volume.UniqueNameOf(pv), capacity)
 	if err != nil {
 		return err

@@ -35,21 +35,26 @@ func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		line     volumesv1alpha1.NodeVolume
+		volume   string
 		capacity string
 		status   corev1.ClaimResourceStatus
 		failed   bool
 	}{
-		{"it is done", line("2Gi", "", ""), "2Gi", "", false},
-		{"it is not done yet", line("1Gi", "", ""), "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"InvalidArgument", line("1Gi", "expand", "InvalidArgument"), "1Gi",
+		{"it is done", line("2Gi", "", ""), "2Gi", "2Gi", "", false},
+		{"it is not done yet", line("1Gi", "", ""), "2Gi", "1Gi", corev1.PersistentVolumeClaimNodeResizePending, false},
+		{"the volume's new capacity is not known yet", line("1Gi", "", ""), "1Gi", "1Gi",
+			corev1.PersistentVolumeClaimNodeResizePending, false},
+		{"InvalidArgument", line("1Gi", "expand", "InvalidArgument"), "2Gi", "1Gi",
 			corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
-		{"OutOfRange", line("1Gi", "expand", "OutOfRange"), "1Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
-		{"NotFound", line("1Gi", "expand", "NotFound"), "1Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
-		{"FailedPrecondition passes", line("1Gi", "expand", "FailedPrecondition"), "1Gi",
+		{"OutOfRange", line("1Gi", "expand", "OutOfRange"), "2Gi", "1Gi",
+			corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
+		{"NotFound", line("1Gi", "expand", "NotFound"), "2Gi", "1Gi",
+			corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
+		{"FailedPrecondition passes", line("1Gi", "expand", "FailedPrecondition"), "2Gi", "1Gi",
 			corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"Unavailable passes", line("1Gi", "expand", "Unavailable"), "1Gi",
+		{"Unavailable passes", line("1Gi", "expand", "Unavailable"), "2Gi", "1Gi",
 			corev1.PersistentVolumeClaimNodeResizePending, false},
-		{"another operation fails", line("1Gi", "publish", "NotFound"), "1Gi",
+		{"another operation fails", line("1Gi", "publish", "NotFound"), "2Gi", "1Gi",
 			corev1.PersistentVolumeClaimNodeResizePending, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,7 +64,7 @@ func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 				corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
 			}
 			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
-			pv.Spec.Capacity, pv.Spec.ClaimRef = size("2Gi"), &corev1.ObjectReference{UID: "uid"}
+			pv.Spec.Capacity, pv.Spec.ClaimRef = size(c.volume), &corev1.ObjectReference{UID: "uid"}
 			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "driver", VolumeHandle: "handle"}
 			state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 			state.Status.Volumes = []volumesv1alpha1.NodeVolume{c.line}
