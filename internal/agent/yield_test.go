@@ -19,8 +19,12 @@ import (
 func TestAVolumeThatWasLeftToTheKubeletIsMarkedAgainBeforeItIsPublished(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.unused()
-	b.done(plan.Dereference, plan.Persist)
 	b.kubelet = &kubelet.TrackedUse{AttachmentUID: "uid-1", Mounts: []string{b.volume.Record.Stage.Path}}
+	b.agent.steps.Inform(b.volume, b.facts())
+	if !b.volume.Record.InUse {
+		t.Errorf("volume %s: not marked any more while the agent refers to its stage, want it marked", b.volume.Name)
+	}
+	b.done(plan.Dereference, plan.Persist)
 	f := b.facts()
 	if !f.Released() {
 		t.Fatalf("volume %s: not released although only the kubelet uses it: record %+v", b.volume.Name, f.Record)
