@@ -164,7 +164,9 @@ func (s server) testNodeVolumeStateColumns(t *testing.T) {
 	state := &volumesv1alpha1.NodeVolumeState{}
 	state.Name = "columns"
 	s.create(t, state)
-	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{Attached: 4, Staged: 3, Published: 2, Failing: 1, Orphaned: 5}
+	state.Status.Summary = &volumesv1alpha1.NodeVolumeSummary{
+		Attached: 4, Staged: 3, Published: 2, Failing: 1, Orphaned: 5,
+	}
 	state.Status.AgentVersion = "v1.2.3"
 	state.Status.Conditions = []metav1.Condition{{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
