@@ -254,7 +254,7 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 				intent.Name, dump(spec))
 		}
 	}
-	if n := requests.of("POST volumeattachmentintents"); n != 2 {
+	if n := requests.count("POST volumeattachmentintents"); n != 2 {
 		t.Errorf("%d intents were created for pod %s with two volumes, want 2", n, p.Name)
 	}
 
@@ -266,7 +266,7 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 	w.run(t, p, false)
 	w.podIntents(t, p)
 	gone(t, w, attachmentOf("pod-simple-a", "pod-simple"))
-	if n := requests.of("DELETE volumeattachmentintents"); n != 2 {
+	if n := requests.count("DELETE volumeattachmentintents"); n != 2 {
 		t.Errorf("%d deletes of the intents of pod %s with two volumes, want 2", n, p.Name)
 	}
 	w.kill(t, p)
@@ -708,7 +708,7 @@ func aRestartedManagerWritesNothing(t *testing.T, w *world) {
 	marker := w.pod(t, "pod-idle-marker", "pod-idle", "pod-idle-marker")
 	w.attached(t, w.podIntents(t, marker, "pod-idle-marker")[0])
 	stop()
-	if n := requests.of("POST volumeattachmentintents") + requests.of("DELETE volumeattachmentintents"); n != 1 {
+	if n := requests.count("POST volumeattachmentintents") + requests.count("DELETE volumeattachmentintents"); n != 1 {
 		t.Errorf("%d creates and deletes of intents after the restart, want 1", n)
 	}
 	if after := w.podIntents(t, p, "pod-idle")[0]; after.ResourceVersion != before.ResourceVersion {
@@ -736,7 +736,7 @@ func intentsOfPodsAreDeletedWhenSwitchedOff(t *testing.T, w *world) {
 	until(t, w, other, "the intent of a person stays", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return exists(i) && i.DeletionTimestamp == nil
 	})
-	if n := requests.of("POST volumeattachmentintents"); n > 0 {
+	if n := requests.count("POST volumeattachmentintents"); n > 0 {
 		t.Errorf("%d intents were created while intents of pods are off, want none", n)
 	}
 }
@@ -762,7 +762,7 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	}
 	n, what := requests.writes()
 	t.Logf("attach: %.2f writes for each volume: %s", float64(n)/count, what)
-	if requests.of("POST volumeattachmentintents") != count {
+	if requests.count("POST volumeattachmentintents") != count {
 		t.Errorf("requests for %d new pods: %s; want one create of an intent each", count, what)
 	}
 	requests.reset()
@@ -778,7 +778,7 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	})
 	n, what = requests.writes()
 	t.Logf("detach: %.2f writes for each volume: %s", float64(n)/count, what)
-	if requests.of("DELETE volumeattachmentintents") != count || requests.of("GET pods") > 0 {
+	if requests.count("DELETE volumeattachmentintents") != count || requests.count("GET pods") > 0 {
 		t.Errorf("requests for %d deleted pods: %s; want one delete of an intent each and no read of a pod", count, what)
 	}
 }

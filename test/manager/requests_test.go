@@ -93,12 +93,6 @@ func (c *requestCounter) count(what string) int {
 	return c.seen[what]
 }
 
-func (c *requestCounter) of(what string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seen[what]
-}
-
 // collectionIn is the resource that a LIST or a WATCH is about; empty for any other request.
 func collectionIn(r *http.Request) string {
 	if r.Method != http.MethodGet || describeRequest(r) != "" {
