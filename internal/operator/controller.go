@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -116,24 +117,28 @@ func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager,
 	return nil, r.create(ctx)
 }
 
+// create makes the VolumeManager, unless the operator has installed before.
 func (r *Reconciler) create(ctx context.Context) error {
-	deployment, daemonSet := &appsv1.Deployment{}, &appsv1.DaemonSet{}
-	found, err := r.readLive(ctx, render.ManagerName, deployment)
-	if err != nil {
-		return err
+	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
+	found := map[client.Object]bool{}
+	for object, name := range map[client.Object]string{
+		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
+		var err error
+		if found[object], err = r.readLive(ctx, name, object); err != nil {
+			return err
+		}
 	}
-	if found && deployment.Labels[render.ManagedByLabel] == render.ManagedBy {
+	if deployment.Labels[render.ManagedByLabel] == render.ManagedBy {
 		r.started = true
 		return nil
 	}
-	adopted, err := r.readLive(ctx, render.AgentName, daemonSet)
-	if err != nil {
-		return err
-	}
 	vm := &volumesv1alpha1.VolumeManager{}
 	vm.Name = volumesv1alpha1.VolumeManagerName
-	if found || adopted {
+	if found[deployment] || found[daemonSet] {
 		vm.Spec = render.Adopted(deployment, daemonSet)
+		if !found[policy] {
+			vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
+		}
 	}
 	if err := r.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("creating the VolumeManager: %w", err)

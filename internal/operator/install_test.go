@@ -54,6 +54,8 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"a pod that fails is named with its node", s.testFailingPod},
 		{"monitors come with their kinds", s.testMonitors},
 		{"drift is mended while the kind of node states is missing", s.testMissingKind},
+		{"what a VolumeManager may leave out goes", s.testLeftOut},
+		{"every right of its roles was needed", s.testRights},
 		{"a VolumeManager that is deleted leaves everything as it is", s.testDeleted},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -64,7 +66,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 
 func (s server) testFirstStart(t *testing.T) {
 	s.await(t, volumeManager, "", "cluster", "the operator makes it", there)
-	rendered := s.kubectl(t, "kustomize", "default") 
+	rendered := s.kubectl(t, "kustomize", "default")
 	for document := range strings.SplitSeq(rendered, "\n---\n") {
 		want := &unstructured.Unstructured{}
 		check(t, yaml.Unmarshal([]byte(document), &want.Object))
@@ -79,12 +81,9 @@ func (s server) testFirstStart(t *testing.T) {
 			t.Errorf("%s %s is managed by %q", have.GetKind(), have.GetName(), label)
 		}
 	}
-	message := s.awaitCondition(t, "Available", "False", "ManagerNotReady")
-	if message != "manager: 0 of 2 ready; agents: ready on 0 of 0 nodes" {
-		t.Errorf("message: %s", message)
-	}
-	s.awaitCondition(t, "Degraded", "False", "AsExpected")
-	s.awaitCondition(t, "Monitored", "False", "KindsMissing")
+	s.awaitCondition(t, "Available", "False", "ManagerNotReady", "manager: 0 of 2 ready; agents: ready on 0 of 0 nodes")
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+	s.awaitCondition(t, "Monitored", "False", "KindsMissing", "")
 }
 
 // play writes the status of a workload, as its controller does.
@@ -116,24 +115,17 @@ func (s server) settle(t *testing.T) {
 	t.Helper()
 	s.playManager(t, 2, 2, 2)
 	s.playAgents(t, 5, 5, 5)
-	s.awaitCondition(t, "Progressing", "False", "AsExpected")
+	s.awaitCondition(t, "Progressing", "False", "AsExpected", "")
 }
 
 func (s server) testConditions(t *testing.T) {
-	if got := s.awaitCondition(t, "Progressing", "True", "RollingOut"); !strings.Contains(got, "agents: the last change is") {
-		t.Errorf("before the workloads are observed: %s", got)
-	}
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: the last change is not observed yet")
 	s.playManager(t, 2, 2, 2)
 	s.playAgents(t, 5, 5, 3)
-	if got := s.awaitCondition(t, "Available", "False", "AgentsNotReady"); got !=
-		"manager: 2 of 2 ready; agents: ready on 3 of 5 nodes" {
-		t.Errorf("with 3 of 5 agents: %s", got)
-	}
+	s.awaitCondition(t, "Available", "False", "AgentsNotReady", "manager: 2 of 2 ready; agents: ready on 3 of 5 nodes")
 	s.playAgents(t, 5, 5, 4)
-	s.awaitCondition(t, "Available", "True", "AsExpected")
-	if got := s.awaitCondition(t, "Progressing", "True", "RollingOut"); got != "agents: 4 of 5 ready, awaiting 1 node(s)" {
-		t.Errorf("with 4 of 5 agents: %s", got)
-	}
+	s.awaitCondition(t, "Available", "True", "AsExpected", "agents: ready on 4 of 5 nodes")
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: 4 of 5 ready, awaiting 1 node(s)")
 	s.settle(t)
 	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "its counts are written",
 		func(o *unstructured.Unstructured) bool { return asVolumeManager(t, o).Status.Agents.Ready == 5 }))
@@ -146,16 +138,18 @@ func (s server) testConditions(t *testing.T) {
 func (s server) testDrift(t *testing.T) {
 	lost := s.await(t, binding, "", "hawser-hold", "it is there", there)
 	check(t, s.admin.Delete(t.Context(), lost.DeepCopy()))
-	s.await(t, binding, "", "hawser-hold", "the operator makes the binding again", func(o *unstructured.Unstructured) bool {
-		return o.GetUID() != lost.GetUID()
-	})
+	s.await(t, binding, "", "hawser-hold", "the operator makes the binding again",
+		func(o *unstructured.Unstructured) bool {
+			return o.GetUID() != lost.GetUID()
+		})
 	s.awaitEvent(t, "DriftMended", "ValidatingAdmissionPolicyBinding hawser-hold (deleted)")
 
 	s.kubectl(t, "-n", namespace, "scale", "deployment", "hawser-manager", "--replicas=7")
-	s.await(t, deployment, namespace, "hawser-manager", "the replicas are put back", func(o *unstructured.Unstructured) bool {
-		replicas, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
-		return err == nil && replicas == 2
-	})
+	s.await(t, deployment, namespace, "hawser-manager", "the replicas are put back",
+		func(o *unstructured.Unstructured) bool {
+			replicas, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
+			return err == nil && replicas == 2
+		})
 	s.awaitEvent(t, "DriftMended", "Deployment hawser-system/hawser-manager (.spec.replicas)")
 
 	s.kubectl(t, "label", "clusterrole", "hawser-manager", "app.kubernetes.io/managed-by-")
@@ -180,16 +174,15 @@ func (s server) testImages(t *testing.T) {
 	s.await(t, daemonSet, namespace, "hawser-agent", "it has the new image", func(o *unstructured.Unstructured) bool {
 		return strings.Contains(fmt.Sprint(o.Object["spec"]), "image:example.com/agent:v2")
 	})
-	s.awaitCondition(t, "Progressing", "True", "RollingOut")
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: the last change is not observed yet")
 	s.playAgents(t, 5, 2, 4)
-	s.await(t, volumeManager, "", "cluster", "it counts the nodes", func(o *unstructured.Unstructured) bool {
-		return strings.Contains(fmt.Sprint(o.Object["status"]), "agents: 2 of 5 updated, awaiting 3 node(s)")
-	})
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: 2 of 5 updated, awaiting 3 node(s)")
 	s.settle(t)
 	s.change(t, `{"images":null}`)
-	s.await(t, daemonSet, namespace, "hawser-agent", "it has the image of the release", func(o *unstructured.Unstructured) bool {
-		return strings.Contains(fmt.Sprint(o.Object["spec"]), "image:hawser/agent:dev")
-	})
+	s.await(t, daemonSet, namespace, "hawser-agent", "it has the image of the release",
+		func(o *unstructured.Unstructured) bool {
+			return strings.Contains(fmt.Sprint(o.Object["spec"]), "image:hawser/agent:dev")
+		})
 	s.settle(t)
 }
 
@@ -214,9 +207,7 @@ func (s server) testModes(t *testing.T) {
 	s.change(t, `{"attachMode":"Coexist"}`)
 	s.args(t, deployment, "hawser-manager", "it runs in Coexist", func(args []string) bool { return !inReplace(args) })
 	s.playManager(t, 3, 2, 2)
-	s.await(t, volumeManager, "", "cluster", "the old replica is named", func(o *unstructured.Unstructured) bool {
-		return strings.Contains(fmt.Sprint(o.Object["status"]), "manager: 1 old replica(s) still run")
-	})
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "manager: 1 old replica(s) still run")
 	// The manager that still runs in Replace keeps its right.
 	s.await(t, clusterRole, "", "hawser-replace", "the role stays while an old manager runs", there)
 	s.settle(t)
@@ -243,10 +234,7 @@ func (s server) testNarrowing(t *testing.T) {
 		return value
 	}
 	s.change(t, `{"nodeSelector":{"pool":"node-b"},"logLevel":"Debug"}`)
-	message := s.awaitCondition(t, "Degraded", "True", "PlacementHeldBack")
-	if !strings.Contains(message, "from 1 node(s) with volumes in use: node-a (1)") {
-		t.Errorf("message: %s", message)
-	}
+	s.awaitCondition(t, "Degraded", "True", "PlacementHeldBack", "from 1 node(s) with volumes in use: node-a (1). ")
 	s.args(t, daemonSet, "hawser-agent", "other changes are rolled out", func(args []string) bool {
 		return slices.Contains(args, "--zap-log-level=debug")
 	})
@@ -259,7 +247,7 @@ func (s server) testNarrowing(t *testing.T) {
 	check(t, s.admin.Update(t.Context(), state))
 	s.await(t, daemonSet, namespace, "hawser-agent", "it selects less once the volume is released",
 		func(o *unstructured.Unstructured) bool { return selector(o) == "node-b" })
-	s.awaitCondition(t, "Degraded", "False", "AsExpected")
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 	s.change(t, `{"nodeSelector":null,"logLevel":"Info"}`)
 	s.await(t, daemonSet, namespace, "hawser-agent", "it selects every node again",
 		func(o *unstructured.Unstructured) bool { return selector(o) == "" })
@@ -280,13 +268,11 @@ func (s server) testFailingPod(t *testing.T) {
 		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}}}
 	check(t, s.admin.Status().Update(t.Context(), pod))
-	want := "1 pod(s) fail: hawser-agent-x on node node-a: CrashLoopBackOff, 4 restart(s), last exit code 2"
-	if got := s.awaitCondition(t, "Degraded", "True", "PodsFailing"); got != want {
-		t.Errorf("message %q, want %q", got, want)
-	}
+	s.awaitCondition(t, "Degraded", "True", "PodsFailing",
+		"1 pod(s) fail: hawser-agent-x on node node-a: CrashLoopBackOff, 4 restart(s), last exit code 2")
 	s.awaitEvent(t, "PodsFailing", "hawser-agent-x on node node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
-	s.awaitCondition(t, "Degraded", "False", "AsExpected")
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 
 func (s server) testMonitors(t *testing.T) {
@@ -294,12 +280,30 @@ func (s server) testMonitors(t *testing.T) {
 		s.define(t, kind)
 	}
 	monitor := schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
-	s.awaitCondition(t, "Monitored", "True", "AsExpected")
+	s.awaitCondition(t, "Monitored", "True", "AsExpected", "")
 	s.await(t, monitor, namespace, "hawser-agent", "the monitor comes with its kind", there)
 	s.change(t, `{"monitoring":"None"}`)
 	s.awaitGone(t, monitor, namespace, "hawser-agent", "the monitor is not wanted any more")
 	account := corev1.SchemeGroupVersion.WithKind("ServiceAccount")
 	s.awaitGone(t, account, namespace, "hawser-metrics-scraper", "neither is the account")
+}
+
+func (s server) testLeftOut(t *testing.T) {
+	policy := schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
+	s.await(t, policy, namespace, "hawser", "it is there", there)
+	s.change(t, `{"networkPolicy":"None","detach":{"forgetGoneNodesAfter":"24h"}}`)
+	s.await(t, clusterRole, "", "hawser-forget-gone-nodes", "the flag has its role", there)
+	s.args(t, deployment, "hawser-manager", "the flag is set", func(args []string) bool {
+		return slices.Contains(args, "--forget-gone-nodes-after=24h0m0s")
+	})
+	s.settle(t)
+	s.awaitGone(t, policy, namespace, "hawser", "the policy is not wanted any more")
+	s.change(t, `{"detach":null}`)
+	s.args(t, deployment, "hawser-manager", "the flag is not set any more", func(args []string) bool {
+		return !slices.Contains(args, "--forget-gone-nodes-after=24h0m0s")
+	})
+	s.settle(t)
+	s.awaitGone(t, clusterRole, "", "hawser-forget-gone-nodes", "neither is the role wanted any more")
 }
 
 // define installs a kind of the Prometheus operator with no more than its name.
@@ -334,12 +338,10 @@ func (s server) testMissingKind(t *testing.T) {
 	})
 	// What is not known counts as in use.
 	s.change(t, `{"nodeSelector":{"pool":"node-c"}}`)
-	if got := s.awaitCondition(t, "Degraded", "True", "PlacementHeldBack"); !strings.Contains(got, "node-a (unknown)") {
-		t.Errorf("message: %s", got)
-	}
+	s.awaitCondition(t, "Degraded", "True", "PlacementHeldBack", "node-a (unknown)")
 	s.change(t, `{"nodeSelector":null}`)
 	s.kubectl(t, "apply", "-k", "crd")
-	s.awaitCondition(t, "Degraded", "False", "AsExpected")
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 
 func (s server) testDeleted(t *testing.T) {

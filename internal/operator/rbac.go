@@ -5,8 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 package operator
 
-// The rights of the operator. It creates, changes and deletes only objects with the names of the manifests. It may
-// grant manager and agents rights that it does not have itself (escalate, bind), but only in the roles of these names.
+// The rights of the operator. It creates and changes only objects with the names of the manifests, and deletes only
+// those that a VolumeManager may leave out. A release that drops an object of an earlier one has to keep its name here,
+// with the verb delete. It may grant manager and agents rights that it does not have itself (escalate, bind), but only
+// in the roles of these names.
 //
 // What it decides on:
 //
@@ -30,14 +32,14 @@ package operator
 //
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=hawser-system,verbs=patch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,verbs=list;watch
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-agent-secrets;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace,verbs=get;create;patch;delete;escalate;bind
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-agent-secrets;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-agent-secrets;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace,verbs=get;create;patch;escalate;bind
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-agent-secrets;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=get;create;patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings;mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=list;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-declared;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-nodes,verbs=get;create;patch;delete
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-declared;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-nodes,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=get;create;patch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas;prioritylevelconfigurations,verbs=list;watch
-// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch;delete
-// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=get;create;patch
 //
 // What it applies in its own namespace:
 //
@@ -45,16 +47,25 @@ package operator
 // +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=services;serviceaccounts,verbs=list;watch,namespace=hawser-system
-// +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=get;create;patch;delete,namespace=hawser-system
-// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-agent;hawser-manager;hawser-metrics-scraper,verbs=get;create;patch;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-agent;hawser-manager;hawser-metrics-scraper,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=hawser-metrics-scraper,verbs=create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch,namespace=hawser-system
-// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=get;create;patch;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch,namespace=hawser-system
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=get;create;patch;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=list;watch,namespace=hawser-system
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch;delete;escalate;bind,namespace=hawser-system
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch;escalate;bind,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors;podmonitors,verbs=list;watch,namespace=hawser-system
-// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch;delete,namespace=hawser-system
-// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
+//
+// What it deletes:
+//
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-forget-gone-nodes;hawser-replace,verbs=delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-forget-gone-nodes;hawser-metrics-scraper;hawser-replace,verbs=delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-metrics-scraper,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system

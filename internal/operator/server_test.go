@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/operator"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/system"
 )
 
 const (
@@ -45,6 +47,7 @@ type server struct {
 	config     *rest.Config
 	admin      client.WithWatch
 	kubeconfig string
+	rights     *rights
 }
 
 func TestMain(m *testing.M) {
@@ -55,7 +58,8 @@ func TestMain(m *testing.M) {
 func newServer(t *testing.T) server {
 	t.Helper()
 	config, admin := apiserver.Start(t)
-	return server{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config)}
+	return server{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config),
+		rights: &rights{used: map[system.Rule]bool{}}}
 }
 
 func (s server) kubectl(t *testing.T, args ...string) string {
@@ -67,6 +71,7 @@ func (s server) kubectl(t *testing.T, args ...string) string {
 func (s server) run(t *testing.T, o operator.Options) (stop func()) {
 	t.Helper()
 	config := apiserver.ServiceAccount(s.config, namespace, "hawser-operator")
+	config.Wrap(s.rights.wrap)
 	httpClient, err := rest.HTTPClientFor(config)
 	check(t, err)
 	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
@@ -171,24 +176,16 @@ func (s server) follow(t *testing.T, kind schema.GroupVersionKind, ns, what stri
 
 var volumeManager = volumesv1alpha1.GroupVersion.WithKind("VolumeManager")
 
-// awaitCondition waits until a condition of the VolumeManager has the status and reason. It returns the message.
-func (s server) awaitCondition(t *testing.T, kind, status, reason string) string {
+// awaitCondition waits until a condition of the VolumeManager has the status, the reason and the text in its message.
+func (s server) awaitCondition(t *testing.T, kind, status, reason, text string) {
 	t.Helper()
-	var message string
-	s.await(t, volumeManager, "", "cluster", kind+" is "+status+", reason "+reason,
+	s.await(t, volumeManager, "", "cluster", kind+" is "+status+", reason "+reason+", "+text,
 		func(o *unstructured.Unstructured) bool {
 			vm := asVolumeManager(t, o)
-			if vm == nil || vm.Status.ObservedGeneration != vm.Generation {
-				return false
-			}
 			c := meta.FindStatusCondition(vm.Status.Conditions, kind)
-			if c == nil || string(c.Status) != status || c.Reason != reason || c.ObservedGeneration != vm.Generation {
-				return false
-			}
-			message = c.Message
-			return true
+			return c != nil && string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, text) &&
+				c.ObservedGeneration == vm.Generation && vm.Status.ObservedGeneration == vm.Generation
 		})
-	return message
 }
 
 func asVolumeManager(t *testing.T, o *unstructured.Unstructured) *volumesv1alpha1.VolumeManager {

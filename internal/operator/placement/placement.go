@@ -78,7 +78,7 @@ func Message(left []Left) string {
 	if more := len(left) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf("the change of spec.nodeSelector or spec.tolerations is held back, because it would take the agent "+
-		"from %d node(s) with volumes in use: %s. Release these volumes, or let the nodes stay selected",
+	return fmt.Sprintf("the change of spec.nodeSelector or spec.tolerations is held back, because it would take the "+
+		"agent from %d node(s) with volumes in use: %s. Release these volumes, or let the nodes stay selected",
 		len(left), strings.Join(names, ", "))
 }

@@ -32,6 +32,8 @@ const (
 	ManagerName = "hawser-manager"
 	// AgentName is the name of the agents' DaemonSet.
 	AgentName = "hawser-agent"
+	// NetworkPolicyName is the name of the NetworkPolicy.
+	NetworkPolicyName = "hawser"
 )
 
 // Kinds that not every cluster has.
