@@ -62,7 +62,8 @@ func (s server) testCreateVolumeManager(t *testing.T) {
 		{"a verification too often", "cluster", changes{"spec.verification.period": "1s"},
 			"period must be a duration from 10s"},
 		{"a socket at the root", "cluster",
-			changes{"spec.verification.endpoints": []any{endpoint("a.example", "/csi.sock")}}, "socket must be an absolute path"},
+			changes{"spec.verification.endpoints": []any{endpoint("a.example", "/csi.sock")}},
+			"socket must be an absolute path"},
 		{"a driver twice", "cluster", changes{"spec.verification.endpoints": []any{
 			endpoint("a.example", "/run/a/csi.sock"), endpoint("a.example", "/run/b/csi.sock")}}, "Duplicate value"},
 		{"endpoints", "cluster", changes{"spec.verification.endpoints": []any{endpoint("a.example", "/run/a/csi.sock")}}, ""},

@@ -131,7 +131,8 @@ type ManagerWorkload struct {
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 }
 
-// AgentWorkload is the DaemonSet of the agents.
+// AgentWorkload is the DaemonSet of the agents. They use the network of their hosts.
+// +kubebuilder:validation:XValidation:rule="!has(self.metricsPort) || !has(self.healthPort) || self.metricsPort != self.healthPort",message="metricsPort and healthPort must differ"
 type AgentWorkload struct {
 	// resources of its container. Absent: those of the release.
 	// +optional
@@ -142,6 +143,18 @@ type AgentWorkload struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",message="maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// metricsPort of the agents on their hosts.
+	// +kubebuilder:default=9843
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	MetricsPort int32 `json:"metricsPort,omitempty"`
+	// healthPort of the agents on the loopback address of their hosts.
+	// +kubebuilder:default=9844
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	HealthPort int32 `json:"healthPort,omitempty"`
 	// driverTimeout is how long one driver call may take, from 10s to 1h. Absent: 2m.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32

@@ -7,7 +7,9 @@ package render
 
 import (
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +31,8 @@ func Adopted(manager *appsv1.Deployment, agent *appsv1.DaemonSet) volumesv1alpha
 	if agent != nil {
 		flags := flagsOf(agent.Spec.Template)
 		spec.KubeletRoot, spec.RootDirectory = flags["kubelet-dir"], flags["root-dir"]
+		spec.Agent.MetricsPort = port(flags["metrics-bind-address"])
+		spec.Agent.HealthPort = port(flags["health-probe-bind-address"])
 		spec.Agent.DriverTimeout = duration(flags["driver-timeout"])
 		spec.Agent.StatsPeriod = duration(flags["stats-period"])
 		adoptPlacement(&spec, agent.Spec.Template.Spec)
@@ -80,6 +84,19 @@ func flagsOf(template corev1.PodTemplateSpec) map[string]string {
 		}
 	}
 	return flags
+}
+
+// port is 0 for none.
+func port(address string) int32 {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int32(number)
 }
 
 // duration is nil for none, for zero, and for what the program would refuse.

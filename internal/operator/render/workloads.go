@@ -11,6 +11,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,6 +114,8 @@ func (in Input) agent(d *appsv1ac.DaemonSetApplyConfiguration) error {
 	}
 	setDirectory(pod, "kubelet", "kubelet-dir", in.Spec.KubeletRoot)
 	setDirectory(pod, "root", "root-dir", in.Spec.RootDirectory)
+	setPort(container, "metrics", "metrics-bind-address", ":", in.Spec.Agent.MetricsPort)
+	setPort(container, "health", "health-probe-bind-address", "127.0.0.1:", in.Spec.Agent.HealthPort)
 	setDuration(container, "driver-timeout", in.Spec.Agent.DriverTimeout)
 	setDuration(container, "stats-period", in.Spec.Agent.StatsPeriod)
 	in.both(pod, container)
@@ -168,6 +171,19 @@ func setFlag(container *corev1ac.ContainerApplyConfiguration, name, value string
 func setDuration(container *corev1ac.ContainerApplyConfiguration, name string, value *metav1.Duration) {
 	if value != nil {
 		setFlag(container, name, value.Duration.String())
+	}
+}
+
+// setPort moves a port, which has the same number in the container.
+func setPort(container *corev1ac.ContainerApplyConfiguration, name, flag, host string, port int32) {
+	if port == 0 {
+		return
+	}
+	setFlag(container, flag, host+strconv.Itoa(int(port)))
+	for i := range container.Ports {
+		if *container.Ports[i].Name == name {
+			container.Ports[i].WithContainerPort(port)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func full() volumesv1alpha1.VolumeManagerSpec {
 		LogLevel: volumesv1alpha1.LogDebug,
 		Manager:  volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
 		Agent: volumesv1alpha1.AgentWorkload{Resources: limit, MaxUnavailable: ptr.To(intstr.FromInt32(2)),
-			DriverTimeout: minutes(3), StatsPeriod: minutes(4)},
+			MetricsPort: 19843, HealthPort: 19844, DriverTimeout: minutes(3), StatsPeriod: minutes(4)},
 		MetricsCertificateSecret: "metrics-tls",
 		NetworkPolicy:            volumesv1alpha1.ManagedNone, Monitoring: volumesv1alpha1.ManagedNone,
 	}
@@ -76,7 +76,8 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 		"--csi-endpoint=b.example=unix:///var/lib/csi/b.sock", "--csi-endpoint=c.example=unix:///run/c/csi.sock",
 		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
 	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
-		"--stats-period=4m0s", "--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics")
+		"--stats-period=4m0s", "--metrics-bind-address=:19843", "--health-probe-bind-address=127.0.0.1:19844",
+		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics")
 	expectPaths(t, manager.Spec.Template.Spec, map[string]string{"/var/lib/csi": "/var/lib/csi", "/run/c": "/run/c",
 		"/etc/hawser/metrics": "Secret metrics-tls"})
 	expectPaths(t, agent.Spec.Template.Spec, map[string]string{"/data/kubelet": "/data/kubelet",
@@ -87,6 +88,11 @@ func TestEveryFieldReachesItsProgram(t *testing.T) {
 	for _, pod := range []corev1.PodSpec{manager.Spec.Template.Spec, agent.Spec.Template.Spec} {
 		if got := pod.Containers[0].Resources; got.Requests != nil || got.Limits.Memory().String() != "2Gi" {
 			t.Errorf("resources of %s: %v", pod.ServiceAccountName, got)
+		}
+	}
+	for _, port := range agent.Spec.Template.Spec.Containers[0].Ports {
+		if want := map[string]int32{"metrics": 19843, "health": 19844}[port.Name]; port.ContainerPort != want {
+			t.Errorf("port %s is %d, want %d", port.Name, port.ContainerPort, want)
 		}
 	}
 	pod := agent.Spec.Template.Spec
@@ -187,8 +193,7 @@ func TestAnAdoptedSpecRendersTheSameWorkloads(t *testing.T) {
 func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 	withoutField := map[string]string{
 		"leader-elect": "the manifests set it", "leader-elect-namespace": "there is one namespace",
-		"metrics-bind-address": "the Service and the monitors name the port", "node-name": "the pod's own",
-		"health-probe-bind-address": "the probes name the port", "pprof-bind-address": "for measurements",
+		"node-name": "the pod's own", "pprof-bind-address": "for measurements",
 		"boot-id-file": "for tests", "mountinfo": "the manifests set it",
 	}
 	defined := regexp.MustCompile(`Var\((?:[^,"]+, )?"([a-z-]+)"`)
