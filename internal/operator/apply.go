@@ -48,14 +48,15 @@ func (r *Reconciler) applyAll(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 		have, err := r.apply(ctx, vm, want)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("applying %s: %w", identity(want), err))
-			continue
 		}
-		present[identity(want)] = have
+		if have != nil {
+			present[identity(want)] = have
+		}
 	}
 	return present, errors.Join(failures...)
 }
 
-// apply returns the object as it then is.
+// apply returns the object as it then is, also if it cannot be changed.
 func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManager, want *unstructured.Unstructured,
 ) (*unstructured.Unstructured, error) {
 	id, hash := identity(want), want.GetAnnotations()[render.HashAnnotation]
@@ -75,14 +76,17 @@ func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 		return have, nil
 	}
 	if err := r.takeOver(ctx, have); err != nil {
-		return nil, err
+		return have, err
 	}
 	got, err := r.send(ctx, want)
-	if err == nil && drifted {
+	if err != nil {
+		return have, err
+	}
+	if drifted {
 		r.Recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
 			"put back. To change it, change the VolumeManager", id, where)
 	}
-	return got, err
+	return got, nil
 }
 
 // send applies one object with force: there is one owner of what the manifests contain.

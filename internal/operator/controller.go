@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -256,13 +255,4 @@ func (r *Reconciler) report(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 
 func counts(w condition.Workload) *volumesv1alpha1.WorkloadStatus {
 	return &volumesv1alpha1.WorkloadStatus{Desired: w.Desired, Updated: w.Updated, Ready: w.Ready}
-}
-
-// workload finds an object among those that are present, and converts it.
-func workload[T any](present map[string]*unstructured.Unstructured, id string) (*T, error) {
-	object, found := present[id]
-	if !found {
-		return nil, nil
-	}
-	return fromUnstructured[T](object)
 }

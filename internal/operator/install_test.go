@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,9 @@ var (
 	event = schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}
 )
 
+// deadline is short, so that a pod that does not become ready exceeds it.
+const deadline = 3 * time.Second
+
 // released are the images of the manifests, so that the result can be compared with these.
 var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "hawser/agent:dev"}
 
@@ -41,7 +45,7 @@ var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "haw
 func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "operator")
-	s.run(t, operator.Options{Images: released})
+	s.run(t, operator.Options{Images: released, Deadline: deadline})
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T)
@@ -53,6 +57,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"Replace has a right that Coexist has not", s.testModes},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},
 		{"a pod that fails is named with its node", s.testFailingPod},
+		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
 		{"monitors come with their kinds", s.testMonitors},
 		{"drift is mended while the kind of node states is missing", s.testMissingKind},
 		{"what a VolumeManager may leave out goes", s.testLeftOut},
@@ -273,8 +278,25 @@ func (s server) testFailingPod(t *testing.T) {
 	s.awaitCondition(t, "Degraded", "True", "PodsFailing",
 		"1 pod(s) fail: hawser-agent-x on node node-a: CrashLoopBackOff, 4 restart(s), last exit code 2")
 	s.awaitEvent(t, "PodsFailing", "hawser-agent-x on node node-a")
+	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	check(t, s.admin.Status().Update(t.Context(), pod))
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck",
+		"1 pod(s) have not become ready within 3s: hawser-agent-x on node node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+}
+
+// testRefused asks for a toleration that the API of VolumeManager does not check.
+func (s server) testRefused(t *testing.T) {
+	s.change(t, `{"tolerations":[{"key":"a","operator":"Sometimes"}],"logLevel":"Error"}`)
+	s.awaitCondition(t, "Degraded", "True", "ApplyFailed", "applying DaemonSet hawser-system/hawser-agent: ")
+	s.awaitCondition(t, "Available", "True", "AsExpected", "agents: ready on 5 of 5 nodes")
+	s.args(t, deployment, "hawser-manager", "the other workload gets its change", func(args []string) bool {
+		return slices.Contains(args, "--zap-log-level=error")
+	})
+	s.change(t, `{"tolerations":null,"logLevel":"Info"}`)
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+	s.settle(t)
 }
 
 func (s server) testMonitors(t *testing.T) {
@@ -346,14 +368,23 @@ func (s server) testMissingKind(t *testing.T) {
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 
+// testDeleted also shows that the operator has not made another one: then the last creation would fail.
 func (s server) testDeleted(t *testing.T) {
-	s.kubectl(t, "delete", "hvm", "cluster")
-	lost := s.await(t, binding, "", "hawser-hold", "it is there", there)
-	s.kubectl(t, "label", "clusterrole", "hawser-manager", "test=reconciled")
-	for _, kind := range []schema.GroupVersionKind{deployment, daemonSet} {
-		name := map[string]string{"Deployment": "hawser-manager", "DaemonSet": "hawser-agent"}[kind.Kind]
-		s.await(t, kind, namespace, name, "the workload stays", there)
+	before := map[schema.GroupVersionKind]types.UID{}
+	workloads := map[schema.GroupVersionKind]string{deployment: "hawser-manager", daemonSet: "hawser-agent"}
+	for kind, name := range workloads {
+		before[kind] = s.await(t, kind, namespace, name, "it is there", there).GetUID()
 	}
-	s.await(t, binding, "", lost.GetName(), "the policy stays", there)
-	s.awaitGone(t, volumeManager, "", "cluster", "it is not made again")
+	s.kubectl(t, "delete", "hvm", "cluster")
+	// An event that leads to a reconcile without a VolumeManager.
+	check(t, s.admin.Delete(t.Context(), s.await(t, binding, "", "hawser-hold", "it is there", there)))
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name = "cluster"
+	check(t, s.admin.Create(t.Context(), vm))
+	s.await(t, binding, "", "hawser-hold", "the operator goes on with the new one", there)
+	for kind, name := range workloads {
+		if got := s.await(t, kind, namespace, name, "it is there", there).GetUID(); got != before[kind] {
+			t.Errorf("%s %s was made again", kind.Kind, name)
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -94,17 +95,36 @@ func (r *Reconciler) observe(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		c.Status == metav1.ConditionTrue {
 		facts.ProgressingSince = c.LastTransitionTime.Time
 	}
-	deployment, err := workload[appsv1.Deployment](present, "Deployment "+r.Namespace+"/"+render.ManagerName)
+	deployment, err := workload[appsv1.Deployment](ctx, r, present, "Deployment", render.ManagerName)
 	if err != nil {
 		return facts, err
 	}
-	daemonSet, err := workload[appsv1.DaemonSet](present, "DaemonSet "+r.Namespace+"/"+render.AgentName)
+	daemonSet, err := workload[appsv1.DaemonSet](ctx, r, present, "DaemonSet", render.AgentName)
 	if err != nil {
 		return facts, err
 	}
 	facts.Manager, facts.Agents = ofDeployment(deployment), ofDaemonSet(daemonSet)
 	facts.Pods, err = r.pods(ctx)
 	return facts, err
+}
+
+// workload returns one that is present, or that was applied before and is left as it is because no image is known.
+func workload[T any](ctx context.Context, r *Reconciler, present map[string]*unstructured.Unstructured,
+	kind, name string) (*T, error) {
+	object := newObject(appsv1.SchemeGroupVersion.WithKind(kind))
+	object.SetNamespace(r.Namespace)
+	object.SetName(name)
+	if applied := present[identity(object)]; applied != nil {
+		return fromUnstructured[T](applied)
+	}
+	err := r.Cache.Get(ctx, client.ObjectKeyFromObject(object), object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", identity(object), err)
+	}
+	return fromUnstructured[T](object)
 }
 
 func ofDeployment(d *appsv1.Deployment) condition.Workload {
