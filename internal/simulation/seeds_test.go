@@ -86,6 +86,8 @@ var mended = map[story]string{
 	{5938, true}: "nobody ended a pod that waited for a stage which its restarted kubelet did not know of",
 	{seed: 1411}: "what a manager attached after it was asleep stayed attached, " +
 		"because the node's agent was heard of only then",
+	{14928, true}: "a volume for a single user kept an intent that was deleted before its entry was written, " +
+		"while a pod waited for that intent to go",
 	{seed: 2015}: "an agent did not go on when its session was confirmed before its first report was acknowledged",
 }
 
