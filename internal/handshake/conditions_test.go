@@ -280,7 +280,7 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := NodeOf(volumeState(c.change), volume); !c.want(n) {
-				t.Errorf("seen as %+v", n)
+				t.Errorf("node's view of volume %s: %+v, want one that has %s", volume, n, name)
 			}
 		})
 	}

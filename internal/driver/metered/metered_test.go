@@ -28,7 +28,7 @@ func get(t *testing.T, d driver.Driver) driver.Driver {
 	t.Helper()
 	timed, ok := Wrap(fake.NewRegistry(d)).Get(d.Name())
 	if !ok {
-		t.Fatal("the driver is not known any more")
+		t.Fatalf("driver %s is not known any more, want it known", d.Name())
 	}
 	return timed
 }
@@ -135,7 +135,7 @@ func TestOperationsAreCountedUnderUpstreamsNames(t *testing.T) {
 				timed.Unstage(t.Context(), unstage), timed.Unstage(t.Context(), unstage),
 			} {
 				if failed := i == 0 || i == 2; failed != (err != nil) {
-					t.Errorf("call %d: %v", i, err)
+					t.Errorf("call %d of driver %s: error %v, want one: %t", i, name, err, failed)
 				}
 			}
 			if got := counted(t, name); !maps.Equal(got, c.want) {
