@@ -68,7 +68,7 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 			if test.lock != "" {
 				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{},
 					exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
-					t.Fatalf("swapped %t, %v", swapped, err)
+					t.Fatalf("writing lock %s of volume v: swapped %t, error %v; want swapped", test.lock, swapped, err)
 				}
 			}
 			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
@@ -78,7 +78,7 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 				t.Errorf("attached %t, want %t", attached, test.attached)
 			}
 			if !test.attached && n.Wait == nil {
-				t.Error("it is tried again and again")
+				t.Error("node a, refused volume v: no wait, want one")
 			}
 		})
 	}

@@ -198,15 +198,15 @@ func TestAnIntentEnqueuesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 			intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "c"}
 			controller := &Controller{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(claim).Build()}
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.want {
-				t.Errorf("woken: %v", got)
+				t.Errorf("claims that intent i wakes: %v, want some: %t", got, c.want)
 			}
 			intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.only {
-				t.Errorf("woken by one that is only attached: %v", got)
+				t.Errorf("claims that intent i wakes, which wants no more than Attached: %v, want some: %t", got, c.only)
 			}
 			intent.Spec.Volume.PersistentVolumeClaim.ClaimName = "none"
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 {
-				t.Errorf("woken without a claim: %v", got)
+				t.Errorf("claims that intent i wakes, whose claim does not exist: %v, want none", got)
 			}
 		})
 	}
