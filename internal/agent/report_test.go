@@ -129,7 +129,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged ||
 			got.Published != want.Published ||
 			got.Orphan != want.Orphan || got.Differs != want.Differs || got.Abnormal != want.Abnormal {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
+			t.Errorf("report of volume %s where %s: %+v, want %+v", planVolume, name, got, want)
 		}
 	}
 	t.Run("is its own", func(t *testing.T) {
