@@ -143,7 +143,7 @@ func (v *volume) hasGrown() {
 // expect waits until done is true of the present intent.
 func (v *volume) expect(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
 	if _, err := sys.AwaitIntent(limited(v.t), namespace, v.current, done); err != nil {
-		v.t.Errorf("%s: %v", v.what, err)
+		v.t.Errorf("%s, intent %s: error %v, want the expected status", v.what, v.current, err)
 	}
 }
 

@@ -193,7 +193,7 @@ func freeCapacityGoesToTheVolumeThatWaitedLongest(t *testing.T, w *world) {
 	w.attached(t, first[0])
 	waiting := w.intents(t, 3, "line", "line")
 	if attached, _ := w.decided(t, waiting); len(attached) > 0 {
-		t.Fatalf("%s was attached to a full node", attached[0].Name)
+		t.Fatalf("intent %s was attached to full node line, want it to wait", attached[0].Name)
 	}
 	w.delete(t, first[0])
 	for i, intent := range waiting {

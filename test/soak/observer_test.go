@@ -120,10 +120,10 @@ func TestTheObserverRelatesADetachToTheUseOfTheVolume(t *testing.T) {
 			w.deletes(t, c.by, now, 403)
 			found, err := w.detaches()
 			if err != nil || len(found) != 1 {
-				t.Fatalf("%v, %v", found, err)
+				t.Fatalf("detaches: %v, error %v; want one", found, err)
 			}
 			if got := w.judge(found[0]); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+				t.Errorf("judgment of the detach (%s): %q, want %q", c.name, got, c.want)
 			}
 		})
 	}
@@ -215,6 +215,6 @@ func TestTheDriversOwnRefusalsAreCounted(t *testing.T) {
 	j.observer.deletes(t, "somebody", time.Now(), 200)
 	j.check(func(err error) { t.Error(err) })
 	if !strings.Contains(j.summary(), "the last guard 1 times") {
-		t.Error(j.summary())
+		t.Errorf("summary: %s; want that the last guard acted once", j.summary())
 	}
 }

@@ -56,6 +56,6 @@ func TestDetachingNeedsThreeWritesAndNoneToTheIntent(t *testing.T) {
 	}
 	want := []string{"update *v1alpha1.NodeVolumeState", "delete *v1.VolumeAttachment", "update *v1alpha1.NodeVolumeState"}
 	if !slices.Equal(made, want) {
-		t.Errorf("writes: %q", made)
+		t.Errorf("writes to detach volume %s: %q, want %q", v.Name, made, want)
 	}
 }
