@@ -283,7 +283,7 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	b.agent.node.NoteMountTableRelease("v", "1")
 	b.agent.node.NoteMountTableRelease("v", "")
 	if len(b.agent.node.TableReleases) > 0 {
-		t.Errorf("noted %v, want nothing", b.agent.node.TableReleases)
+		t.Errorf("mount table releases of the node: %v, want none", b.agent.node.TableReleases)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
 				t.Errorf("view of a VolumeAttachment that is %s: got %+v, want %+v", test.name, got, test.want)
 			}
 			if got.Gone() != test.gone {
-				t.Errorf("gone: %t, want %t", got.Gone(), test.gone)
+				t.Errorf("VolumeAttachment that is %s is gone: %t, want %t", test.name, got.Gone(), test.gone)
 			}
 		})
 	}

@@ -125,7 +125,7 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 			t.Errorf("opening subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
 		if file, err := m.MakeBeneath(t.Context(), root, subPath, 0o750); !errors.Is(err, ErrSubPath) {
-			t.Errorf("creating %q: %v, %v", subPath, file, err)
+			t.Errorf("creating subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
 	}
 	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {

@@ -168,7 +168,7 @@ func TestShownIsWhatABindWouldShow(t *testing.T) {
 	} {
 		e, ok := table.Shown(path)
 		if got := fmt.Sprintf("%d:%d %s", e.Major, e.Minor, e.Root); !ok || got != want {
-			t.Errorf("%s shows %s, want %s", path, got, want)
+			t.Errorf("part of a filesystem that %s shows: %s, want %s", path, got, want)
 		}
 	}
 	stage, _ := table.Shown("/var/lib/kubelet/stage")

@@ -64,7 +64,7 @@ func TestADetachCutsOffANodeThatHasTheVolumeMounted(t *testing.T) {
 			entries, err := ledger.Read(w.backing)
 			w.must(err)
 			if found := ledger.UnpublishedWhileStaged(entries); len(found) != 1 || found[0].Node != a.id {
-				t.Errorf("the ledger's judge found %v, want the one forced detach", found)
+				t.Errorf("detaches while staged in the ledger: %v, want the forced one from %s alone", found, a.id)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 	devices, err := loopdev.Find(v.link(n))
 	w.must(err)
 	if len(devices) != 1 || !devices[0].Unlinked {
-		w.t.Fatalf("the node's devices are %+v, want one on an unlinked file", devices)
+		w.t.Fatalf("devices of volume %s on node %s: %+v, want one on an unlinked file", v.id, n.id, devices)
 	}
 	if inode(w, v.data()) == oldInode {
 		w.t.Errorf("volume %s still has inode %d of node %s, want another", v.id, oldInode, n.id)
@@ -85,7 +85,7 @@ func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 	w.must(err)
 	statuses := health.GetVolumeHealth().GetHealthStatuses()
 	if len(statuses) != 1 || statuses[0].GetReason() != "CutOff" {
-		w.t.Errorf("health is %v, want CutOff", statuses)
+		w.t.Errorf("health of volume %s on node %s: %v, want CutOff", v.id, n.id, statuses)
 	}
 }
 

@@ -205,7 +205,7 @@ func TestADriverThatDiesHasTheEffectOrNot(t *testing.T) {
 			w.must(err)
 			last := entries[len(entries)-1]
 			if want := map[bool]ledger.Phase{false: ledger.Start, true: ledger.Effect}[effect]; last.Phase != want {
-				t.Errorf("the ledger ends with %+v, want phase %s", last, want)
+				t.Errorf("last entry of the ledger: %+v, want phase %s", last, want)
 			}
 			node.start()
 			w.must(v.stage(node))

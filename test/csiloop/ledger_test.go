@@ -65,7 +65,7 @@ func TestManyConcurrentCallsOnManyNodesSucceedAndKeepTheLedgerIntact(t *testing.
 	entries, err := ledger.Read(w.backing)
 	w.must(err)
 	if want := 3 * (2 * each) * 7; len(entries) != want {
-		t.Errorf("%d entries, want %d", len(entries), want)
+		t.Errorf("entries of the ledger: %d, want %d", len(entries), want)
 	}
 	for i, entry := range entries {
 		if entry.Seq != int64(i+1) {

@@ -188,7 +188,7 @@ func TestLeftoversOfUpstreamAloneAreDistinguishedFromHawsers(t *testing.T) {
 				va.ManagedFields = append(va.ManagedFields, metav1.ManagedFieldsEntry{Manager: m})
 			}
 			if got := upstreamAlone(va); got != c.alone {
-				t.Errorf("upstream's alone: %t, want %t", got, c.alone)
+				t.Errorf("VolumeAttachment %s is upstream's alone: %t, want %t", name, got, c.alone)
 			}
 		})
 	}

@@ -193,12 +193,12 @@ func TestTheJudgeOfCoexist(t *testing.T) {
 			var wrong []string
 			j.check(func(err error) { wrong = append(wrong, err.Error()) })
 			if c.wrong == "" && len(wrong) > 0 || c.wrong != "" && !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
-				t.Errorf("wrong: %q, want %q", wrong, c.wrong)
+				t.Errorf("violations: %q, want one with %q, or none if that is empty", wrong, c.wrong)
 			}
 			risks := 0
 			j.reportRisks(func(string, ...any) { risks++ })
 			if risks != c.risks {
-				t.Errorf("%d risks, want %d", risks, c.risks)
+				t.Errorf("risks that were reported: %d, want %d", risks, c.risks)
 			}
 		})
 	}

@@ -172,7 +172,7 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 	}
 	for _, part := range []string{"va-1 ", `"uid":"1"`, `"resourceVersion":"` + a.ResourceVersion + `"`} {
 		if !strings.Contains(sent, part) {
-			t.Errorf("%s is not in %s", part, sent)
+			t.Errorf("patch of attachment va-1: %s, want %s in it", sent, part)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestWhatAPassStartsFromIsInTheCacheAlone(t *testing.T) {
 	}
 	a, b := f.Node("a"), f.Node("b")
 	if len(a.Wanted) != 1 || a.Wanted[0].Claim == nil || a.Wanted[0].Result.Source == nil {
-		t.Errorf("wanted on a: %+v", a.Wanted)
+		t.Errorf("wanted intents of node a: %+v, want one with its claim and its source", a.Wanted)
 	}
 	if want := (decision.Limit{Known: true, Max: 5, Used: 1}); a.Limit != want || a.DriverMissing || !f.CutsAccess {
 		t.Errorf("node a: limit %+v, driver missing %t, driver cuts access %t; want limit %+v, false, true", a.Limit,

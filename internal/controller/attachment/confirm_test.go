@@ -79,7 +79,7 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached && n.State.Entry.UID == "1"; attached != test.want {
-				t.Errorf("may be used %t, want %t", attached, test.want)
+				t.Errorf("node a may use volume v: %t, want %t", attached, test.want)
 			}
 			if waits := n.Wait != nil; waits == test.want {
 				t.Errorf("volume v on node a: wait %+v, want one: %t", n.Wait, !test.want)

@@ -81,17 +81,17 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			}
 			va = liveAttachment(t, c, "va-1")
 			if deleted := va.DeletionTimestamp != nil; deleted != test.deleted {
-				t.Errorf("deleted %t, want %t", deleted, test.deleted)
+				t.Errorf("attachment va-1 is deleted: %t, want %t", deleted, test.deleted)
 			}
 			if unheld := !decision.IsHeld(va); unheld != test.unheld {
-				t.Errorf("hold taken off %t, want %t", unheld, test.unheld)
+				t.Errorf("hold of attachment va-1 is removed: %t, want %t", unheld, test.unheld)
 			}
 			if held := slices.Contains(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); held != test.nameHeld ||
 				!slices.Contains(va.Finalizers, "driver") {
-				t.Errorf("finalizers %v, name held %t, want %t", va.Finalizers, held, test.nameHeld)
+				t.Errorf("finalizers of attachment va-1: %v, name held %t, want %t", va.Finalizers, held, test.nameHeld)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
-				t.Errorf("waits %t, want %t", waits, test.waits)
+				t.Errorf("volume v on node a waits: %t, want %t", waits, test.waits)
 			}
 			if n.State.Entry.Forced && !n.Live {
 				t.Error("node state a was not read live before a forced detach, want it read")
@@ -227,7 +227,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 				t.Errorf("entry of volume v on node a: %+v, want it there %t, with a detach time %t", e, test.stays, test.detached)
 			}
 			if unchanged := before.ResourceVersion == after.ResourceVersion; unchanged != test.unchanged {
-				t.Errorf("unchanged %t, want %t", unchanged, test.unchanged)
+				t.Errorf("node state a is unchanged: %t, want %t", unchanged, test.unchanged)
 			}
 			if handshake.AttachmentOf(after, "other") == nil {
 				t.Error("entry of volume other on node a is gone, want it kept")
@@ -237,7 +237,7 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 				t.Errorf("annotations of node state a: %v, want the declaration of attachment 9 alone", after.Annotations)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
-				t.Errorf("waits %t, want %t", waits, test.waits)
+				t.Errorf("volume v on node a waits: %t, want %t", waits, test.waits)
 			}
 			if !n.Live || (n.State.Entry.State != handshake.Absent) != test.stays {
 				t.Errorf("node a in the facts: %+v, read live %t; want read live, with an entry: %t", n.State, n.Live, test.stays)

@@ -224,7 +224,7 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				t.Fatal(err)
 			}
 			if doubted := c.Tracker.Silence("a") < 0; doubted != test.doubted {
-				t.Errorf("doubted %t, want %t", doubted, test.doubted)
+				t.Errorf("silence of node a is doubted: %t, want %t", doubted, test.doubted)
 			}
 		})
 	}

@@ -103,7 +103,7 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 						}
 					}
 					if got != c.want || n.Evidence != evidence {
-						t.Errorf("evidence %q, want %q", got, c.want)
+						t.Errorf("evidence against node a: %q, want %q", got, c.want)
 					}
 					break
 				}
@@ -137,7 +137,7 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		}
 		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
-			t.Errorf("%s: evidence %v in %s, want %s, %v", c.name, evidence, n.EvidenceDue, c.want, err)
+			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
 		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) ||
@@ -161,7 +161,8 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		now.SetTime(now.Now().Add(step.after))
 		evidence, err := controller.outages().confirmEvidence(t.Context(), n)
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
-			t.Errorf("evidence %v in %s, want it in %s, %v", evidence, n.EvidenceDue, step.due, err)
+			t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s", evidence, n.EvidenceDue, err,
+				step.due)
 		}
 	}
 }
@@ -306,7 +307,7 @@ func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 		{20 * time.Second, time.Minute, 2}} {
 		now.SetTime(now.Now().Add(step.after))
 		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
-			t.Errorf("due in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
+			t.Errorf("next pass of node a in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.attached {
-				t.Errorf("attached %t, want %t", attached, test.attached)
+				t.Errorf("volume v is Attached on node a: %t, want %t", attached, test.attached)
 			}
 			if !test.attached && n.Wait == nil {
 				t.Error("node a, refused volume v: no wait, want one")

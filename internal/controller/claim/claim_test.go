@@ -71,7 +71,7 @@ func TestUse(t *testing.T) {
 				claim.DeletionTimestamp = &now
 			}
 			if got := used(claim, c.intents); got != c.want {
-				t.Errorf("use %d, want %d", got, c.want)
+				t.Errorf("use of claim %s: %d, want %d", claim.Name, got, c.want)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestAnIntentThatBeginsToUseItsClaimEnqueuesIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := intentUse.Update(event.UpdateEvent{ObjectOld: &c.was, ObjectNew: &c.is}); got != c.want {
-				t.Errorf("let through: %t, want %t", got, c.want)
+				t.Errorf("update (%s) is let through: %t, want %t", c.name, got, c.want)
 			}
 		})
 	}
@@ -143,10 +143,10 @@ func TestOurOwnFinalizerDoesNotEnqueueAClaim(t *testing.T) {
 			is := protected.DeepCopy()
 			c.is(is)
 			if got := Changed.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.want {
-				t.Errorf("let through: %t, want %t", got, c.want)
+				t.Errorf("update (%s) is let through: %t, want %t", c.name, got, c.want)
 			}
 			if got := Protected.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.comes {
-				t.Errorf("came to be protected: %t, want %t", got, c.comes)
+				t.Errorf("update (%s) protects the claim: %t, want %t", c.name, got, c.comes)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func TestProtect(t *testing.T) {
 	carries := func(t *testing.T, claim *corev1.PersistentVolumeClaim, want ...string) {
 		t.Helper()
 		if !slices.Equal(claim.Finalizers, want) {
-			t.Errorf("finalizers %q, want %q", claim.Finalizers, want)
+			t.Errorf("finalizers of claim %s: %q, want %q", claim.Name, claim.Finalizers, want)
 		}
 	}
 	remove := func(t *testing.T, claim *corev1.PersistentVolumeClaim) {

@@ -376,7 +376,7 @@ func TestLocksWithAndWithoutAUserAreReadByOldAndNewManagers(t *testing.T) {
 	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},` +
 		`"since":"then","write":7}`
 	if string(line) != want {
-		t.Errorf("written:\n%s, want\n%s", line, want)
+		t.Errorf("lock of node a is written as\n%s, want\n%s", line, want)
 	}
 	var old struct {
 		Holder    string `json:"node,omitempty"`

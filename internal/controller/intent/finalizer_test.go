@@ -93,13 +93,13 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 				return wrote
 			}
 			if wrote := ensure(); wrote != c.want {
-				t.Errorf("written: %t, want %t", wrote, c.want)
+				t.Errorf("finalizer of intent i is written: %t, want %t", wrote, c.want)
 			}
 			if ensure() {
 				t.Error("finalizer of intent i was written again, want one write")
 			}
 			if got := status.Finalized(i); got != c.want {
-				t.Errorf("finalizer: %t, want %t", got, c.want)
+				t.Errorf("intent i has the release finalizer: %t, want %t", got, c.want)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestAFinalizerThatCannotBeWrittenIsTriedAgainUnlessTheIntentHasChanged(t *t
 			}
 			i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 			if err := controller.abandon(t.Context(), i); (err != nil) != (c.fails && c.write != nil) {
-				t.Errorf("letting it go: %v", err)
+				t.Errorf("releasing intent i: error %v, want one: %t", err, c.fails && c.write != nil)
 			}
 		})
 	}

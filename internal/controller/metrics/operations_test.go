@@ -159,7 +159,7 @@ func TestOperationsAreTimedByTheReportsOfTheAttacher(t *testing.T) {
 				}
 			}
 			if got := operationsOf(t, driver); !maps.Equal(got, c.want) {
-				t.Errorf("observed %v, want %v", got, c.want)
+				t.Errorf("operations observed of driver %s: %v, want %v", driver, got, c.want)
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 				default:
 					got := a.look("n", s.word, test.checkpoint, plan, start.Add(s.after))
 					if got.Observed.Duration != s.want || got.LastWord != s.word {
-						t.Errorf("step %d: %v, want %s", i, got, s.want)
+						t.Errorf("absence of node n after step %d: %v, want %s after sign %q", i, got, s.want, s.word)
 					}
 				}
 			}

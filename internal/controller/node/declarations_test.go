@@ -91,7 +91,7 @@ func TestADeletedAttachmentIsReconciledOnlyWhereSomethingIsDeclared(t *testing.T
 	d := &Declarations{Client: w.Client}
 	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
 		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", node)); len(got) != want {
-			t.Errorf("node %q: woken %v, want %d", node, got, want)
+			t.Errorf("nodes that an attachment to node %q wakes: %v, want %d", node, got, want)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestADeletedNodeStateIsRemovedOnceNothingIsLeftAndReportsWhatItWaitsFor(t *
 			_, list, _ := strings.Cut(note, "Still there: ")
 			if !strings.HasPrefix(note, "Warning "+EventDeletionWaits) || !strings.Contains(note, "spec.nodeName=here") ||
 				!slices.Equal(strings.Split(list, ", "), c.tells) {
-				t.Errorf("told: %q, want one of %v", note, c.tells)
+				t.Errorf("event about node state here: %q, want %s with volumes %v", note, EventDeletionWaits, c.tells)
 			}
 		})
 	}

@@ -87,7 +87,7 @@ func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing
 			// A pass between two reads waits for the next one.
 			again, err := w.forgetGone(t.Context(), nvs)
 			if want := time.Hour - time.Duration(half)*30*time.Minute; err != nil || again != want {
-				t.Fatalf("after %d hours: again in %s, want %s, %v", hour, again, want, err)
+				t.Fatalf("node gone after %d hours: next check in %s, error %v; want %s", hour, again, err, want)
 			}
 			w.pass(30 * time.Minute)
 		}
@@ -181,11 +181,11 @@ func TestTheAttachmentsThatAreForgottenWithANode(t *testing.T) {
 				return slices.Contains(before, uid)
 			})
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			_, told, _ := strings.Cut(w.note(t), "attachments ")
 			if told != strings.Join(c.want, ", ") {
-				t.Errorf("told %q, want %v", told, c.want)
+				t.Errorf("attachments in the event about node gone: %q, want %v", told, c.want)
 			}
 			if c.want == nil && w.looks+w.updates > 0 {
 				t.Errorf("node gone with nothing to forget: %d live reads and %d updates, want none", w.looks, w.updates)
@@ -230,14 +230,14 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 			w.ForgetAfter = aDay
 			again, err := w.forgetGone(t.Context(), gone)
 			if err != nil || again != c.again {
-				t.Errorf("again in %s, want %s, %v", again, c.again, err)
+				t.Errorf("node gone: next check in %s, error %v; want %s", again, err, c.again)
 			}
 			var got []string
 			if state := w.state(t, "gone"); state != nil {
 				got = declarations(state)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			if told := w.note(t) != ""; told != (c.want != nil) {
 				t.Errorf("event about node gone: %t, want %t", told, c.want != nil)
@@ -331,7 +331,7 @@ func TestAnAbsentNodeIsReadTwentyFourTimesButAtMostEveryTenSeconds(t *testing.T)
 		aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second,
 	} {
 		if got := (&Controller{ForgetAfter: after}).lookPeriod(); got != want {
-			t.Errorf("for %s each %s, want %s", after, got, want)
+			t.Errorf("absent nodes, forgotten after %s, are read each %s, want %s", after, got, want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestOnlyWatchedTimeCounts(t *testing.T) {
 				s.do(u, now)
 			}
 			if got := u.Total("a", since(noon), now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a: %s, want %s", got, c.want)
 			}
 			if got := u.Total("b", since(noon), now); got != 0 {
 				t.Errorf("time measured of node b, which was never observed: %s, want 0s", got)
@@ -99,11 +99,11 @@ func TestWhatWasWatchedOfOneSpellDoesNotCountForAnother(t *testing.T) {
 			u.Observe("a", c.before, 0, time.Minute, now)
 			now = now.Add(time.Minute)
 			if got := u.Total("a", c.after, now); got != c.want {
-				t.Errorf("before the next look it was watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a before the next check: %s, want %s", got, c.want)
 			}
 			u.Observe("a", c.after, 0, time.Minute, now)
 			if got := u.Total("a", c.after, now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a: %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T)
 			u, now := &Watch{}, time.Unix(1_000_000, 0)
 			u.Observe("a", c.found, Carried(c.checkpoint, c.found), time.Minute, now)
 			if got := u.Total("a", c.found, now); got != c.want {
-				t.Errorf("goes on from %s, want %s", got, c.want)
+				t.Errorf("time of node a continues from %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestACheckIsDueOnceAPeriod(t *testing.T) {
 		720 * time.Hour: time.Minute,
 	} {
 		if got := Period(after); got != want {
-			t.Errorf("for %s a look every %s, want %s", after, got, want)
+			t.Errorf("period of the checks for a force after %s: %s, want %s", after, got, want)
 		}
 	}
 }

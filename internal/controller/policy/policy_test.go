@@ -128,7 +128,7 @@ func (c *cluster) reconcile() (string, time.Duration) {
 func (c *cluster) expect(when, missing string) {
 	c.t.Helper()
 	if got, _ := c.reconcile(); missing == "" && got != "" || !strings.Contains(got, missing) {
-		c.t.Errorf("%s the gate says %q, want %q", when, got, missing)
+		c.t.Errorf("%s the gate misses %q, want %q", when, got, missing)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestAWaitIsReportedAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	for _, interval := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
 		5 * time.Minute, 5 * time.Minute} {
 		if again := remind(); again != interval || len(events.take()) > 0 {
-			t.Fatalf("reminded at once; next in %s, want %s", again, interval)
+			t.Fatalf("first call of Remind: next reminder in %s, want %s and no event", again, interval)
 		}
 		clock.SetTime(clock.Now().Add(interval))
 		next := remind()

@@ -79,7 +79,7 @@ func expectRequests(t *testing.T, s *scripted, want ...proto.Message) {
 	}
 	for i := range want {
 		if !proto.Equal(got[i], want[i]) {
-			t.Errorf("request %d:\n%v\nexpected\n%v", i, got[i], want[i])
+			t.Errorf("request %d to driver %s:\n%v\nwant\n%v", i, driverName, got[i], want[i])
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestEachCodeOfEachCallHasItsOutcome(t *testing.T) {
 			s.script(func(context.Context, proto.Message) error { return status.Error(code, "because") })
 			err := operate(t.Context(), d)
 			if got, want := driver.OutcomeOf(err), wantedOutcome(name, code); got != want {
-				t.Errorf("%s answered %s: %s, expected %s", name, code, got, want)
+				t.Errorf("outcome of %s, answered %s: %s, want %s", name, code, got, want)
 			}
 			if driver.CodeOf(err) != code.String() || !strings.Contains(err.Error(), "because") {
 				t.Errorf("%s answered %s: error %v, want this code and the driver's message", name, code, err)

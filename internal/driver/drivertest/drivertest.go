@@ -144,7 +144,7 @@ func (s *suite) unstage(ctx context.Context) error {
 func (s *suite) expect(t *testing.T, name string, want View) {
 	t.Helper()
 	if got := s.ViewOf(t, s.volume, s.target(name)); got != want {
-		t.Errorf("published at %s: %+v, expected %+v", name, got, want)
+		t.Errorf("volume %s at target %s: %+v, want %+v", s.volume.Handle, name, got, want)
 	}
 }
 

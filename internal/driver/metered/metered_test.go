@@ -81,7 +81,7 @@ func TestAMeasuredDriverHasNoCapabilityThatTheDriverLacks(t *testing.T) {
 			_, expands := timed.(driver.Expander)
 			_, reads := timed.(driver.StatsReader)
 			if expands != wantExpander || reads != wantStats {
-				t.Errorf("expander %v, stats %v; want %v, %v", expands, reads, wantExpander, wantStats)
+				t.Errorf("metered driver (%s): expander %t, stats %t; want %t, %t", name, expands, reads, wantExpander, wantStats)
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func TestOperationsAreCountedUnderUpstreamsNames(t *testing.T) {
 				}
 			}
 			if got := counted(t, name); !maps.Equal(got, c.want) {
-				t.Errorf("counted %v, want %v", got, c.want)
+				t.Errorf("operations counted of driver %s: %v, want %v", name, got, c.want)
 			}
 		})
 	}

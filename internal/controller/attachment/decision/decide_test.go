@@ -261,7 +261,7 @@ func TestDecide(t *testing.T) {
 				got = append(got, describeStep(s))
 			}
 			if have := strings.Join(got, ", "); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}
@@ -294,7 +294,7 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	electAndDecide(&f, handshake.Protocol{})
 	n := f.Nodes[0]
 	if len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "pinned" || len(n.Refused) != 1 {
-		t.Errorf("wanted %v, refused %v", n.Wanted, n.Refused)
+		t.Errorf("intents of node a: wanted %v, refused %v; want pinned alone and one refused", n.Wanted, n.Refused)
 	}
 	if found := RefusalOf(&f, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
 		!strings.Contains(found.Message, "default/pinned on node a") {

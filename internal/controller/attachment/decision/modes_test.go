@@ -29,7 +29,7 @@ func TestAVolumeWithALockIsExclusiveWhateverItsAccessModes(t *testing.T) {
 			t.Errorf("volume v with a lock %t and nothing else: collectable %t, want %t", locked, Collectable(f), locked)
 		}
 		if f.Nodes = []*Node{on("a", wanted("i"))}; Collectable(f) {
-			t.Error("collected while it is wanted")
+			t.Error("lock of volume v, which intent i wants, is collectable, want it kept")
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestASourceThatIsNeitherAttachedNorHasAPersistentVolumeIsMounted(t *testing
 	}
 	steps := electAndDecide(f, handshake.Protocol{})
 	if len(steps) != 2 || describeStep(steps[0]) != "Confirm a" || describeStep(steps[1]) != "Confirm b" {
-		t.Fatalf("steps %v, want both nodes to get it at once, without an attachment", steps)
+		t.Fatalf("steps for volume %s: %v, want both nodes to get it at once, without an attachment", f.Volume, steps)
 	}
 	e := EntryOf(f, f.Nodes[0].Wanted[0])
 	if e.PersistentVolumeName != "" || e.Driver != "share" || e.VolumeHandle != "export" || e.MountOptions[0] != "soft" ||
@@ -56,6 +56,6 @@ func TestASourceThatIsNeitherAttachedNorHasAPersistentVolumeIsMounted(t *testing
 	}
 	n.Wanted = nil
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 1 || describeStep(steps[0]) != "MarkDetaching a" {
-		t.Errorf("steps %v, want the node to lose it", steps)
+		t.Errorf("steps for volume %s: %v, want node a to lose it", f.Volume, steps)
 	}
 }

@@ -59,7 +59,8 @@ func TestTheIntentThatTheLockNamesIsFirst(t *testing.T) {
 	va("1", "held", "attached")(n)
 	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" ||
 		len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
-		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
+		t.Errorf("volume v, locked for intent z: wanted %v, refused %v, steps %+v; want z alone, one refused and no TakeUser",
+			n.Wanted, n.Refused, steps)
 	}
 	f, n = single("z")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
