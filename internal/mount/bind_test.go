@@ -62,7 +62,7 @@ func TestAReadOnlyBindLeavesItsSourceWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(target, "file"), nil, 0o644); !errors.Is(err, unix.EROFS) {
-		t.Errorf("writing through the read-only bind: %v", err)
+		t.Errorf("writing through the read-only bind mount at %s: error %v, want %v", target, err, unix.EROFS)
 	}
 	write(t, filepath.Join(source, "file"), "written")
 }
@@ -180,7 +180,7 @@ func TestAMountInUseIsOnlyUnmountedLazily(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Unmount(t.Context(), target); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("unmounting a mount in use: %v", err)
+		t.Errorf("unmounting %s, which is in use: error %v, want %v", target, err, unix.EBUSY)
 	}
 	at(t, m, target)
 	if err := m.UnmountLazily(t.Context(), target); err != nil {

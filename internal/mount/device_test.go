@@ -130,7 +130,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 			KnownFilesystem("ext4"), KnownFilesystem(""))
 	}
 	if got := New(Options{}).MissingPrograms("nosuchfs"); len(got) != 0 {
-		t.Errorf("missing for a filesystem that is not known: %v", got)
+		t.Errorf("missing programs for filesystem nosuchfs, which is not known: %v, want none", got)
 	}
 }
 

@@ -65,7 +65,7 @@ func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
 			return
 		}
 		if held(err) == nil {
-			t.Fatal(err)
+			t.Fatalf("device %s, which is to become free: error %v, want none or its holders", d.Path, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestACallWhoseCallerGaveUpKeepsItsPathBusy(t *testing.T) {
 		if err := m.run(t.Context(), changes, "bind", "/stuck", func() error { return nil }); err == nil {
 			break
 		} else if !isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("binding at /stuck until it is free: error %v, want none or a PendingError", err)
 		}
 	}
 	if _, ok := m.Busy("/stuck"); ok {
@@ -134,7 +134,7 @@ func TestAFilesystemThatHangsDelaysNothingElse(t *testing.T) {
 	}
 	for len(m.Running()) != 0 { // the kernel fails the call once the server has ended
 		if _, err := m.Usage(t.Context(), stuck); err != nil && !isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("usage of dead filesystem %s: error %v, want none or a PendingError", stuck, err)
 		}
 	}
 	if _, err := os.ReadDir(stuck); err != nil {

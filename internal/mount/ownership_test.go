@@ -124,7 +124,7 @@ func TestARetryContinuesAnInterruptedChange(t *testing.T) {
 	for err = errors.New("first"); err != nil; {
 		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil &&
 			!isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("changing the group of %s again: error %v, want none or a pending call", root, err)
 		}
 	}
 	for i := range 2 * progressEvery {

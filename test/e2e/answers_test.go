@@ -173,6 +173,6 @@ func (v *volume) request(size string) {
 		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}
 	if err := sys.Client.Patch(limited(v.t), pvc, patch); err != nil {
-		v.t.Errorf("asking for more: %v", err)
+		v.t.Errorf("requesting %s for claim %s/%s: %v", size, namespace, v.name, err)
 	}
 }

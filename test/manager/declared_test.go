@@ -326,7 +326,7 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 		w.notListed(t, name, name)
 		entry := w.entryState(t, name, name, volumesv1alpha1.AttachmentDetaching)
 		if entry.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-			t.Errorf("%s: detached on evidence %s, want AgentReleased", name, entry.Evidence.Type)
+			t.Errorf("evidence of the detach of volume %s: %s; want AgentReleased", name, entry.Evidence.Type)
 		}
 		a.stop()
 		end(name, entry.AttachmentUID)

@@ -103,7 +103,7 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	const want = "the volume may be used on one node only and is held by node tell-a: pod default/tell-holder"
 	if message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse); message != want {
-		t.Errorf("message %q, want %q", message, want)
+		t.Errorf("message of intent %s: %q; want %q", intent.Name, message, want)
 	}
 	first := w.eventOf(t, waiting.UID, "tells who waits of the holder", failedToAttach)
 	if !strings.Contains(first.Note, want) {

@@ -356,7 +356,7 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	w.notListed(t, "dead", "dead")
 	entry := w.entryState(t, "dead", "dead", volumesv1alpha1.AttachmentDetaching)
 	if entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
-		t.Errorf("detached on evidence %s, want OutOfServiceTaint", entry.Evidence.Type)
+		t.Errorf("evidence of the detach of volume dead: %s; want OutOfServiceTaint", entry.Evidence.Type)
 	}
 	w.pod(t, "dead-2", "alive", "dead")
 	w.listed(t, "alive", "dead")

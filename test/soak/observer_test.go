@@ -213,7 +213,7 @@ func TestTheDriversOwnRefusalsAreCounted(t *testing.T) {
 		}
 	}
 	j.observer.deletes(t, "somebody", time.Now(), 200)
-	j.check(func(err error) { t.Error(err) })
+	j.check(func(err error) { t.Errorf("judge: violation %v, want none", err) })
 	if !strings.Contains(j.summary(), "the last guard 1 times") {
 		t.Errorf("summary: %s; want that the last guard acted once", j.summary())
 	}

@@ -221,7 +221,7 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
-				t.Fatal(err)
+				t.Fatalf("marking volume v on node a as detaching: error %v, want %v: %t", err, errDown, test.down)
 			}
 			if doubted := c.Tracker.Silence("a") < 0; doubted != test.doubted {
 				t.Errorf("silence of node a is doubted: %t, want %t", doubted, test.doubted)

@@ -124,7 +124,7 @@ func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 		t.Errorf("lists for a node state whose declarations are unchanged: %d, want none", lists-1)
 	}
 	if _, err := index.AttachmentsOf(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
-		t.Error(err)
+		t.Errorf("listing the attachments to node a: error %v, want %v", err, errDown)
 	}
 }
 

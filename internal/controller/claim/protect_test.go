@@ -78,7 +78,7 @@ func TestProtect(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
-			t.Fatalf("nothing holds the claim: %v", err)
+			t.Fatalf("reading claim %s, which was deleted with a finalizer: error %v, want it there", claim.Name, err)
 		}
 	}
 

@@ -154,7 +154,8 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		c := store(t, declaredState())
 		d := &Declarations{Client: listing(c.Client, true), Writer: c.Writer, Events: events.NewFakeRecorder(10)}
 		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) || !strings.Contains(err.Error(), "node a") {
-			t.Error(err)
+			t.Errorf("declarations of node a while attachments cannot be listed: error %v, want %v with the node's name", err,
+				errDown)
 		}
 		if len(c.state(t).Annotations) != 6 {
 			t.Errorf("annotations of node state a while attachments cannot be listed: %v, want all 6", c.state(t).Annotations)
@@ -165,7 +166,7 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		c.showing(nil)
 		d := &Declarations{Client: c.Client, Writer: c.Writer, Events: events.NewFakeRecorder(10)}
 		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) {
-			t.Error(err)
+			t.Errorf("declarations of node a while its state cannot be read: error %v, want %v", err, errDown)
 		}
 		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", "a")); len(got) != 1 || got[0].Name != "a" {
 			t.Errorf("nodes that the end of attachment 9 wakes: %v, want a", got)

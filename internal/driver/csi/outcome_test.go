@@ -144,7 +144,7 @@ func TestADriverIsReachedAtOnceAfterItsRestart(t *testing.T) {
 	stop()
 	for range 5 { // failures must not make the client hesitate
 		if err := operations["Stage"](t.Context(), d); !errors.As(err, new(*driver.Error)) {
-			t.Fatal(err)
+			t.Fatalf("stage while the driver is down: error %v, want a *driver.Error", err)
 		}
 	}
 	s.serve(t, socket)

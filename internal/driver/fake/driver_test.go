@@ -88,7 +88,7 @@ func TestACallThatHangsMayHaveItsEffectAfterItsCallerGaveUp(t *testing.T) {
 	}
 	err := d.Unstage(t.Context(), driver.UnstageRequest{Handle: "vol", StagingPath: "/stage"})
 	if driver.CodeOf(err) != "Aborted" || !driver.IsUncertain(err) {
-		t.Errorf("during the hanging call: %v", err)
+		t.Errorf("unstage of vol during the hanging stage: error %v, want Aborted and Uncertain", err)
 	}
 	hang.Release()
 	<-hang.Ended()

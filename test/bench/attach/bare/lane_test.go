@@ -48,6 +48,6 @@ func TestAnAnswerBeforeTheAwaitIsNotMissed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.await(ctx, func(i *int) bool { return i == nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("awaiting what never comes: %v", err)
+		t.Errorf("awaiting what never comes with an ended context: error %v, want %v", err, context.Canceled)
 	}
 }

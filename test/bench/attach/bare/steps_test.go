@@ -47,7 +47,7 @@ func TestDetachingNeedsThreeWritesAndNoneToTheIntent(t *testing.T) {
 			return nil
 		},
 	})
-	c := New(api, s, func(err error) { t.Error(err) })
+	c := New(api, s, func(err error) { t.Errorf("bare client: error %v, want none", err) })
 	v = c.volumes[s.Volumes[0].Name]
 	v.node.state.set(&volumesv1alpha1.NodeVolumeState{})
 	v.attachment.set(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: v.Attachment, UID: "va"}})
