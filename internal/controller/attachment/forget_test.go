@@ -37,8 +37,7 @@ func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 	if err := c.release(t.Context(), n, []*decision.Intent{intent}); err != nil {
 		t.Fatal(err)
 	}
-	c.released.Range(func(uid,
-		_ any) bool {
+	c.released.Range(func(uid, _ any) bool {
 		t.Errorf("deleted intent with UID %s is remembered as released, want it forgotten", uid)
 		return true
 	})
