@@ -132,7 +132,7 @@ func (n *node) confirmSessions() {
 			// A conflict brings another event.
 			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
 				!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				n.t.Errorf("confirming a session: %v", err)
+				n.t.Errorf("confirming the session of node %s: %v", n.name, err)
 			}
 		}
 	}()
@@ -226,7 +226,7 @@ func (n *node) changeState(f func(*volumesv1alpha1.NodeVolumeState)) {
 			return
 		}
 		if !strings.Contains(err.Error(), "the object has been modified") {
-			n.t.Fatal(err)
+			n.t.Fatalf("updating node state %s: error %v, want none or a conflict", n.name, err)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (n *node) update(i *volumesv1alpha1.VolumeAttachmentIntent, f func(*volumes
 			return
 		}
 		if !strings.Contains(err.Error(), "the object has been modified") {
-			n.t.Fatal(err)
+			n.t.Fatalf("updating intent %s: error %v, want none or a conflict", i.Name, err)
 		}
 	}
 }

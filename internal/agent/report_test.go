@@ -129,7 +129,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged ||
 			got.Published != want.Published ||
 			got.Orphan != want.Orphan || got.Differs != want.Differs || got.Abnormal != want.Abnormal {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
+			t.Errorf("report of volume %s where %s: %+v, want %+v", planVolume, name, got, want)
 		}
 	}
 	t.Run("is its own", func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	b.agent.node.NoteMountTableRelease("v", "1")
 	b.agent.node.NoteMountTableRelease("v", "")
 	if len(b.agent.node.TableReleases) > 0 {
-		t.Errorf("noted %v, want nothing", b.agent.node.TableReleases)
+		t.Errorf("mount table releases of the node: %v, want none", b.agent.node.TableReleases)
 	}
 }
 

@@ -58,7 +58,7 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls before the session was confirmed: %v, want none", calls)
+		t.Errorf("calls on node %s before the session was confirmed: %v, want none", n.name, calls)
 	}
 	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s,
 		v.name()) != nil {
@@ -140,7 +140,7 @@ func testUnconfirmedInUse(t *testing.T, c *cluster) {
 	n.attach(other, "uid-2")
 	n.condition(n.want(other, "other"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) != len(before) {
-		t.Errorf("calls while the session was not confirmed: %v, want none", calls[len(before):])
+		t.Errorf("calls on node %s while the session was not confirmed: %v, want none", n.name, calls[len(before):])
 	}
 	if len(n.kernel.mounted()) == 0 {
 		t.Errorf("nothing of volume %s is mounted any more, want its mounts to stay", v.name())
@@ -225,7 +225,8 @@ func testForgotten(t *testing.T, c *cluster) {
 		return handshake.VolumeOf(s, v.name()) != nil
 	})
 	if s.Status.Session <= a.state.LastReport().Reports {
-		t.Errorf("session %d, want it to be later than report %d", s.Status.Session, a.state.LastReport().Reports)
+		t.Errorf("session of node state %s: %d, want it later than report %d", s.Name, s.Status.Session,
+			a.state.LastReport().Reports)
 	}
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {

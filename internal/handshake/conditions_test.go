@@ -194,7 +194,7 @@ func TestWhichDeclarationsEndAUse(t *testing.T) {
 				c.n.Declared = append(c.n.Declared, Declaration{UID: types.UID(uid)})
 			}
 			if got := c.n.InUse(); got != c.want {
-				t.Errorf("in use: %t, want %t", got, c.want)
+				t.Errorf("node with use %+v and entry %+v is in use: %t, want %t", c.n.Use, c.n.Entry, got, c.want)
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func TestOfTwoLinesOfAVolumeTheOneInUseCounts(t *testing.T) {
 			nvs := volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Volumes = c.lines })
 			got := VolumeOf(nvs, volume)
 			if got == nil && c.want != "" || got != nil && string(got.AttachmentUID) != c.want {
-				t.Errorf("found %+v, want %q", got, c.want)
+				t.Errorf("line of volume %s: %+v, want that of attachment %q", volume, got, c.want)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := NodeOf(volumeState(c.change), volume); !c.want(n) {
-				t.Errorf("seen as %+v", n)
+				t.Errorf("node's view of volume %s: %+v, want one that has %s", volume, n, name)
 			}
 		})
 	}

@@ -151,7 +151,7 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := NodeOf(test.nvs, volume); !reflect.DeepEqual(got, test.want) {
-				t.Errorf("got %+v, want %+v", got, test.want)
+				t.Errorf("node's view of volume %s (%s): got %+v, want %+v", volume, test.name, got, test.want)
 			}
 		})
 	}
@@ -183,14 +183,14 @@ func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
 			test.want.Exists, test.want.UID, test.want.Attached = true, "u1", true
 			got := AttachmentFrom(va)
 			if got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
+				t.Errorf("view of a VolumeAttachment that is %s: got %+v, want %+v", test.name, got, test.want)
 			}
 			if got.Gone() != test.gone {
-				t.Errorf("gone: %t, want %t", got.Gone(), test.gone)
+				t.Errorf("VolumeAttachment that is %s is gone: %t, want %t", test.name, got.Gone(), test.gone)
 			}
 		})
 	}
 	if got := AttachmentFrom(nil); got != (Attachment{}) || !got.Gone() {
-		t.Errorf("no VolumeAttachment: %+v", got)
+		t.Errorf("view of no VolumeAttachment: %+v, want an empty one that is gone", got)
 	}
 }

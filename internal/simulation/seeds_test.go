@@ -107,7 +107,7 @@ func run(t *testing.T, s story) (reached map[fault]int) {
 		}
 		w.end()
 		if f := w.failure(); f != "" {
-			t.Errorf("%s: %s", s, f)
+			t.Errorf("simulation of %s failed, want no failure: %s", s, f)
 		} else if *oneSeed != 0 {
 			for _, line := range w.trace {
 				fmt.Println(line)
@@ -150,7 +150,7 @@ func TestSimulation(t *testing.T) {
 		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
 		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what)
 		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
-			t.Errorf("not reached: %s", what)
+			t.Errorf("no seed of %d reached %q, want at least one", *seeds, what)
 		}
 	}
 }

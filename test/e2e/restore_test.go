@@ -165,7 +165,7 @@ func untouchedSince(t *testing.T, volumes ...*volume) {
 			}
 		}
 		if len(staged) != 1 {
-			t.Errorf("volume %s is staged on %v", v.handle, staged)
+			t.Errorf("volume %s is staged on %v, want one node", v.handle, staged)
 		}
 	}
 }
@@ -186,5 +186,5 @@ func declare(t *testing.T, node string, v *volume) {
 			return
 		}
 	}
-	t.Errorf("node %s does not use volume %s", node, v.handle)
+	t.Errorf("node state %s does not have volume %s, want it in use", node, v.handle)
 }

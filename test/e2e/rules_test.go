@@ -87,7 +87,7 @@ func TestEachExceptionIsARuleThatATestOfAnotherPackageUses(t *testing.T) {
 	}
 	for _, e := range exceptions {
 		if !slices.ContainsFunc(rules.All, e.covers) {
-			t.Errorf("no role has a rule of the exception %v", e)
+			t.Errorf("no role has a rule of exception %v, want one", e)
 		}
 		directory, function, _ := strings.Cut(e.test, " ")
 		files, err := filepath.Glob(filepath.Join(apiserver.Root(), directory, "*_test.go"))
@@ -98,7 +98,7 @@ func TestEachExceptionIsARuleThatATestOfAnotherPackageUses(t *testing.T) {
 			text, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(text), " "+function+"(t *testing.T")
 		}) {
-			t.Errorf("there is no test %s", e.test)
+			t.Errorf("%s has no test %s, want it for exception %v", directory, function, e)
 		}
 	}
 }

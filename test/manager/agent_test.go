@@ -55,12 +55,12 @@ func (w *world) agentAhead(t *testing.T, node string, ahead time.Duration) *agen
 	states, err := w.client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{},
 		client.MatchingFields{"metadata.name": node})
 	if err != nil {
-		t.Fatalf("agent of %s: %v", node, err)
+		t.Fatalf("agent of node %s: watching node states: %v", node, err)
 	}
 	intents, err := w.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{},
 		client.MatchingFields{"spec.nodeName": node})
 	if err != nil {
-		t.Fatalf("agent of %s: %v", node, err)
+		t.Fatalf("agent of node %s: watching intents: %v", node, err)
 	}
 	go func() {
 		defer close(done)
@@ -159,7 +159,7 @@ func (a *agent) reconcile(ctx context.Context) bool {
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
-			a.t.Errorf("agent of %s: %v", a.node, err)
+			a.t.Errorf("agent of node %s: reporting: error %v, want none or a conflict", a.node, err)
 		}
 		return ctx.Err() == nil
 	}

@@ -34,10 +34,10 @@ func (w *world) awaitIntentEvent(t *testing.T, intent *volumesv1alpha1.VolumeAtt
 	for {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no event %s of intent %s", reason, intent.Name)
+			t.Fatalf("no event %s of intent %s within %s, want one", reason, intent.Name, patience)
 		case e, open := <-watcher.ResultChan():
 			if !open {
-				t.Fatalf("no event %s of intent %s", reason, intent.Name)
+				t.Fatalf("the watch of events ended without %s of intent %s, want it", reason, intent.Name)
 			}
 			if event, ok := e.Object.(*eventsv1.Event); ok && event.Regarding.UID == intent.UID && event.Reason == reason {
 				return

@@ -103,7 +103,7 @@ func theLockOfADeletedVolumeIsCollected(t *testing.T, w *world) {
 	})
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to collect a lock, want at most 4: %s", n, what)
+		t.Errorf("%d writes to collect the lock of volume collected, want at most 4: %s", n, what)
 	}
 	// A volume of that handle may come back, anywhere.
 	w.node(t, "collected-other")

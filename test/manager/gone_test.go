@@ -189,7 +189,7 @@ func withoutAPolicyAnAbsentNodeIsNotForgotten(t *testing.T, w *world) {
 		t.Errorf("%d writes to watch a Node without a policy, want none", n)
 	}
 	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Spec.Gone != nil {
-		t.Errorf("node state kept: the absence was counted without a policy: %s", dump(s.Spec.Gone))
+		t.Errorf("absence in node state kept: %s; want none without a policy", dump(s.Spec.Gone))
 	}
 }
 

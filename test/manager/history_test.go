@@ -76,7 +76,7 @@ func (s *recorder) start(list client.ObjectList, version string) {
 	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
-		s.Fatalf("%T: %v", list, err)
+		s.Fatalf("extracting the items of %T: %v", list, err)
 	}
 	for _, o := range objects {
 		s.add(apiChange{object: o.(client.Object), initial: true})
@@ -100,7 +100,7 @@ func (s *recorder) start(list client.ObjectList, version string) {
 func (s *recorder) add(h apiChange) {
 	version, err := strconv.ParseUint(h.object.GetResourceVersion(), 10, 64)
 	if err != nil {
-		s.Errorf("the resourceVersion of %T %s is not a number: %v", h.object, h.object.GetName(), err)
+		s.Errorf("resourceVersion of %T %s: error %v, want a number", h.object, h.object.GetName(), err)
 	}
 	h.version = version
 	s.mu.Lock()
@@ -114,7 +114,7 @@ func (s *recorder) observe(e watch.Event) {
 		return
 	}
 	if !ok {
-		s.Errorf("the recorder's watch ended: %v", e.Object)
+		s.Errorf("the recorder's watch ended with %v, want it to last as long as the test", e.Object)
 		return
 	}
 	if o.GetName() != s.sentinel {
@@ -148,7 +148,7 @@ func (s *recorder) history(ctx context.Context) []apiChange {
 		select {
 		case <-s.sentinels[fmt.Sprintf("%T", o)]:
 		case <-ctx.Done():
-			s.Fatalf("the recorder did not see the sentinel %T", o)
+			s.Fatalf("the recorder did not receive sentinel %T %s, want it", o, o.GetName())
 		}
 	}
 	return s.historySoFar()

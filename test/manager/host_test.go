@@ -85,7 +85,7 @@ func (h *host) run(random *rand.Rand, poked chan struct{}, pass func(context.Con
 		for {
 			for err := pass(ctx); err != nil && ctx.Err() == nil; err = pass(ctx) {
 				if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-					h.Errorf("node %s: %v", h.name, err)
+					h.Errorf("node %s: error %v, want none, a conflict or not found", h.name, err)
 					return
 				}
 			}

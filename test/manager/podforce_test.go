@@ -84,7 +84,7 @@ func withoutATimeForPodsNoVolumeIsForcedAway(t *testing.T, w *world) {
 	gone(t, w, attachmentOf("patient-2", "patient-other"))
 	w.stillThere(t, "patient", "patient")
 	if s := until(t, w, stateOf("patient"), "the state is there", exists); s.Spec.Unready != nil {
-		t.Errorf("node state patient measures the time without a policy: %s", dump(s.Spec.Unready))
+		t.Errorf("time measured in node state patient without a policy: %s; want none", dump(s.Spec.Unready))
 	}
 	w.listed(t, "patient", "patient")
 	w.entryState(t, "patient", "patient", volumesv1alpha1.AttachmentAttached)

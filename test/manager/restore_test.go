@@ -108,8 +108,8 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		leaves(nodeNamed(silent))
 		confirmed := w.confirmed(t, "speaks", before+6)
 		if version(t, confirmed.ResourceVersion) < version(t, mark.ResourceVersion) {
-			t.Errorf("%s: the session was confirmed at version %s, before the node was declared gone at %s", silent,
-				confirmed.ResourceVersion, mark.ResourceVersion)
+			t.Errorf("session of node speaks was confirmed at version %s, want it after node %s was gone, at version %s",
+				confirmed.ResourceVersion, silent, mark.ResourceVersion)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func version(t *testing.T, s string) uint64 {
 	t.Helper()
 	v, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		t.Fatalf("resourceVersion %q: %v", s, err)
+		t.Fatalf("resourceVersion %q: error %v, want a number", s, err)
 	}
 	return v
 }
@@ -150,7 +150,7 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 	_, stop = w.manage(t, managerOptions{})
 	defer stop()
 	if e := entryIn(w.confirmed(t, "was-there", 7), "moved"); e.State == volumesv1alpha1.AttachmentAttached {
-		t.Errorf("the session of node was-there was confirmed with volume moved attached: %s", dump(e))
+		t.Errorf("entry of volume moved in the confirmed session of node was-there: %s; want it not Attached", dump(e))
 	}
 	gone(t, w, attachmentOf("moved", "was-there"))
 	x.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)

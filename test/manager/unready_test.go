@@ -296,7 +296,7 @@ func theTimeInALeaseDoesNotDecideWhetherAnAgentIsReachable(t *testing.T, w *worl
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)
 		if unreachable(until(t, w, stateOf(node), "the state is there", exists)) {
-			t.Errorf("node state %s: the agent, whose clock is %s, counts as unreachable", node, name)
+			t.Errorf("agent of node state %s, whose clock is %s, counts as unreachable, want it reachable", node, name)
 		}
 		w.fallsSilent(t, c, machine)
 	}

@@ -36,7 +36,7 @@ func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
 	a := NewSession(SessionOptions{Writer: NewWriter(clock.RealClock{}, logr.Discard())})
 	a.Persisted, a.End = record.LastReport{Schema: record.Schema,
-		UID: "state"}, func(error) { t.Error("the agent ends") }
+		UID: "state"}, func(error) { t.Error("the agent whose node state has UID state ends, want it to continue") }
 	a.Writer.Written = func(*volumesv1alpha1.NodeVolumeState) {}
 	a.Writer.succeeded(&volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},

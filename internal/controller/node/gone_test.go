@@ -81,38 +81,38 @@ func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing
 	before := value(t, metrics.Forgotten)
 	for hour := range 25 {
 		if got := declarations(w.state(t, "gone")); got != nil {
-			t.Fatalf("after %d hours: %v", hour, got)
+			t.Fatalf("declarations on node state gone after %d hours: %v, want none", hour, got)
 		}
 		for half := range 2 {
 			// A pass between two reads waits for the next one.
 			again, err := w.forgetGone(t.Context(), nvs)
 			if want := time.Hour - time.Duration(half)*30*time.Minute; err != nil || again != want {
-				t.Fatalf("after %d hours: again in %s, want %s, %v", hour, again, want, err)
+				t.Fatalf("node gone after %d hours: next check in %s, error %v; want %s", hour, again, err, want)
 			}
 			w.pass(30 * time.Minute)
 		}
 		if got := w.state(t, "gone").Spec.Gone; got == nil || got.Observed.Duration != time.Duration(hour)*time.Hour {
-			t.Fatalf("after %d hours: %+v is written down", hour, got)
+			t.Fatalf("absence recorded of node gone after %d hours: %+v, want %dh", hour, got, hour)
 		}
 		if w.updates != hour+1 {
-			t.Fatalf("after %d hours: %d updates", hour, w.updates)
+			t.Fatalf("updates of node state gone after %d hours: %d, want %d", hour, w.updates, hour+1)
 		}
 	}
 	if counted := value(t, metrics.Forgotten) - before; counted != 1 {
-		t.Errorf("%v forgotten attachments were counted", counted)
+		t.Errorf("forgotten attachments that were counted: %v, want 1", counted)
 	}
 	after := w.state(t, "gone")
 	reason := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]
 	if !strings.HasPrefix(reason, volumesv1alpha1.ForgetGoneReason+"24h0m0s") {
-		t.Errorf("declared because of %q", reason)
+		t.Errorf("reason of the declaration of attachment 1: %q, want %q", reason, volumesv1alpha1.ForgetGoneReason+"24h0m0s")
 	}
 	if len(after.Spec.Attachments) != 1 || len(after.Finalizers) != 1 {
-		t.Errorf("more than a declaration was written: %+v", after)
+		t.Errorf("node state gone: %+v, want no more than a declaration written", after)
 	}
 	note := w.note(t)
 	if !strings.HasPrefix(note, "Warning "+EventGoneNodeForgotten) || !strings.Contains(note, "node gone") ||
 		!strings.HasSuffix(note, " 1") {
-		t.Errorf("told: %q", note)
+		t.Errorf("event about node gone: %q, want %s with attachment 1", note, EventGoneNodeForgotten)
 	}
 }
 
@@ -181,14 +181,14 @@ func TestTheAttachmentsThatAreForgottenWithANode(t *testing.T) {
 				return slices.Contains(before, uid)
 			})
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			_, told, _ := strings.Cut(w.note(t), "attachments ")
 			if told != strings.Join(c.want, ", ") {
-				t.Errorf("told %q, want %v", told, c.want)
+				t.Errorf("attachments in the event about node gone: %q, want %v", told, c.want)
 			}
 			if c.want == nil && w.looks+w.updates > 0 {
-				t.Errorf("with nothing to forget %d live reads and %d updates", w.looks, w.updates)
+				t.Errorf("node gone with nothing to forget: %d live reads and %d updates, want none", w.looks, w.updates)
 			}
 		})
 	}
@@ -230,17 +230,17 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 			w.ForgetAfter = aDay
 			again, err := w.forgetGone(t.Context(), gone)
 			if err != nil || again != c.again {
-				t.Errorf("again in %s, want %s, %v", again, c.again, err)
+				t.Errorf("node gone: next check in %s, error %v; want %s", again, err, c.again)
 			}
 			var got []string
 			if state := w.state(t, "gone"); state != nil {
 				got = declarations(state)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			if told := w.note(t) != ""; told != (c.want != nil) {
-				t.Errorf("told: %t", told)
+				t.Errorf("event about node gone: %t, want %t", told, c.want != nil)
 			}
 		})
 	}
@@ -252,7 +252,7 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 		}
 		if got := w.state(t, "gone").Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; got != "by hand" ||
 			w.note(t) != "" {
-			t.Errorf("declared because of %q", got)
+			t.Errorf("reason of the declaration of attachment 1: %q, want by hand, and no event", got)
 		}
 	})
 }
@@ -261,7 +261,8 @@ func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.looks > 0 {
-		t.Errorf("again in %s, %v, %d updates, %d looks", again, err, w.updates, w.looks)
+		t.Errorf("node gone without a policy: next check in %s, error %v, %d updates, %d reads; want none", again, err,
+			w.updates, w.looks)
 	}
 }
 
@@ -276,7 +277,7 @@ func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testin
 			w.ForgetAfter, w.down = 2*aDay, request
 			for range 60 {
 				if _, err := w.forgetGone(t.Context(), nvs); err == nil {
-					t.Fatal("the failure was not noticed")
+					t.Fatalf("forgetting node gone while %q fails: no error, want one", request)
 				}
 				w.pass(2 * time.Hour)
 			}
@@ -286,7 +287,8 @@ func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testin
 			}
 			after := w.state(t, "gone")
 			if declarations(after) != nil || after.Spec.Gone.Observed.Duration != aDay || w.note(t) != "" {
-				t.Errorf("forgotten: %v, watched for %s", declarations(after), after.Spec.Gone.Observed)
+				t.Errorf("node gone after %q failed: declared %v, absence %s; want none and %s", request, declarations(after),
+					after.Spec.Gone.Observed.Duration, aDay)
 			}
 		})
 	}
@@ -297,7 +299,7 @@ func TestAnAbsentNodeIsNotForgottenWhileItsAttachmentsCannotBeListed(t *testing.
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
 	if _, err := w.forgetGone(t.Context(), nvs); err == nil || w.updates > 0 || w.note(t) != "" {
-		t.Errorf("error %v, %d updates", err, w.updates)
+		t.Errorf("node gone while attachments cannot be listed: error %v, %d updates; want an error alone", err, w.updates)
 	}
 }
 
@@ -319,7 +321,7 @@ func TestTheLastSignOfAnAgentChangesWithEachRenewalAndWithNothingElse(t *testing
 		{"no Lease", &coordinationv1.Lease{}, &coordinationv1.Lease{}, true},
 	} {
 		if a, b := lastWord(c.a), lastWord(c.b); (a == b) != c.same {
-			t.Errorf("%s: %q and %q", c.name, a, b)
+			t.Errorf("%s: last signs %q and %q, want them equal: %t", c.name, a, b, c.same)
 		}
 	}
 }
@@ -329,7 +331,7 @@ func TestAnAbsentNodeIsReadTwentyFourTimesButAtMostEveryTenSeconds(t *testing.T)
 		aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second,
 	} {
 		if got := (&Controller{ForgetAfter: after}).lookPeriod(); got != want {
-			t.Errorf("for %s each %s, want %s", after, got, want)
+			t.Errorf("absent nodes, forgotten after %s, are read each %s, want %s", after, got, want)
 		}
 	}
 }
@@ -356,18 +358,18 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 			w.absences.look("gone", "", nil, time.Hour, w.now.Now())
 			w.pass(time.Hour)
 			if again, err := w.returned(t.Context(), c.asked); again != never || err != nil {
-				t.Fatalf("again in %s, %v", again, err)
+				t.Fatalf("node gone, which is back: next check in %s, error %v; want none", again, err)
 			}
 			if c.asked.Spec.Gone == nil && w.looks > 0 {
-				t.Errorf("with nothing written down %d live reads", w.looks)
+				t.Errorf("node gone with nothing recorded: %d live reads, want none", w.looks)
 			}
 			if state := w.state(t, "gone"); w.updates != c.updates ||
 				state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
-				t.Errorf("%d updates, state %+v", w.updates, state)
+				t.Errorf("node state gone: %d updates, %+v; want %d, and no absence recorded", w.updates, state, c.updates)
 			}
 			w.pass(time.Hour)
 			if got := w.absences.look("gone", "", nil, time.Hour, w.now.Now()); got.Observed.Duration != 0 {
-				t.Errorf("it counts as gone for %s", got.Observed)
+				t.Errorf("absence measured of node gone, which was back: %s, want 0s", got.Observed.Duration)
 			}
 		})
 	}
@@ -375,7 +377,7 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 		w := over(t, []client.Object{gone}, []client.Object{gone})
 		w.down = "update *v1alpha1.NodeVolumeState"
 		if _, err := w.returned(t.Context(), gone); err == nil {
-			t.Error("the failure was not noticed")
+			t.Error("clearing the absence of node gone while writes fail: no error, want one")
 		}
 	})
 }

@@ -144,7 +144,7 @@ func (w *world) state(t *testing.T, node string) *volumesv1alpha1.NodeVolumeStat
 func (w *world) note(t *testing.T) string {
 	t.Helper()
 	if len(w.notes.Events) > 1 {
-		t.Errorf("%d events", len(w.notes.Events))
+		t.Errorf("%d events since the last check, want at most 1", len(w.notes.Events))
 	}
 	select {
 	case note := <-w.notes.Events:

@@ -39,7 +39,7 @@ func TestAPolicyIsKeptUntilTheAgentHasChecked(t *testing.T) {
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}

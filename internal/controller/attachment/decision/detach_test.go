@@ -40,7 +40,7 @@ func checkDecisions(t *testing.T, decisions []decision) {
 	for _, c := range decisions {
 		t.Run(c.name, func(t *testing.T) {
 			if have := decided(c.facts, handshake.Protocol{Kubelet: c.facts.Replace}); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if have := decided(Facts{Replace: !c.upstream, Nodes: []*Node{c.node}},
 				handshake.Protocol{Kubelet: !c.upstream}); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}
