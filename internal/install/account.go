@@ -16,6 +16,9 @@ import (
 // policies hawser-agent-tokens and hawser-manager-secrets contain it, and an overlay does not change it.
 const nodeAccountPrefix = "hawser-agent-node-"
 
+// NodeAccountLabel is on these accounts, Roles and RoleBindings. The manager caches only what has it.
+const NodeAccountLabel = "volumes.hawser.io/node-account"
+
 // NodeAccount is the name of the service account with which the agent of this node reads Secrets. The Roles and
 // RoleBindings that name these Secrets have the same name. A policy has to find the name from the node's, and cannot
 // compute a hash. So a node whose name is too long has no such account.
