@@ -29,11 +29,12 @@ const (
 	storage      = "secrets-storage"
 )
 
-// testNodeAccounts plays the manager: an administrator opens a namespace to it, it creates the accounts of two nodes, and
-// lets each read one Secret.
+// testNodeAccounts plays the manager: an administrator opens a namespace to it, it creates the accounts of two nodes,
+// and lets each read one Secret.
 func (in installation) testNodeAccounts(t *testing.T) {
 	for _, object := range []client.Object{
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeA}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeB}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeA}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeB}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: storage}},
 		newSecret("of-a"), newSecret("of-b"), newSecret("of-none"),
 	} {
@@ -157,20 +158,26 @@ func (in installation) testManagerSecrets(t *testing.T) {
 		object  client.Object
 		message string
 	}{
-		"another name":                     {newRole("other", "of-a"), names},
-		"every Secret":                     {newRole("hawser-agent-node-c"), secrets},
-		"another verb":                     {changedRole(func(r *rbacv1.PolicyRule) { r.Verbs = []string{"get", "list"} }), secrets},
-		"every verb":                       {changedRole(func(r *rbacv1.PolicyRule) { r.Verbs = []string{"*"} }), secrets},
-		"another resource":                 {changedRole(func(r *rbacv1.PolicyRule) { r.Resources = []string{"secrets", "pods"} }), secrets},
-		"every resource":                   {changedRole(func(r *rbacv1.PolicyRule) { r.Resources = []string{"*"} }), secrets},
-		"another group":                    {changedRole(func(r *rbacv1.PolicyRule) { r.APIGroups = []string{"", "apps"} }), secrets},
-		"a second rule":                    {secondRule(), secrets},
-		"a user":                           {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0] = newUser() }), binds},
-		"a user beside":                    {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects = append(b.Subjects, newUser()) }), binds},
-		"another account":                  {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = accountB }), binds},
-		"itself":                           {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = in.name(managerAccount) }), binds},
-		"another namespace's":              {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = storage }), binds},
-		"another Role":                     {in.changedBinding(func(b *rbacv1.RoleBinding) { b.RoleRef.Name = accountB }), binds},
+		"another name":     {newRole("other", "of-a"), names},
+		"every Secret":     {newRole("hawser-agent-node-c"), secrets},
+		"another verb":     {changedRole(func(r *rbacv1.PolicyRule) { r.Verbs = []string{"get", "list"} }), secrets},
+		"every verb":       {changedRole(func(r *rbacv1.PolicyRule) { r.Verbs = []string{"*"} }), secrets},
+		"another resource": {changedRole(func(r *rbacv1.PolicyRule) { r.Resources[0] = "pods" }), secrets},
+		"a resource beside": {changedRole(func(r *rbacv1.PolicyRule) { r.Resources = append(r.Resources, "pods") }),
+			secrets},
+		"every resource": {changedRole(func(r *rbacv1.PolicyRule) { r.Resources[0] = "*" }), secrets},
+		"another group":  {changedRole(func(r *rbacv1.PolicyRule) { r.APIGroups = []string{"", "apps"} }), secrets},
+		"a second rule":  {secondRule(), secrets},
+		"a user":         {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0] = newUser() }), binds},
+		"a user beside": {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects = append(b.Subjects, newUser()) }),
+			binds},
+		"another account": {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = accountB }), binds},
+		"itself": {in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = in.name(managerAccount) }),
+			binds},
+		"another namespace's account": {
+			in.changedBinding(func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = storage }), binds},
+		"another Role": {
+			in.changedBinding(func(b *rbacv1.RoleBinding) { b.RoleRef.Name = accountB }), binds},
 		"another account in its namespace": {in.newAccount("other"), names},
 	} {
 		t.Run(name, func(t *testing.T) { expectForbidden(t, manager.Create(t.Context(), c.object), c.message) })
@@ -179,7 +186,9 @@ func (in installation) testManagerSecrets(t *testing.T) {
 	expectForbidden(t, patched(t, manager, in.newAccount(accountB), `{"secrets":[{"name":"s"}]}`), "cannot patch resource")
 	role.Rules[0].ResourceNames = nil
 	expectForbidden(t, manager.Update(t.Context(), role), secrets)
-	cluster := in.changedBinding(func(b *rbacv1.RoleBinding) { b.RoleRef.Kind, b.RoleRef.Name = "ClusterRole", "cluster-admin" })
+	cluster := in.changedBinding(func(b *rbacv1.RoleBinding) {
+		b.RoleRef.Kind, b.RoleRef.Name = "ClusterRole", "cluster-admin"
+	})
 	expectForbidden(t, manager.Create(t.Context(), cluster), "attempting to grant RBAC permissions not currently held")
 	expectForbidden(t, manager.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
 		Namespace: storage, Name: "hawser-secret-granter"}}), names)
@@ -221,7 +230,8 @@ func (in installation) newAccount(name string) *corev1.ServiceAccount {
 
 func newRole(name string, secrets ...string) *rbacv1.Role {
 	return &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: storage, Name: name, Labels: map[string]string{install.NodeAccountLabel: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: storage, Name: name,
+			Labels: map[string]string{install.NodeAccountLabel: "true"}},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: secrets,
 			Verbs: []string{"get"}}},
 	}
@@ -255,5 +265,5 @@ func (in installation) changedBinding(change func(*rbacv1.RoleBinding)) *rbacv1.
 }
 
 func newUser() rbacv1.Subject {
-	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "somebody"}
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "a-user"}
 }
