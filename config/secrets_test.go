@@ -137,12 +137,12 @@ func (in installation) testSecretsOfNodes(t *testing.T) {
 
 	// The volume is gone from the node, and the manager has observed that.
 	expectAllowed(t, in.as(t, managerAccount).Delete(t.Context(), newRole(accountA, "of-a")))
+	expectAllowed(t, in.as(t, managerAccount).Delete(t.Context(), in.newBinding(accountA)))
 	eventually(t, "the Secret is refused after its volume has gone", func(context.Context) bool {
 		return apierrors.IsForbidden(read(reader, storage, "of-a"))
 	})
 
 	// The token ends with the Node that it is bound to.
-	expectAllowed(t, in.as(t, managerAccount).Create(t.Context(), newRole(accountA, "of-a")))
 	expectAllowed(t, in.admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeA}}))
 	eventually(t, "the token of a Node that is gone is refused", func(context.Context) bool {
 		return apierrors.IsUnauthorized(read(reader, storage, "of-a"))
