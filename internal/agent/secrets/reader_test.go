@@ -50,17 +50,22 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && r.URL.Path == tokenPath && user == "agent":
 		s.serveToken(w, r)
 	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/namespaces/storage/secrets/creds":
-		s.reads = append(s.reads, user)
-		if user != s.token() {
-			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
-		} else if s.forbidden {
-			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
-		} else {
-			answer(w, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-				Data: map[string][]byte{"key": []byte("hush")}})
-		}
+		s.serveSecret(w, user)
 	default:
 		s.Errorf("unexpected request by %q: %s %s", user, r.Method, r.URL)
+	}
+}
+
+func (s *server) serveSecret(w http.ResponseWriter, user string) {
+	s.reads = append(s.reads, user)
+	switch {
+	case user != s.token():
+		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	case s.forbidden:
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	default:
+		answer(w, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			Data: map[string][]byte{"key": []byte("hush")}})
 	}
 }
 
