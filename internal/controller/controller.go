@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/secretaccess"
 	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
@@ -105,6 +106,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
 		},
+		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Events: events},
 		"verification": &verify.Verifier{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Endpoints: o.Endpoints, Period: o.VerifyPeriod,
 		},

@@ -70,8 +70,8 @@ func ownNode(r system.Request) bool {
 		return r.ObjectRef.Name == node
 	case "leases":
 		return strings.HasSuffix(r.ObjectRef.Name, node) || r.Verb == "create"
-	case "secrets":
-		return r.ObjectRef.Name != ""
+	case "serviceaccounts":
+		return r.ObjectRef.Subresource == "token" && r.ObjectRef.Name == "hawser-agent-node-"+node
 	case "events":
 		return true
 	}

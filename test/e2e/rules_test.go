@@ -46,7 +46,11 @@ var exceptions = []exception{
 	{"hawser-leader-election", "*", "*", "cmd/manager TestTheManagerOnARealAPIServer"},
 	{"hawser-replace", "patch", "nodes/status", "config testManagerNodes"},
 	{"hawser-forget-gone-nodes", "declare", "nodevolumestates", "config testForgetGoneNodes"},
-	{"hawser-agent-secrets", "get", "secrets", "config testNarrowedSecrets"},
+	{"hawser-secret-granter", "create", "*", "config testNodeAccounts"},
+	{"hawser-secret-granter", "escalate", "roles", "config testNodeAccounts"},
+	{"hawser-secret-granter", "bind", "roles", "config testNodeAccounts"},
+	{"hawser-secret-granter", "update", "roles", "config testManagerSecrets"},
+	{"hawser-secret-granter", "delete", "*", "config testSecretsOfNodes"},
 	// The policies ask for it. It is in no request.
 	{"hawser-manager", "manage", "nodevolumestates", "config testImpostors"},
 }
