@@ -29,7 +29,7 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	report := func(c client.Client, node string) error {
 		state := newNodeState(node)
 		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
-		state.Status.Reports++
+		state.Status.Protocol.Reports++
 		return c.Status().Update(t.Context(), state)
 	}
 	agent := in.as(t, agentAccount, "own")
@@ -47,7 +47,7 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	expectForbidden(t, report(pool, "other"), "the agent of node own")
 	state := newNodeState("own")
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
-	state.Spec.Fences++
+	state.Spec.Protocol.Fences++
 	expectForbidden(t, pool.Update(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
 	expectForbidden(t, pool.Delete(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
 	expectForbidden(t, pool.Create(t.Context(), newNodeState("third")),

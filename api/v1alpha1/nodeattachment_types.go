@@ -65,6 +65,25 @@ type DetachEvidence struct {
 	Message string `json:"message,omitempty"`
 }
 
+// AttachmentProtocol holds the registers of one entry. Only the manager writes them, and only in attach mode Replace.
+type AttachmentProtocol struct {
+	// unlistedGeneration is the generation of this object since which the Node's volumesAttached omits the volume.
+	// The manager deletes the attachment once the agent has reconciled that generation (status.observedGeneration)
+	// and did not find the volume.
+	// +optional
+	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
+
+	// unlistedBootID is the boot ID of the Node when a forced detach removed the volume from its volumesAttached.
+	// +optional
+	UnlistedBootID string `json:"unlistedBootID,omitempty"`
+
+	// rebootGeneration is the generation at which the manager asks the agent of a rebooted node to check its mounts
+	// again. The attachment is gone and the node has booted since unlistedBootID. If the agent finds no mount, the
+	// manager frees the attachment's name. It does so even if the kubelet lists the volume in use for a waiting pod.
+	// +optional
+	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
+}
+
 // NodeAttachment is one volume that is attached to the node: everything the node needs to mount it.
 type NodeAttachment struct {
 	// volumeName is the unique name that the kubelet would use: kubernetes.io/csi/<driver>^<handle>.
@@ -96,23 +115,10 @@ type NodeAttachment struct {
 	// +optional
 	DetachError string `json:"detachError,omitempty"`
 
-	// unlistedGeneration is the generation of this object since which the Node's volumesAttached omits the volume.
-	// The manager deletes the attachment once the agent has reconciled that generation (status.observedGeneration)
-	// and did not find the volume. Only in attach mode Replace.
+	// protocol is what the manager sets for the agent on this attachment. Internal and unstable: it may change in any
+	// minor release, so nothing else may depend on it. Absent means that every field is zero.
 	// +optional
-	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
-
-	// unlistedBootID is the boot ID of the Node when a forced detach removed the volume from its volumesAttached.
-	// Only in attach mode Replace.
-	// +optional
-	UnlistedBootID string `json:"unlistedBootID,omitempty"`
-
-	// rebootGeneration is the generation at which the manager asks the agent of a rebooted node to check its mounts
-	// again. The attachment is gone and the node has booted since unlistedBootID. If the agent finds no mount, the
-	// manager frees the attachment's name. It does so even if the kubelet lists the volume in use for a waiting pod.
-	// Only in attach mode Replace.
-	// +optional
-	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
+	Protocol AttachmentProtocol `json:"protocol,omitzero"`
 
 	// driver is the CSI driver's name.
 	// +optional

@@ -19,16 +19,10 @@ type NodeVolumeStateSpec struct {
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
 
-	// fences counts the locks that were moved away from this node, and the volumes that were removed from the Node's
-	// volumesAttached. An increment voids every decision that was made on an earlier version of this object.
-	// It also makes the agent reconcile its node again.
+	// protocol is what the manager sets for the agent beside the entries. Internal and unstable: it may change
+	// in any minor release, so nothing else may depend on it. Absent means that every field is zero.
 	// +optional
-	Fences int64 `json:"fences,omitempty"`
-
-	// confirmedSession is the agent's session (status.session) that the manager has confirmed, after all agents
-	// reported. The agent starts to use no volume before its session is confirmed.
-	// +optional
-	ConfirmedSession int64 `json:"confirmedSession,omitempty"`
+	Protocol ManagerProtocol `json:"protocol,omitzero"`
 
 	// unready is how long the Node was observed as not Ready. Set only while a forced detach waits for it.
 	// +optional
@@ -38,6 +32,20 @@ type NodeVolumeStateSpec struct {
 	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
 	// +optional
 	Gone *GoneObservation `json:"gone,omitempty"`
+}
+
+// ManagerProtocol holds the manager's registers of one node.
+type ManagerProtocol struct {
+	// fences counts the locks that were moved away from this node, and the volumes that were removed from the Node's
+	// volumesAttached. An increment voids every decision that was made on an earlier version of this object.
+	// It also makes the agent reconcile its node again.
+	// +optional
+	Fences int64 `json:"fences,omitempty"`
+
+	// confirmedSession is the agent's session (status.protocol.session) that the manager has confirmed, after all
+	// agents reported. The agent starts to use no volume before its session is confirmed.
+	// +optional
+	ConfirmedSession int64 `json:"confirmedSession,omitempty"`
 }
 
 // IntentReference names one intent.
@@ -161,11 +169,8 @@ type NodeVolumeSummary struct {
 	Orphaned  int32 `json:"orphaned"`
 }
 
-// NodeVolumeStateStatus is the agent's report of its node.
-type NodeVolumeStateStatus struct {
-	// observedGeneration is the generation that the agent last reconciled.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+// AgentProtocol holds the agent's registers of one node.
+type AgentProtocol struct {
 	// observedUID is the UID of the object to which the agent last reported. While it differs from metadata.uid,
 	// everything counts as in use.
 	// +optional
@@ -178,6 +183,17 @@ type NodeVolumeStateStatus struct {
 	// It also ends when the agent loses the API server, which may be restored from a backup meanwhile.
 	// +optional
 	Session int64 `json:"session,omitempty"`
+}
+
+// NodeVolumeStateStatus is the agent's report of its node.
+type NodeVolumeStateStatus struct {
+	// observedGeneration is the generation that the agent last reconciled.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// protocol is how the agent's reports relate to this object and to each other. Internal and unstable: it
+	// may change in any minor release, so nothing else may depend on it. Absent means that every field is zero.
+	// +optional
+	Protocol AgentProtocol `json:"protocol,omitzero"`
 	// bootID of the node's kernel.
 	// +optional
 	BootID string `json:"bootID,omitempty"`

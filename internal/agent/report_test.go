@@ -217,12 +217,12 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		"one at a later state does not":          {"state", 8, 0},
 		"one at a state of another life neither": {"other", 6, 0},
 	} {
-		s.Status.ObservedGeneration, s.Status.ObservedUID = 0, ""
+		s.Status.ObservedGeneration, s.Status.Protocol.ObservedUID = 0, ""
 		a.observer.Last.UID, a.observer.Last.Generation = uidOf(test.uid), test.generation
 		a.node.Render(s, reports)
-		if s.Status.ObservedGeneration != test.observed || (s.Status.ObservedUID == "state") != (test.observed > 0) {
-			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration, s.Status.ObservedUID,
-				test.observed)
+		if s.Status.ObservedGeneration != test.observed || (s.Status.Protocol.ObservedUID == "state") != (test.observed > 0) {
+			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration,
+				s.Status.Protocol.ObservedUID, test.observed)
 		}
 	}
 	t.Run("of this boot it keeps", func(t *testing.T) {

@@ -80,7 +80,7 @@ func attachAndDetach(t *testing.T, w *world) {
 	w.node(t, "simple-a")
 	claim := w.volume(t, "simple", volumeOptions{})
 	until(t, w, stateOf("simple-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	requests.reset()
 	intent := w.intent(t, "simple", "simple-a", "simple")

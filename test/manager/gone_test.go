@@ -235,7 +235,7 @@ func aMachineThatContinuesUnderAnotherNameIsNotForgotten(t *testing.T, w *world)
 	renamed := stateOf("is-named")
 	w.goneFor(t, c, "was-named", 0, forgetAfter-forgetPeriod)
 	w.changeStatus(t, renamed, func() {
-		renamed.Status.ObservedUID, renamed.Status.BootID, renamed.Status.Reports = renamed.UID, "boot-1", 1
+		renamed.Status.Protocol.ObservedUID, renamed.Status.BootID, renamed.Status.Protocol.Reports = renamed.UID, "boot-1", 1
 		renamed.Status.Volumes = []volumesv1alpha1.NodeVolume{
 			{VolumeName: uniqueName("was-named"), AttachmentUID: uid, InUse: true},
 		}
@@ -246,7 +246,7 @@ func aMachineThatContinuesUnderAnotherNameIsNotForgotten(t *testing.T, w *world)
 	c.advance(1000 * time.Hour)
 	w.reconcileNode(t, "was-named")
 	w.keptName(t, "was-named", uid)
-	w.changeStatus(t, renamed, func() { renamed.Status.Volumes, renamed.Status.Reports = nil, 2 })
+	w.changeStatus(t, renamed, func() { renamed.Status.Volumes, renamed.Status.Protocol.Reports = nil, 2 })
 	c.advance(forgetPeriod)
 	w.reconcileNode(t, "was-named")
 	c.advance(forgetPeriod)

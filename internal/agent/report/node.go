@@ -58,7 +58,7 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		s.ObservedGeneration = 0 // what an earlier boot observed does not hold for this one
 	}
 	if looked.UID == nvs.UID && looked.Generation <= nvs.Generation {
-		s.ObservedGeneration, s.ObservedUID = looked.Generation, nvs.UID
+		s.ObservedGeneration, s.Protocol.ObservedUID = looked.Generation, nvs.UID
 	}
 	reports = withKubelet(reports, looked.Uses)
 	s.BootID, s.AgentVersion, s.Drivers = n.BootID, n.Version, n.Drivers()

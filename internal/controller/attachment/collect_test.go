@@ -57,8 +57,8 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil ||
-				nvs.Spec.Fences != test.fences {
-				t.Errorf("%d fences, %v", nvs.Spec.Fences, err)
+				nvs.Spec.Protocol.Fences != test.fences {
+				t.Errorf("%d fences, %v", nvs.Spec.Protocol.Fences, err)
 			}
 		})
 	}

@@ -62,22 +62,22 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 		// It was unlisted for that attachment; for another one the Node may list it again.
 		if entry == nil || entry.AttachmentUID != uid || entry.State != volumesv1alpha1.AttachmentDetaching ||
-			entry.UnlistedGeneration > 0 {
+			entry.Protocol.UnlistedGeneration > 0 {
 			return nil, nil
 		}
 		forced := handshake.NodeOf(nvs, f.Volume).Entry.Forced
-		look, boot := !forced || !refused, forced && entry.UnlistedBootID == "" && r.BootID != ""
+		look, boot := !forced || !refused, forced && entry.Protocol.UnlistedBootID == "" && r.BootID != ""
 		if !look && !boot {
 			return nil, nil
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
 			entry := handshake.AttachmentOf(nvs, f.Volume)
 			if boot {
-				entry.UnlistedBootID = r.BootID
+				entry.Protocol.UnlistedBootID = r.BootID
 			}
 			if look {
-				nvs.Spec.Fences++
-				entry.UnlistedGeneration = nvs.Generation + 1
+				nvs.Spec.Protocol.Fences++
+				entry.Protocol.UnlistedGeneration = nvs.Generation + 1
 			}
 		}, nil
 	})
@@ -108,8 +108,8 @@ func (k kubeletLists) ask(ctx context.Context, f *decision.Facts, n *decision.No
 				return nil, nil
 			}
 			return func(nvs *volumesv1alpha1.NodeVolumeState) {
-				nvs.Spec.Fences++
-				handshake.AttachmentOf(nvs, f.Volume).RebootGeneration = nvs.Generation + 1
+				nvs.Spec.Protocol.Fences++
+				handshake.AttachmentOf(nvs, f.Volume).Protocol.RebootGeneration = nvs.Generation + 1
 			}, nil
 		})
 	if err != nil {

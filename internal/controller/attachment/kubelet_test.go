@@ -40,7 +40,7 @@ func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, "v"); e.UnlistedGeneration > 0 {
+	if e := handshake.AttachmentOf(nvs, "v"); e.Protocol.UnlistedGeneration > 0 {
 		t.Error("the next look would count, although the kubelet may go on to a call that it was about to make")
 	}
 }
@@ -69,7 +69,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 		}
 		return n.Entry
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" || e.UnlistedGeneration > 0 || n.Wait != nil {
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" || e.Protocol.UnlistedGeneration > 0 || n.Wait != nil {
 		t.Errorf("entry %+v, waits for %v", e, n.Wait)
 	}
 	if decision.ToUnlist(f, c.Protocol, n) {
@@ -82,8 +82,8 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	if err := c.Client.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" {
-		t.Errorf("the boot is %s, but the volume was unlisted before", e.UnlistedBootID)
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" {
+		t.Errorf("the boot is %s, but the volume was unlisted before", e.Protocol.UnlistedBootID)
 	}
 }
 
@@ -94,9 +94,9 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	state.Status.BootID = "boot-2"
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
-		UnlistedBootID: "boot-1",
-		DetachedTime:   ptr.To(metav1.Now()),
-		Evidence:       &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
+		Protocol:     volumesv1alpha1.AttachmentProtocol{UnlistedBootID: "boot-1"},
+		DetachedTime: ptr.To(metav1.Now()),
+		Evidence:     &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
 	}}
 	c, _ := over(t, pv, state)
 	c.Protocol.Kubelet = true
@@ -113,7 +113,7 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, name); e.RebootGeneration == 0 || nvs.Spec.Fences != 1 {
-		t.Errorf("entry %+v, fences %d", e, nvs.Spec.Fences)
+	if e := handshake.AttachmentOf(nvs, name); e.Protocol.RebootGeneration == 0 || nvs.Spec.Protocol.Fences != 1 {
+		t.Errorf("entry %+v, fences %d", e, nvs.Spec.Protocol.Fences)
 	}
 }

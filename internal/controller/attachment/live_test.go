@@ -93,7 +93,9 @@ func (inForce) Changed() <-chan event.GenericEvent { return nil }
 func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"},
-		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{
+			Protocol: volumesv1alpha1.AgentProtocol{ObservedUID: "state"},
+		},
 	}
 }
 
@@ -354,7 +356,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 		lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
-	silent.Status.ObservedUID = ""
+	silent.Status.Protocol.ObservedUID = ""
 	for _, change := range []struct {
 		name          string
 		before, after client.Object

@@ -94,7 +94,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 			if err != nil || lock.Holder != test.holder || lock.MovedFrom != test.movedFrom || f.Lock != lock.Handshake() {
 				t.Errorf("lock %+v, known as %+v, %v", lock, f.Lock, err)
 			}
-			if test.b != nil && (liveState(t, c, "b").Spec.Fences == 1) != test.fenced {
+			if test.b != nil && (liveState(t, c, "b").Spec.Protocol.Fences == 1) != test.fenced {
 				t.Errorf("fenced: %t", !test.fenced)
 			}
 			if n.Wait != nil && test.told != (n.Wait.Holder != nil && n.Wait.Holder.Name == "b") {
@@ -187,7 +187,7 @@ func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 				lock.Write != 1 {
 				t.Errorf("lock %+v, %v", lock, err)
 			}
-			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {
+			if fenced := liveState(t, c, "b").Spec.Protocol.Fences == 1; fenced != test.finished {
 				t.Errorf("fenced %t", fenced)
 			}
 		})

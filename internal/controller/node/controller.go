@@ -81,7 +81,7 @@ var stateChanged = predicate.Funcs{
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after) ||
-			before.Status.Session != after.Status.Session
+			before.Status.Protocol.Session != after.Status.Protocol.Session
 	},
 }
 

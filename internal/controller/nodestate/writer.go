@@ -139,7 +139,7 @@ func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.
 		return nvs
 	}
 	doubted := *nvs
-	doubted.Status.ObservedUID = ""
+	doubted.Status.Protocol.ObservedUID = ""
 	return &doubted
 }
 

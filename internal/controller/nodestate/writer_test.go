@@ -120,7 +120,7 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Name: node}, other); err != nil {
 			return err
 		}
-		other.Spec.Fences = 7
+		other.Spec.Protocol.Fences = 7
 		if err := c.Update(t.Context(), other); err != nil {
 			return err
 		}
@@ -128,11 +128,11 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	})
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
-	if err != nil || nvs.Spec.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
-		t.Errorf("fences %d, seen %v, %v", nvs.Spec.Fences, seen, err)
+	if err != nil || nvs.Spec.Protocol.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
+		t.Errorf("fences %d, seen %v, %v", nvs.Spec.Protocol.Fences, seen, err)
 	}
 }
 
@@ -258,7 +258,7 @@ func stateOf(t *testing.T, c client.Client) *volumesv1alpha1.NodeVolumeState {
 func fenceElsewhere(t *testing.T, c client.Client) {
 	t.Helper()
 	nvs := stateOf(t, c)
-	nvs.Spec.Fences = 7
+	nvs.Spec.Protocol.Fences = 7
 	if err := c.Update(t.Context(), nvs); err != nil {
 		t.Fatal(err)
 	}
@@ -293,14 +293,14 @@ func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Fences != 8 || *reads != 1 {
-		t.Errorf("decided on %d, wrote %d, %d live reads", seen, nvs.Spec.Fences, *reads)
+	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Protocol.Fences != 8 || *reads != 1 {
+		t.Errorf("decided on %d, wrote %d, %d live reads", seen, nvs.Spec.Protocol.Fences, *reads)
 	}
 }
 
@@ -310,13 +310,13 @@ func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
+		seen = append(seen, nvs.Spec.Protocol.Fences)
 		return nil, nil
 	})
-	if err != nil || nvs.Spec.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
+	if err != nil || nvs.Spec.Protocol.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
 		t.Errorf("decided on %d, answered %+v, %v", seen, nvs, err)
 	}
-	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Fences != 7 || *reads != 2 {
+	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Protocol.Fences != 7 || *reads != 2 {
 		t.Errorf("looked at %+v, %v, %d live reads", nvs, err, *reads)
 	}
 }
@@ -332,7 +332,7 @@ func TestNothingIsWrittenToADeletedNodeState(t *testing.T) {
 		if missing = nvs == nil; missing {
 			return nil, nil
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil || !missing {
 		t.Errorf("missing %t, %v", missing, err)

@@ -111,6 +111,6 @@ func DetachingEntry(
 		e = *old.DeepCopy()
 	}
 	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
-	e.UnlistedGeneration, e.UnlistedBootID, e.RebootGeneration = 0, "", 0
+	e.Protocol = volumesv1alpha1.AttachmentProtocol{}
 	return e
 }
