@@ -77,6 +77,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
 	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
+	t.Run("the manager changes nothing that an agent reported", in.testManagerNodeStates)
 	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)

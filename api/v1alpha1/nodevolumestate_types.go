@@ -23,15 +23,6 @@ type NodeVolumeStateSpec struct {
 	// in any minor release, so nothing else may depend on it. Absent means that every field is zero.
 	// +optional
 	Protocol ManagerProtocol `json:"protocol,omitzero"`
-
-	// unready is how long the Node was observed as not Ready. Set only while a forced detach waits for it.
-	// +optional
-	Unready *UnreadyObservation `json:"unready,omitempty"`
-
-	// gone is how long the Node was observed as absent. When it was long enough, the manager forgets the volumes
-	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
-	// +optional
-	Gone *GoneObservation `json:"gone,omitempty"`
 }
 
 // ManagerProtocol holds the manager's registers of one node.
@@ -185,7 +176,7 @@ type AgentProtocol struct {
 	Session int64 `json:"session,omitempty"`
 }
 
-// NodeVolumeStateStatus is the agent's report of its node.
+// NodeVolumeStateStatus is the agent's report of its node, beside what managers observed of the Node.
 type NodeVolumeStateStatus struct {
 	// observedGeneration is the generation that the agent last reconciled.
 	// +optional
@@ -194,6 +185,10 @@ type NodeVolumeStateStatus struct {
 	// may change in any minor release, so nothing else may depend on it. Absent means that every field is zero.
 	// +optional
 	Protocol AgentProtocol `json:"protocol,omitzero"`
+	// node is what managers observed of the Node, from outside. Only the manager writes it; the agent sends it back as
+	// it was read.
+	// +optional
+	Node NodeObservation `json:"node,omitzero"`
 	// bootID of the node's kernel.
 	// +optional
 	BootID string `json:"bootID,omitempty"`

@@ -172,12 +172,30 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 	}
 }
 
+func TestWhatTheManagerObservedOfTheNodeWakesNoVolume(t *testing.T) {
+	b := newBench(t, filesystem)
+	after := b.state.DeepCopy()
+	after.ResourceVersion = "2"
+	after.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{}
+	b.agent.stateChanged(b.state, after)
+	if len(b.agent.observer.Wake) > 0 || b.agent.queue.queue.Len() > 0 {
+		t.Errorf("the agent observes its node (%d) and reconciles %d volumes; want neither",
+			len(b.agent.observer.Wake), b.agent.queue.queue.Len())
+	}
+	after = after.DeepCopy()
+	after.ResourceVersion, after.Generation = "3", 2
+	if b.agent.stateChanged(b.state, after); len(b.agent.observer.Wake) != 1 {
+		t.Error("another generation has the agent not observe its node")
+	}
+}
+
 func TestWhatIsReportedOfTheNode(t *testing.T) {
 	b := newBench(t, filesystem)
 	a := b.agent
 	s := b.state
 	s.Generation = 7
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
+	s.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{}
 	reports := map[string]report.VolumeReport{
 		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true}, Staged: true, Published: true,
 			Abnormal: "scratched"},
@@ -206,6 +224,9 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	}
 	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
 		t.Errorf("conditions %+v, observed generation %d, want 5 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
+	}
+	if s.Status.Node.Unready == nil {
+		t.Error("the report drops status.node, which the manager wrote")
 	}
 	for name, test := range map[string]struct {
 		uid        string

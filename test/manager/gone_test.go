@@ -94,7 +94,7 @@ func (w *world) goneFor(t *testing.T, c *stepClock, name string, from, to time.D
 		w.reconcileNode(t, name)
 		until(t, w, stateOf(name), "the node was watched being gone for "+d.String(),
 			func(s *volumesv1alpha1.NodeVolumeState) bool {
-				return s.Spec.Gone != nil && s.Spec.Gone.Observed.Duration == d
+				return s.Status.Node.Gone != nil && s.Status.Node.Gone.Observed.Duration == d
 			})
 		if d >= to {
 			return
@@ -188,8 +188,8 @@ func withoutAPolicyAnAbsentNodeIsNotForgotten(t *testing.T, w *world) {
 	if n := requests.count("PUT nodevolumestates"); n > 0 {
 		t.Errorf("%d writes to watch a Node without a policy, want none", n)
 	}
-	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Spec.Gone != nil {
-		t.Errorf("node state kept: the absence was counted without a policy: %s", dump(s.Spec.Gone))
+	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Status.Node.Gone != nil {
+		t.Errorf("node state kept: the absence was counted without a policy: %s", dump(s.Status.Node.Gone))
 	}
 }
 
@@ -200,7 +200,7 @@ func theTimeStartsAgainWhenTheNodeRegisters(t *testing.T, w *world) {
 	w.goneFor(t, c, "flaps", 0, forgetAfter-forgetPeriod)
 	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "flaps"}})
 	until(t, w, stateOf("flaps"), "what was watched is void", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.Gone == nil
+		return s.Status.Node.Gone == nil
 	})
 	c.advance(1000 * time.Hour)
 	w.reconcileNode(t, "flaps")
@@ -269,6 +269,6 @@ func wantedVolumesOfAnAbsentNodeAreKept(t *testing.T, w *world) {
 	}
 	w.stillThere(t, "wanted", "wanted")
 	until(t, w, stateOf("wanted"), "the entry stays Attached", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "wanted").State == volumesv1alpha1.AttachmentAttached && s.Spec.Gone == nil
+		return entryIn(s, "wanted").State == volumesv1alpha1.AttachmentAttached && s.Status.Node.Gone == nil
 	})
 }

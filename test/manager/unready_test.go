@@ -66,7 +66,7 @@ func (w *world) watched(t *testing.T, name string, since time.Time, d time.Durat
 	t.Helper()
 	until(t, w, stateOf(name), fmt.Sprintf("node %s was watched for %s", name, d),
 		func(s *volumesv1alpha1.NodeVolumeState) bool {
-			u := s.Spec.Unready
+			u := s.Status.Node.Unready
 			return u != nil && u.Observed.Duration == d && u.Transition.Unix() == since.Unix()
 		})
 }
@@ -170,7 +170,7 @@ func theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers(t *testing.T, w *wor
 	// Ready: what was watched is forgotten, in the API too.
 	w.setReady(t, "relapse", corev1.ConditionTrue, again.Add(time.Minute))
 	until(t, w, stateOf("relapse"), "the time that was watched is forgotten",
-		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Unready == nil })
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Node.Unready == nil })
 	w.advance(t, second, "relapse", time.Hour)
 	w.stillThere(t, "relapse", "relapse")
 	w.agent(t, "relapse")

@@ -53,7 +53,7 @@ func overAPI(
 ) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
 	t.Helper()
 	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(
-		&volumesv1alpha1.VolumeAttachmentIntent{},
+		&volumesv1alpha1.VolumeAttachmentIntent{}, &volumesv1alpha1.NodeVolumeState{},
 	), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now},
@@ -66,6 +66,7 @@ func overAPI(
 // connect has the controller read its cache and write with one client, and read live with another.
 func connect(c *Controller, cl client.Client, reader client.Reader) {
 	c.Client, c.Reader, c.Writer = cl, reader, &nodestate.Writer{Client: cl, Reader: reader}
+	c.Observations = &nodestate.Writer{Client: cl, Reader: reader, OfStatus: true}
 	c.Locks = exclusive.New(cl, reader, c.Clock, nil)
 }
 
@@ -168,7 +169,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Writer.Reader = c.Reader
+	c.Writer.Reader, c.Observations.Reader = c.Reader, c.Reader
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if down {

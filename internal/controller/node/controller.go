@@ -44,6 +44,8 @@ type Controller struct {
 	Client  client.Client
 	Tracker *liveness.Tracker
 	Writer  *nodestate.Writer
+	// Observations writes what was observed of the Node.
+	Observations *nodestate.Writer
 	// Reader reads live.
 	Reader client.Reader
 	Events events.EventRecorder

@@ -136,6 +136,39 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	}
 }
 
+func TestAWriterOfTheStatusDecidesOnLiveReadsAndSendsTheRestBack(t *testing.T) {
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{})
+	api := controllertest.New(t, b, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	report := &volumesv1alpha1.NodeVolumeState{}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	report.Status.Protocol.Reports = 7 // which the cache does not show yet
+	if err := api.Live.Status().Update(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	var seen []int64
+	_, err := NewOfStatus(api.Client, api.Live, nil).Apply(t.Context(), node,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+			seen = append(seen, nvs.Status.Protocol.Reports)
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Node.Gone = &volumesv1alpha1.GoneObservation{LastRenewal: "last"}
+				nvs.Spec.Protocol.Fences++
+			}, nil
+		})
+	if err != nil || !slices.Equal(seen, []int64{7}) {
+		t.Errorf("decided on reports %d, error %v; want on the live one alone, 7", seen, err)
+	}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	if s := report.Status; s.Protocol.Reports != 7 || s.Node.Gone == nil || report.Spec.Protocol.Fences != 0 {
+		t.Errorf("status %+v and %d fences were written; want the observation beside report 7, and no fence", s,
+			report.Spec.Protocol.Fences)
+	}
+}
+
 func TestARefusedChangeDoesNotDelayTheOthers(t *testing.T) {
 	w, _ := writer(t, nil)
 	refused := errors.New("refused")
