@@ -26,6 +26,8 @@ type UnreadyObservation struct {
 	// means that the Node may have been Ready in between, and voids the observation.
 	Transition metav1.Time `json:"transition"`
 	// observed is the sum of the times between successful reads, each on the monotonic clock of a controller.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Observed metav1.Duration `json:"observed"`
 }
 
@@ -33,8 +35,11 @@ type UnreadyObservation struct {
 // clocks. A Node that registers again, or an agent that renews its Lease again, voids it.
 type GoneObservation struct {
 	// lastRenewal identifies the last renewal of the agent's Lease. It is only compared for equality.
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	LastRenewal string `json:"lastRenewal,omitempty"`
 	// observed is how long the Node was absent.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	Observed metav1.Duration `json:"observed"`
 }

@@ -45,6 +45,11 @@ func (s server) testNodeVolumeState(t *testing.T) {
 			want: []string{
 				`spec.attachments[0].volumeName: Invalid value: "": ` +
 					`spec.attachments[0].volumeName in body should be at least 1 chars long`}},
+		{name: "the longest volume name",
+			attachments: []any{entry(changes{"entry.volumeName": strings.Repeat("v", volumesv1alpha1.MaxVolumeNameLength)})}},
+		{name: "a volume name that is too long",
+			attachments: []any{entry(changes{"entry.volumeName": strings.Repeat("v", volumesv1alpha1.MaxVolumeNameLength+1)})},
+			want:        []string{`spec.attachments[0].volumeName: Too long: may not be more than 2130 bytes`}},
 		{name: "an unknown state", attachments: []any{entry(changes{"entry.state": "Gone"})},
 			want: []string{`spec.attachments[0].state: Unsupported value: "Gone": supported values: "Attached", "Detaching"`}},
 		{name: "unknown evidence",

@@ -172,6 +172,23 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 	}
 }
 
+func TestAVolumeOfTheKubeletWhoseNameIsTooLongCostsNoOtherItsLine(t *testing.T) {
+	b := newBench(t, filesystem)
+	long := strings.Repeat("x", volumesv1alpha1.MaxVolumeNameLength+1)
+	b.agent.observer.Last.Uses = map[string]kubelet.TrackedUse{
+		"a": {Published: true}, long: {Published: true}, long[1:]: {Published: true},
+	}
+	b.agent.node.Render(b.state, nil)
+	if v := b.state.Status.Volumes; len(v) != 2 || v[0].VolumeName != "a" || v[1].VolumeName != long[1:] {
+		t.Errorf("%d volumes are listed, want a and the one with the longest name that fits", len(v))
+	}
+	released := meta.FindStatusCondition(b.state.Status.Conditions, volumesv1alpha1.ConditionVolumesReleased)
+	if released.Status != metav1.ConditionFalse || !strings.Contains(released.Message, "3 in use (1 of them not listed") {
+		t.Errorf("VolumesReleased is %s: %s; want that it names the one that is not listed", released.Status,
+			released.Message)
+	}
+}
+
 func TestWhatTheManagerObservedOfTheNodeWakesNoVolume(t *testing.T) {
 	b := newBench(t, filesystem)
 	after := b.state.DeepCopy()

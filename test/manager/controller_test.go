@@ -27,6 +27,7 @@ func TestController(t *testing.T) {
 		scenario func(*testing.T, *world)
 	}{
 		{"invalid input is reported and recovers once repaired", invalidInputIsReportedAndRecoversOnceRepaired},
+		{"a volume with the longest handle is attached", theLongestHandleIsAttached},
 		{"a claim that is deleted while used waits for its intents", aClaimThatIsDeletedWhileUsedWaitsForItsIntents},
 		{"a claim deleted during the release of its intent is removed after it",
 			aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt},

@@ -66,7 +66,7 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 			return nil, nil
 		}
 		forced := handshake.NodeOf(nvs, f.Volume).Entry.Forced
-		look, boot := !forced || !refused, forced && entry.Protocol.UnlistedBootID == "" && r.BootID != ""
+		look, boot := !forced || !refused, forced && entry.Protocol.UnlistedBootID == "" && isBootID(r.BootID)
 		if !look && !boot {
 			return nil, nil
 		}
@@ -90,6 +90,9 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 	}
 	return nil
 }
+
+// isBootID reports whether a node's name of its boot can be written down. Without one, a reboot ends no forced detach.
+func isBootID(id string) bool { return id != "" && len(id) <= volumesv1alpha1.MaxBootIDLength }
 
 // ask makes the agent check its node once more. The lock comes first: what the kubelet waits with counts as in use on
 // the node once the earlier attachment is forgotten.
