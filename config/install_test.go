@@ -77,6 +77,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
 	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
+	t.Run("the manager changes nothing that an agent reported", in.testManagerNodeStates)
 	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
 	t.Run("the manager writes accounts and roles of nodes where an administrator lets it", in.testNodeAccounts)
 	t.Run("an agent gets tokens only of its own node's account", in.testAgentTokens)

@@ -124,7 +124,7 @@ func testStateAnew(t *testing.T, c *cluster) {
 	n.must(n.client.Create(t.Context(), s))
 	n.state("the whole report", func(now *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(now, v.name())
-		return now.Status.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
+		return now.Status.Protocol.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
 	})
 	n.attach(v, "uid-1")
 	n.grow(v, "3Gi")

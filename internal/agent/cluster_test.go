@@ -125,10 +125,11 @@ func (n *node) confirmSessions() {
 		defer close(done)
 		for e := range states.ResultChan() {
 			s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
-			if !ok || e.Type == watch.Deleted || s.Status.Session == s.Spec.ConfirmedSession || n.silent.Load() {
+			if !ok || e.Type == watch.Deleted || n.silent.Load() ||
+				s.Status.Protocol.Session == s.Spec.Protocol.ConfirmedSession {
 				continue
 			}
-			s.Spec.ConfirmedSession = s.Status.Session
+			s.Spec.Protocol.ConfirmedSession = s.Status.Protocol.Session
 			// A conflict brings another event.
 			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
 				!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {

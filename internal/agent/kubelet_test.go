@@ -174,7 +174,7 @@ func testKubeletAdopts(t *testing.T, c *cluster) {
 func (n *node) looked() *volumesv1alpha1.NodeVolumeState {
 	n.t.Helper()
 	var at int64
-	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Fences++; at = s.Generation + 1 })
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Protocol.Fences++; at = s.Generation + 1 })
 	return n.state("a look", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.ObservedGeneration >= at })
 }
 
@@ -585,7 +585,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 func unlistedIn(boot string) func(*volumesv1alpha1.NodeAttachment) {
 	return func(e *volumesv1alpha1.NodeAttachment) {
 		forceAway(e)
-		e.DetachedTime, e.UnlistedBootID, e.RebootGeneration = &e.Evidence.Time, boot, 1
+		e.DetachedTime, e.Protocol.UnlistedBootID, e.Protocol.RebootGeneration = &e.Evidence.Time, boot, 1
 	}
 }
 

@@ -229,17 +229,23 @@ func TestOfTwoLinesOfAVolumeTheOneInUseCounts(t *testing.T) {
 }
 
 func TestWhatANodesViewRestsOn(t *testing.T) {
-	looked := volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", UnlistedGeneration: 3, RebootGeneration: 3}
+	looked := volumesv1alpha1.NodeAttachment{
+		AttachmentUID: "u1", Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 3, RebootGeneration: 3},
+	}
 	for name, c := range map[string]struct {
 		change func(*volumesv1alpha1.NodeVolumeState)
 		want   func(Node) bool
 	}{
 		"a session that is confirmed": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Session, nvs.Spec.ConfirmedSession = 4, 4 },
+			func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.Session, nvs.Spec.Protocol.ConfirmedSession = 4, 4
+			},
 			func(n Node) bool { return !n.Unconfirmed },
 		},
 		"one that is not": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Session, nvs.Spec.ConfirmedSession = 4, 3 },
+			func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.Session, nvs.Spec.Protocol.ConfirmedSession = 4, 3
+			},
 			func(n Node) bool { return n.Unconfirmed },
 		},
 		"a look": {
@@ -267,7 +273,7 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 			},
 		},
 		"an object without a UID to which nothing was reported": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.UID, nvs.Status.ObservedUID = "", "" },
+			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.UID, nvs.Status.Protocol.ObservedUID = "", "" },
 			func(n Node) bool { return !n.Reported },
 		},
 		"the first entry": {

@@ -259,7 +259,7 @@ var questions = map[string]func(*asker){
 		s.Status.BootID = "boot"
 		a.done(a.c.Status().Update(a.ctx, s))
 		a.is(1, s.Generation)
-		s.Spec.Fences++
+		s.Spec.Protocol.Fences++
 		a.done(a.c.Update(a.ctx, s))
 		a.is(2, s.Generation)
 		a.is("boot", s.Status.BootID)

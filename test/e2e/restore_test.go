@@ -65,7 +65,8 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 			}
 			for _, node := range []string{nodeA, nodeB} {
 				_, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
-					return nvs != nil && nvs.Status.Session > begin[node] && nvs.Spec.ConfirmedSession == nvs.Status.Session
+					return nvs != nil && nvs.Status.Protocol.Session > begin[node] &&
+						nvs.Spec.Protocol.ConfirmedSession == nvs.Status.Protocol.Session
 				})
 				must(t, err)
 			}
@@ -136,7 +137,7 @@ func sessions(t *testing.T) map[string]int64 {
 	for _, node := range []string{nodeA, nodeB} {
 		nvs, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 		must(t, err)
-		found[node] = nvs.Status.Session
+		found[node] = nvs.Status.Protocol.Session
 	}
 	return found
 }

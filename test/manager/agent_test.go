@@ -178,7 +178,7 @@ func (a *agent) report(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := nvs.DeepCopy()
-	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
+	nvs.Status.Protocol.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
 	})
@@ -187,7 +187,7 @@ func (a *agent) report(ctx context.Context) error {
 	if same(before.Status, nvs.Status) {
 		return a.reportIntents(ctx, nvs, intents.Items)
 	}
-	nvs.Status.Reports++
+	nvs.Status.Protocol.Reports++
 	if err := a.client.Status().Update(ctx, nvs); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *agent) reportKubelet(nvs *volumesv1alpha1.NodeVolumeState) {
 		nvs.Status.Volumes = append(nvs.Status.Volumes, line)
 	}
 	for _, e := range nvs.Spec.Attachments {
-		if e.UnlistedGeneration > nvs.Status.ObservedGeneration && !a.skipsChecks {
+		if e.Protocol.UnlistedGeneration > nvs.Status.ObservedGeneration && !a.skipsChecks {
 			nvs.Status.ObservedGeneration = nvs.Generation
 		}
 	}

@@ -279,7 +279,7 @@ func TestTheInvariantsOfRecordedHistories(t *testing.T) {
 			s.attachAndUse()
 			s.node("a", anyVolume)
 			e := entryFor("u1", detaching)
-			e.UnlistedGeneration = 3
+			e.Protocol.UnlistedGeneration = 3
 			s.state("a", "", e)
 		}, "is marked as unlisted and is listed"},
 	} {

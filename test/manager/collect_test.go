@@ -99,7 +99,7 @@ func theLockOfADeletedVolumeIsCollected(t *testing.T, w *world) {
 	w.discard(t, claim)
 	w.lockGone(t, "collected")
 	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.Fences == 1
+		return s.Spec.Protocol.Fences == 1
 	})
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {

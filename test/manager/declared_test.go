@@ -196,7 +196,7 @@ func anAttachmentWithoutAnEntry(t *testing.T, w *world) {
 		return va.Status.Attached
 	})
 	until(t, w, stateOf("foreign"), "the node has a state", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID != ""
+		return exists(s) && s.Status.Protocol.ObservedUID != ""
 	})
 	w.declare(t, "foreign", uid)
 	gone(t, w, attachmentOf("foreign", "foreign"))

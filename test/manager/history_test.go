@@ -178,12 +178,14 @@ func formatHistory(history []apiChange) string {
 		switch o := h.object.(type) {
 		case *volumesv1alpha1.NodeVolumeState:
 			for _, e := range o.Spec.Attachments {
-				what += fmt.Sprintf(" %s %s %.4s unlisted=%d;", short(e.VolumeName), e.State, e.AttachmentUID, e.UnlistedGeneration)
+				what += fmt.Sprintf(" %s %s %.4s unlisted=%d;", short(e.VolumeName), e.State, e.AttachmentUID,
+					e.Protocol.UnlistedGeneration)
 			}
 			for _, v := range o.Status.Volumes {
 				what += fmt.Sprintf(" %s in use %.4s by %s;", short(v.VolumeName), v.AttachmentUID, v.PublishedBy)
 			}
-			what += fmt.Sprintf(" fences=%d generation=%d observed=%d", o.Spec.Fences, o.Generation, o.Status.ObservedGeneration)
+			what += fmt.Sprintf(" fences=%d generation=%d observed=%d", o.Spec.Protocol.Fences, o.Generation,
+				o.Status.ObservedGeneration)
 		case *corev1.Node:
 			what = fmt.Sprintf(" attached=%v inUse=%v", o.Status.VolumesAttached, o.Status.VolumesInUse)
 		case *storagev1.VolumeAttachment:

@@ -152,7 +152,7 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 	w.attacher.set("pv-sick", "the array is on fire", false)
 	w.volume(t, "sick", volumeOptions{})
 	until(t, w, stateOf("sick"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	pod := w.pod(t, "sick", "sick", "sick")
 	first := w.eventOf(t, pod.UID, "tells of the error", failedToAttach)

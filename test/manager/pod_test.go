@@ -233,7 +233,7 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 	w.volume(t, "pod-simple-a", volumeOptions{})
 	w.volume(t, "pod-simple-b", volumeOptions{})
 	until(t, w, stateOf("pod-simple"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	requests.reset()
 	p := w.pod(t, "pod-simple", "pod-simple", "pod-simple-a", "pod-simple-b")
@@ -746,7 +746,7 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	requests, _ := w.manage(t, withPods(true))
 	w.managedNode(t, "pod-many")
 	until(t, w, stateOf("pod-many"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	for i := range count {
 		w.volume(t, fmt.Sprintf("pod-many-%d", i), volumeOptions{})

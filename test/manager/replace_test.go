@@ -217,7 +217,7 @@ func nothingIsDeletedBeforeTheAgentsCheck(t *testing.T, w *world) {
 	w.notListed(t, "look", "look")
 	until(t, w, stateOf("look"), "the agent is asked to look", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		e := handshake.AttachmentOf(nvs, uniqueName("look"))
-		return e != nil && e.UnlistedGeneration == nvs.Generation
+		return e != nil && e.Protocol.UnlistedGeneration == nvs.Generation
 	})
 	until(t, w, attachmentOf("look", "look"), "it is not deleted", held)
 	a.set(func() { a.skipsChecks = false })
@@ -405,7 +405,7 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	defer stop()
 	until(t, w, stateOf("unlisted"), "the boot is written", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		entry := handshake.AttachmentOf(nvs, uniqueName("unlisted"))
-		return entry != nil && entry.UnlistedBootID == "boot-1"
+		return entry != nil && entry.Protocol.UnlistedBootID == "boot-1"
 	})
 }
 

@@ -130,7 +130,7 @@ func TestADeletedNodeStateReportsWhatItWaitsForAndIsCreatedAgain(t *testing.T) {
 	// An empty one is deleted at once.
 	w.node(t, "empty")
 	empty := until(t, w, stateOf("empty"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Status.Reports > 0
+		return s.Status.Protocol.Reports > 0
 	})
 	uid = empty.UID
 	w.delete(t, empty)

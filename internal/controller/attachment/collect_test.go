@@ -57,8 +57,8 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil ||
-				nvs.Spec.Fences != test.fences {
-				t.Errorf("node state a: %d fences, error %v; want %d", nvs.Spec.Fences, err, test.fences)
+				nvs.Spec.Protocol.Fences != test.fences {
+				t.Errorf("node state a: %d fences, error %v; want %d", nvs.Spec.Protocol.Fences, err, test.fences)
 			}
 		})
 	}

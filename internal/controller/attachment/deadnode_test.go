@@ -34,8 +34,8 @@ func deadBeforeItLooked(
 	state.Status.ObservedGeneration = 1
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
-		UnlistedGeneration: 2,
-		Evidence:           &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+		Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 2},
+		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
 	}}
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{

@@ -279,7 +279,7 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheUnlisting(t *testing.T) {
 	for _, checked := range []bool{true, false} {
 		state := entryIn(reported("a"), leavesIt, "1", byTaint)
-		state.Spec.Attachments[0].UnlistedGeneration = 5
+		state.Spec.Attachments[0].Protocol.UnlistedGeneration = 5
 		if state.Status.ObservedGeneration = 4; checked {
 			state.Status.ObservedGeneration = 5
 		}

@@ -226,7 +226,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 	const update = "the update"
 	checked := reported("a")
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{
 		Transition: noon, Observed: metav1.Duration{Duration: time.Minute},
 	}
 	for _, c := range []struct {
@@ -258,12 +258,13 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 			controller, _ := over(t, live...)
 			behind(t, controller, c.cached...)
 			updates := 0
-			controller.Writer.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
-				Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			controller.Observations.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
+				SubResourceUpdate: func(ctx context.Context, w client.Client, part string, o client.Object,
+					opts ...client.SubResourceUpdateOption) error {
 					if updates++; c.fails == update {
 						return errDown
 					}
-					return w.Update(ctx, o, opts...)
+					return w.SubResource(part).Update(ctx, o, opts...)
 				},
 			})
 			failing(controller, true, c.fails)
@@ -273,10 +274,10 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 			if c.live == nil {
 				return
 			}
-			if stays := liveState(t, controller, "a").Spec.Unready != nil; stays != c.stays {
+			if stays := liveState(t, controller, "a").Status.Node.Unready != nil; stays != c.stays {
 				t.Errorf("checkpoint of node a is kept: %t, want %t", stays, c.stays)
 			}
-			if c.live.Spec.Unready == nil && updates > 0 {
+			if c.live.Status.Node.Unready == nil && updates > 0 {
 				t.Errorf("%d updates of node state a without a checkpoint, want none", updates)
 			}
 		})
@@ -293,7 +294,7 @@ func counting(c *Controller) *int {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Writer.Reader = c.Reader
+	c.Writer.Reader, c.Observations.Reader = c.Reader, c.Reader
 	return &reads
 }
 
@@ -302,9 +303,9 @@ func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 	reads := counting(c)
 	for _, step := range []struct {
 		after, due time.Duration
-		reads      int
-	}{{0, time.Minute, 1}, {0, time.Minute, 1}, {40 * time.Second, 20 * time.Second, 1},
-		{20 * time.Second, time.Minute, 2}} {
+		reads      int // of the node's state, and of the Node
+	}{{0, time.Minute, 2}, {0, time.Minute, 2}, {40 * time.Second, 20 * time.Second, 2},
+		{20 * time.Second, time.Minute, 4}} {
 		now.SetTime(now.Now().Add(step.after))
 		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
 			t.Errorf("next pass of node a in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
@@ -341,10 +342,13 @@ func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 
 func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 	checked := reported("a")
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, checked, readyNode("a"))
-	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
+	c.Observations.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(context.Context, client.Client, string, client.Object,
+			...client.SubResourceUpdateOption) error {
+			return errDown
+		},
 	})
 	if _, err := c.outages().await(t.Context(), forcible("a"),
 		decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
@@ -397,7 +401,7 @@ func TestOneOfManyVolumesReadsTheNode(t *testing.T) {
 func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 	checked, cleared := reported("a"), reported("a")
 	checked.ResourceVersion, cleared.ResourceVersion = "7", "8"
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, cleared)
 	behind(t, c, checked, readyNode("a"))
 	if err := c.outages().clear(t.Context(), forcible("a")); err != nil {

@@ -40,7 +40,7 @@ func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, "v"); e.UnlistedGeneration > 0 {
+	if e := handshake.AttachmentOf(nvs, "v"); e.Protocol.UnlistedGeneration > 0 {
 		t.Errorf("entry of volume v on node a: %+v; want no check asked for, as the kubelet may still make a call", e)
 	}
 }
@@ -69,7 +69,7 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 		}
 		return n.Entry
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" || e.UnlistedGeneration > 0 || n.Wait != nil {
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" || e.Protocol.UnlistedGeneration > 0 || n.Wait != nil {
 		t.Errorf("entry of volume v on node a: %+v, wait %v; want unlisted in boot-1, without a generation and a wait", e,
 			n.Wait)
 	}
@@ -83,8 +83,8 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	if err := c.Client.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" {
-		t.Errorf("boot in which volume v was unlisted: %s, want boot-1", e.UnlistedBootID)
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" {
+		t.Errorf("boot in which volume v was unlisted: %s, want boot-1", e.Protocol.UnlistedBootID)
 	}
 }
 
@@ -95,9 +95,9 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	state.Status.BootID = "boot-2"
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
-		UnlistedBootID: "boot-1",
-		DetachedTime:   ptr.To(metav1.Now()),
-		Evidence:       &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
+		Protocol:     volumesv1alpha1.AttachmentProtocol{UnlistedBootID: "boot-1"},
+		DetachedTime: ptr.To(metav1.Now()),
+		Evidence:     &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
 	}}
 	c, _ := over(t, pv, state)
 	c.Protocol.Kubelet = true
@@ -114,7 +114,7 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, name); e.RebootGeneration == 0 || nvs.Spec.Fences != 1 {
-		t.Errorf("entry of volume %s on node a: %+v, %d fences; want a reboot generation and 1", name, e, nvs.Spec.Fences)
+	if e := handshake.AttachmentOf(nvs, name); e.Protocol.RebootGeneration == 0 || nvs.Spec.Protocol.Fences != 1 {
+		t.Errorf("entry of volume %s on node a: %+v, %d fences; want a reboot generation and 1", name, e, nvs.Spec.Protocol.Fences)
 	}
 }

@@ -53,7 +53,7 @@ func overAPI(
 ) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
 	t.Helper()
 	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(
-		&volumesv1alpha1.VolumeAttachmentIntent{},
+		&volumesv1alpha1.VolumeAttachmentIntent{}, &volumesv1alpha1.NodeVolumeState{},
 	), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now},
@@ -66,6 +66,7 @@ func overAPI(
 // connect has the controller read its cache and write with one client, and read live with another.
 func connect(c *Controller, cl client.Client, reader client.Reader) {
 	c.Client, c.Reader, c.Writer = cl, reader, &nodestate.Writer{Client: cl, Reader: reader}
+	c.Observations = &nodestate.Writer{Client: cl, Reader: reader, OfStatus: true}
 	c.Locks = exclusive.New(cl, reader, c.Clock, nil)
 }
 
@@ -93,7 +94,9 @@ func (inForce) Changed() <-chan event.GenericEvent { return nil }
 func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"},
-		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{
+			Protocol: volumesv1alpha1.AgentProtocol{ObservedUID: "state"},
+		},
 	}
 }
 
@@ -167,7 +170,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Writer.Reader = c.Reader
+	c.Writer.Reader, c.Observations.Reader = c.Reader, c.Reader
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if down {
@@ -357,7 +360,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 		lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
-	silent.Status.ObservedUID = ""
+	silent.Status.Protocol.ObservedUID = ""
 	for _, change := range []struct {
 		name          string
 		before, after client.Object

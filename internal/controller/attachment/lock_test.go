@@ -96,7 +96,7 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 				t.Errorf("lock of volume v: %+v, in the facts %+v, error %v; want holder %q, moved from %q in both", lock, f.Lock,
 					err, test.holder, test.movedFrom)
 			}
-			if test.b != nil && (liveState(t, c, "b").Spec.Fences == 1) != test.fenced {
+			if test.b != nil && (liveState(t, c, "b").Spec.Protocol.Fences == 1) != test.fenced {
 				t.Errorf("node state b is fenced: %t, want %t", !test.fenced, test.fenced)
 			}
 			if n.Wait != nil && test.told != (n.Wait.Holder != nil && n.Wait.Holder.Name == "b") {
@@ -191,7 +191,7 @@ func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 				t.Errorf("lock of volume v: %+v, error %v; want holder %q, moved from %q, unchanged: %t", lock, err, want.Holder,
 					want.MovedFrom, !test.finished)
 			}
-			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {
+			if fenced := liveState(t, c, "b").Spec.Protocol.Fences == 1; fenced != test.finished {
 				t.Errorf("node state b is fenced: %t, want %t", fenced, test.finished)
 			}
 		})

@@ -98,10 +98,11 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 	}
 	writes := 0
 	count := func(c *Controller) {
-		c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		c.Observations.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+			SubResourceUpdate: func(ctx context.Context, w client.Client, part string, o client.Object,
+				opts ...client.SubResourceUpdateOption) error {
 				writes++
-				return w.Update(ctx, o, opts...)
+				return w.SubResource(part).Update(ctx, o, opts...)
 			},
 		})
 	}
@@ -121,7 +122,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 			pass(t, c, "a")
 			// The next controller has another clock, and comes an hour later.
 			next, clock := over(t)
-			next.Client, next.Reader, next.Writer.Reader = c.Client, c.Reader, c.Reader
+			next.Client, next.Reader, next.Observations.Reader = c.Client, c.Reader, c.Reader
 			c, now = next, clock
 			now.SetTime(started.Add(-time.Hour))
 			count(c)
@@ -147,8 +148,8 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	pass(t, c, "a")
 	now.SetTime(now.Now().Add(time.Minute))
 	pass(t, c, "a")
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready == nil ||
-		nvs.Spec.Unready.Observed.Duration != time.Minute {
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready == nil ||
+		nvs.Status.Node.Unready.Observed.Duration != time.Minute {
 		t.Fatalf("node state a after a minute: %+v, error %v; want 1m in its checkpoint", nvs, err)
 	}
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
@@ -159,8 +160,8 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	if evidence, due := pass(t, c, "a"); evidence || due != 0 {
 		t.Errorf("node a, which is Ready again: evidence %t, due in %s; want none and no requeue", evidence, due)
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready != nil {
-		t.Errorf("checkpoint of node a, which is Ready again: %+v, error %v; want none", nvs.Spec.Unready, err)
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+		t.Errorf("checkpoint of node a, which is Ready again: %+v, error %v; want none", nvs.Status.Node.Unready, err)
 	}
 }
 
@@ -179,8 +180,8 @@ func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 		}
 		now.SetTime(now.Now().Add(time.Minute))
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready != nil {
-		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none", nvs.Spec.Unready, err)
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none", nvs.Status.Node.Unready, err)
 	}
 }
 
@@ -196,7 +197,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Reader, c.Writer.Reader = broken, broken
+	c.Reader, c.Observations.Reader = broken, broken
 	pass(t, c, "a")
 	for range 4 {
 		now.SetTime(now.Now().Add(time.Minute))

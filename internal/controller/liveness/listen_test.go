@@ -34,7 +34,7 @@ func said(node string, second, reports int64, restored bool) *coordinationv1.Lea
 
 func reported(node string, reports int64) *volumesv1alpha1.NodeVolumeState {
 	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "state-" + "a"}}
-	nvs.Status.Reports = reports
+	nvs.Status.Protocol.Reports = reports
 	return nvs
 }
 

@@ -40,10 +40,10 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 		{"a Node that registered for a moment voids it", nil,
 			[]step{{after: 0}, {after: plan, want: plan}, {after: plan, registered: true}, {after: 2 * plan}}},
 		{"what an earlier process watched goes on",
-			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			&volumesv1alpha1.GoneObservation{LastRenewal: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "a", want: 3 * plan}, {after: plan, word: "a", want: 4 * plan}}},
 		{"what it watched of another silence does not",
-			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			&volumesv1alpha1.GoneObservation{LastRenewal: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "b"}}},
 		{"nor what it watched before the Node registered",
 			&volumesv1alpha1.GoneObservation{Observed: metav1.Duration{Duration: 3 * plan}},
@@ -59,7 +59,7 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 					a.registered("n")
 				default:
 					got := a.look("n", s.word, test.checkpoint, plan, start.Add(s.after))
-					if got.Observed.Duration != s.want || got.LastWord != s.word {
+					if got.Observed.Duration != s.want || got.LastRenewal != s.word {
 						t.Errorf("absence of node n after step %d: %v, want %s after sign %q", i, got, s.want, s.word)
 					}
 				}

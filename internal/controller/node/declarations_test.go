@@ -29,7 +29,7 @@ import (
 // declaredState is a node's state in which attachments 1 to 5 are declared released.
 func declaredState() *volumesv1alpha1.NodeVolumeState {
 	nvs := stateOf("a")
-	nvs.Status.ObservedUID = nvs.UID
+	nvs.Status.Protocol.ObservedUID = nvs.UID
 	nvs.Annotations = map[string]string{"other": "1"}
 	for _, uid := range []string{"1", "2", "3", "4", "5"} {
 		nvs.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = "scrapped"

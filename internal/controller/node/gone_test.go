@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package node
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
@@ -40,7 +43,7 @@ func leaseOf(node string, uid types.UID, renewed *metav1.MicroTime) *coordinatio
 // watched is what was written down of a node: that it has been gone for so long since this renewal.
 func watched(word string, d time.Duration) func(*volumesv1alpha1.NodeVolumeState) {
 	return func(nvs *volumesv1alpha1.NodeVolumeState) {
-		nvs.Spec.Gone = &volumesv1alpha1.GoneObservation{LastWord: word, Observed: metav1.Duration{Duration: d}}
+		nvs.Status.Node.Gone = &volumesv1alpha1.GoneObservation{LastRenewal: word, Observed: metav1.Duration{Duration: d}}
 	}
 }
 
@@ -91,11 +94,11 @@ func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing
 			}
 			w.pass(30 * time.Minute)
 		}
-		if got := w.state(t, "gone").Spec.Gone; got == nil || got.Observed.Duration != time.Duration(hour)*time.Hour {
+		if got := w.state(t, "gone").Status.Node.Gone; got == nil || got.Observed.Duration != time.Duration(hour)*time.Hour {
 			t.Fatalf("absence recorded of node gone after %d hours: %+v, want %dh", hour, got, hour)
 		}
-		if w.updates != hour+1 {
-			t.Fatalf("updates of node state gone after %d hours: %d, want %d", hour, w.updates, hour+1)
+		if w.observed != hour+1 {
+			t.Fatalf("updates of node state gone after %d hours: %d, want %d", hour, w.observed, hour+1)
 		}
 	}
 	if counted := value(t, metrics.Forgotten) - before; counted != 1 {
@@ -260,16 +263,16 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
-	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.looks > 0 {
+	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.observed+w.looks > 0 {
 		t.Errorf("node gone without a policy: next check in %s, error %v, %d updates, %d reads; want none", again, err,
-			w.updates, w.looks)
+			w.updates+w.observed, w.looks)
 	}
 }
 
 func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
 	for _, request := range []string{
 		"list *v1.VolumeAttachmentList", "list *v1alpha1.NodeVolumeStateList",
-		"get *v1.Node", "get *v1.Lease", "update *v1alpha1.NodeVolumeState",
+		"get *v1.Node", "get *v1.Lease", "update status of *v1alpha1.NodeVolumeState",
 	} {
 		t.Run(request, func(t *testing.T) {
 			nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
@@ -286,9 +289,9 @@ func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testin
 				t.Fatal(err)
 			}
 			after := w.state(t, "gone")
-			if declarations(after) != nil || after.Spec.Gone.Observed.Duration != aDay || w.note(t) != "" {
+			if declarations(after) != nil || after.Status.Node.Gone.Observed.Duration != aDay || w.note(t) != "" {
 				t.Errorf("node gone after %q failed: declared %v, absence %s; want none and %s", request, declarations(after),
-					after.Spec.Gone.Observed.Duration, aDay)
+					after.Status.Node.Gone.Observed.Duration, aDay)
 			}
 		})
 	}
@@ -300,6 +303,35 @@ func TestAnAbsentNodeIsNotForgottenWhileItsAttachmentsCannotBeListed(t *testing.
 	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
 	if _, err := w.forgetGone(t.Context(), nvs); err == nil || w.updates > 0 || w.note(t) != "" {
 		t.Errorf("node gone while attachments cannot be listed: error %v, %d updates; want an error alone", err, w.updates)
+	}
+}
+
+func TestADeclarationThatFailsIsTriedAgain(t *testing.T) {
+	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.ForgetAfter, w.down = aDay, "update *v1alpha1.NodeVolumeState"
+	if _, err := w.forgetGone(t.Context(), nvs); err == nil || declarations(w.state(t, "gone")) != nil {
+		t.Fatalf("declared %v, error %v; want the failure and no declaration", declarations(w.state(t, "gone")), err)
+	}
+	w.down = ""
+	if _, err := w.forgetGone(t.Context(), nvs); err != nil || len(declarations(w.state(t, "gone"))) != 1 {
+		t.Errorf("declared %v, error %v; want one declaration", declarations(w.state(t, "gone")), err)
+	}
+}
+
+func TestANodeThatRegistersBetweenTheObservationAndTheDeclarationIsNotForgotten(t *testing.T) {
+	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.ForgetAfter = aDay
+	w.Observations.Client = interceptor.NewClient(w.live, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, live client.Client, part string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+			return errors.Join(live.SubResource(part).Update(ctx, o, opts...), live.Create(ctx, node))
+		},
+	})
+	if _, err := w.forgetGone(t.Context(), nvs); err != nil || declarations(w.state(t, "gone")) != nil {
+		t.Errorf("declared %v, error %v; want neither", declarations(w.state(t, "gone")), err)
 	}
 }
 
@@ -360,12 +392,12 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 			if again, err := w.returned(t.Context(), c.asked); again != never || err != nil {
 				t.Fatalf("node gone, which is back: next check in %s, error %v; want none", again, err)
 			}
-			if c.asked.Spec.Gone == nil && w.looks > 0 {
+			if c.asked.Status.Node.Gone == nil && w.looks > 0 {
 				t.Errorf("node gone with nothing recorded: %d live reads, want none", w.looks)
 			}
-			if state := w.state(t, "gone"); w.updates != c.updates ||
-				state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
-				t.Errorf("node state gone: %d updates, %+v; want %d, and no absence recorded", w.updates, state, c.updates)
+			if state := w.state(t, "gone"); w.observed != c.updates ||
+				state != nil && (state.Status.Node.Gone != nil || len(state.Spec.Attachments) != 1) {
+				t.Errorf("node state gone: %d updates, %+v; want %d, and no absence recorded", w.observed, state, c.updates)
 			}
 			w.pass(time.Hour)
 			if got := w.absences.look("gone", "", nil, time.Hour, w.now.Now()); got.Observed.Duration != 0 {
@@ -375,7 +407,7 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 	}
 	t.Run("a failure is tried again", func(t *testing.T) {
 		w := over(t, []client.Object{gone}, []client.Object{gone})
-		w.down = "update *v1alpha1.NodeVolumeState"
+		w.down = "update status of *v1alpha1.NodeVolumeState"
 		if _, err := w.returned(t.Context(), gone); err == nil {
 			t.Error("clearing the absence of node gone while writes fail: no error, want one")
 		}

@@ -120,7 +120,7 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Name: node}, other); err != nil {
 			return err
 		}
-		other.Spec.Fences = 7
+		other.Spec.Protocol.Fences = 7
 		if err := c.Update(t.Context(), other); err != nil {
 			return err
 		}
@@ -128,12 +128,45 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	})
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
-	if err != nil || nvs.Spec.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
+	if err != nil || nvs.Spec.Protocol.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
 		t.Errorf("fences of node state %s after a conflict: %d, decided on %v, error %v; want 8, decided again on 7", node,
-			nvs.Spec.Fences, seen, err)
+			nvs.Spec.Protocol.Fences, seen, err)
+	}
+}
+
+func TestAWriterOfTheStatusDecidesOnLiveReadsAndSendsTheRestBack(t *testing.T) {
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{})
+	api := controllertest.New(t, b, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	report := &volumesv1alpha1.NodeVolumeState{}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	report.Status.Protocol.Reports = 7 // which the cache does not show yet
+	if err := api.Live.Status().Update(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	var seen []int64
+	_, err := NewOfStatus(api.Client, api.Live, nil).Apply(t.Context(), node,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+			seen = append(seen, nvs.Status.Protocol.Reports)
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Node.Gone = &volumesv1alpha1.GoneObservation{LastRenewal: "last"}
+				nvs.Spec.Protocol.Fences++
+			}, nil
+		})
+	if err != nil || !slices.Equal(seen, []int64{7}) {
+		t.Errorf("decided on reports %d, error %v; want on the live one alone, 7", seen, err)
+	}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	if s := report.Status; s.Protocol.Reports != 7 || s.Node.Gone == nil || report.Spec.Protocol.Fences != 0 {
+		t.Errorf("status %+v and %d fences were written; want the observation beside report 7, and no fence", s,
+			report.Spec.Protocol.Fences)
 	}
 }
 
@@ -259,7 +292,7 @@ func stateOf(t *testing.T, c client.Client) *volumesv1alpha1.NodeVolumeState {
 func fenceElsewhere(t *testing.T, c client.Client) {
 	t.Helper()
 	nvs := stateOf(t, c)
-	nvs.Spec.Fences = 7
+	nvs.Spec.Protocol.Fences = 7
 	if err := c.Update(t.Context(), nvs); err != nil {
 		t.Fatal(err)
 	}
@@ -294,15 +327,15 @@ func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Fences != 8 || *reads != 1 {
+	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Protocol.Fences != 8 || *reads != 1 {
 		t.Errorf("node state %s: decided on fences %d, wrote %d, %d live reads; want 0 and 7, 8, 1", node, seen,
-			nvs.Spec.Fences, *reads)
+			nvs.Spec.Protocol.Fences, *reads)
 	}
 }
 
@@ -312,14 +345,14 @@ func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
+		seen = append(seen, nvs.Spec.Protocol.Fences)
 		return nil, nil
 	})
-	if err != nil || nvs.Spec.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
+	if err != nil || nvs.Spec.Protocol.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
 		t.Errorf("node state %s: decided on fences %d, answered %+v, error %v; want 0 and 7, and 7 fences", node, seen, nvs,
 			err)
 	}
-	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Fences != 7 || *reads != 2 {
+	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Protocol.Fences != 7 || *reads != 2 {
 		t.Errorf("reading node state %s: %+v, error %v, %d live reads; want 7 fences and 2 reads", node, nvs, err, *reads)
 	}
 }
@@ -335,7 +368,7 @@ func TestNothingIsWrittenToADeletedNodeState(t *testing.T) {
 		if missing = nvs == nil; missing {
 			return nil, nil
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil || !missing {
 		t.Errorf("deleted node state %s: missing %t, error %v; want it missing", node, missing, err)

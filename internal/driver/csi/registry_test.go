@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -295,6 +296,26 @@ func TestADriverThatCannotDescribeItselfYetIsAskedAgain(t *testing.T) {
 	s.mu.Unlock()
 	n.clock.Step(time.Second)
 	n.await(t, "the driver", n.knows)
+}
+
+func TestADriverWhoseNamesDoNotFitIntoANodeStateIsNotTakenUp(t *testing.T) {
+	for what, c := range map[string]struct{ name, nodeID int }{
+		"its own name":         {name: volumesv1alpha1.MaxDriverNameLength + 1, nodeID: 1},
+		"its name of the node": {name: volumesv1alpha1.MaxDriverNameLength, nodeID: volumesv1alpha1.MaxNodeIDLength + 1},
+	} {
+		n := startNode(t, func(dir string) { mkdirs(t, dir, "plugins_registry") })
+		endpoint := filepath.Join(n.dir, "csi.sock")
+		s := &scripted{nodeID: strings.Repeat("n", c.nodeID), info: &registerapi.PluginInfo{
+			Type: registerapi.CSIPlugin, Name: strings.Repeat("d", c.name), Endpoint: endpoint,
+			SupportedVersions: []string{"1.0.0"},
+		}}
+		s.serve(t, endpoint)
+		s.serve(t, n.socket("a-reg.sock"))
+		waitFor(t, "the next attempt at a driver that exceeds "+what, n.clock.HasWaiters)
+		if lines := n.registry.Drivers(); len(lines) != 0 {
+			t.Errorf("with %s too long the drivers are %+v, want none", what, lines)
+		}
+	}
 }
 
 func TestTheDirectoryMayBeRemovedAndCreatedAgain(t *testing.T) {

@@ -79,7 +79,7 @@ func listedInUse(n *Node) { n.Lists.InUse = true }
 
 func kubeletUses(n *Node) { n.KubeletUses = true }
 
-func unlistedBefore(n *Node) { n.Entry.UnlistedGeneration = 2 }
+func unlistedBefore(n *Node) { n.Entry.Protocol.UnlistedGeneration = 2 }
 
 func lookedSince(n *Node) { n.State.Looked = true }
 

@@ -40,7 +40,7 @@ func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := on("a", wanted("i"), entry(handshake.Detaching, "1"), afterAReboot)
-			n.Entry.UnlistedGeneration = 1
+			n.Entry.Protocol.UnlistedGeneration = 1
 			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}
 			c.change(f, n)
 			got := ""
