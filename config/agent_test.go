@@ -8,6 +8,7 @@ package config_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,7 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	report := func(c client.Client, node string) error {
 		state := newNodeState(node)
 		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
-		state.Status.Reports++
+		state.Status.Protocol.Reports++
 		return c.Status().Update(t.Context(), state)
 	}
 	agent := in.as(t, agentAccount, "own")
@@ -40,6 +41,8 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	expectForbidden(t, report(in.as(t, agentAccount, ""), "own"), noNode)
 	expectAllowed(t, report(in.admin, "other"))
 
+	in.testAgentNodeObservation(t, agent)
+
 	// The policy limits an agent with another service account to its node too, whatever rights it has.
 	in.grantEverything(t, "hawser-agent-pool")
 	pool := in.as(t, "hawser-agent-pool", "own")
@@ -47,11 +50,39 @@ func (in installation) testAgentNodeState(t *testing.T) {
 	expectForbidden(t, report(pool, "other"), "the agent of node own")
 	state := newNodeState("own")
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
-	state.Spec.Fences++
+	state.Spec.Protocol.Fences++
 	expectForbidden(t, pool.Update(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
 	expectForbidden(t, pool.Delete(t.Context(), state), "an agent may write only the status of a NodeVolumeState")
 	expectForbidden(t, pool.Create(t.Context(), newNodeState("third")),
 		"an agent may write only the status of a NodeVolumeState")
+}
+
+// testAgentNodeObservation checks that an agent sends back what the manager observed of the Node, and cannot forge it:
+// that would force the node's volumes away.
+func (in installation) testAgentNodeObservation(t *testing.T, agent client.Client) {
+	t.Helper()
+	report := func(c client.Client, change func(*volumesv1alpha1.NodeObservation)) error {
+		state := newNodeState("own")
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
+		state.Status.Protocol.Reports++
+		change(&state.Status.Node)
+		return c.Status().Update(t.Context(), state)
+	}
+	unready := &volumesv1alpha1.UnreadyObservation{
+		Transition: metav1.Now(), Observed: metav1.Duration{Duration: time.Hour},
+	}
+	const refused = "an agent may not change status.node"
+	expectForbidden(t, report(agent, func(o *volumesv1alpha1.NodeObservation) { o.Unready = unready }), refused)
+	expectForbidden(t, report(agent, func(o *volumesv1alpha1.NodeObservation) {
+		o.Gone = &volumesv1alpha1.GoneObservation{Observed: unready.Observed}
+	}), refused)
+	expectAllowed(t, report(in.admin, func(o *volumesv1alpha1.NodeObservation) { o.Unready = unready }))
+	expectAllowed(t, report(agent, func(*volumesv1alpha1.NodeObservation) {}))
+	expectForbidden(t, report(agent, func(o *volumesv1alpha1.NodeObservation) {
+		o.Unready.Observed.Duration *= 2
+	}), refused)
+	expectForbidden(t, report(agent, func(o *volumesv1alpha1.NodeObservation) { o.Unready = nil }), refused)
+	expectAllowed(t, report(in.admin, func(o *volumesv1alpha1.NodeObservation) { o.Unready = nil }))
 }
 
 func (in installation) testAgentIntents(t *testing.T) {

@@ -126,7 +126,7 @@ func (in installation) testDeclared(t *testing.T) {
 
 	// A user without the verb may still write the object's other annotations.
 	expectAllowed(t, put(editor, "the machine was scrapped, ticket 4711"))
-	expectAllowed(t, update(manager, func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Fences++ }))
+	expectAllowed(t, update(manager, func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Protocol.Fences++ }))
 	in.reportBesideDeclaration(t, name)
 
 	expectAllowed(t, update(manager, func(s *volumesv1alpha1.NodeVolumeState) { delete(s.Annotations, declaredKey) }))
@@ -164,7 +164,7 @@ func (in installation) reportBesideDeclaration(t *testing.T, name string) {
 	state := newNodeState(name)
 	expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(state), state))
 	why := state.Annotations[declaredKey]
-	state.Status.Reports++
+	state.Status.Protocol.Reports++
 	state.Annotations[declaredKey] = "changed by a report"
 	state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"another"] = "set by a report"
 	if err := in.as(t, agentAccount, name).Status().Update(t.Context(), state); err != nil && !apierrors.IsForbidden(err) {
@@ -174,7 +174,7 @@ func (in installation) reportBesideDeclaration(t *testing.T, name string) {
 	if len(state.Annotations) != 2 || state.Annotations[declaredKey] != why {
 		t.Errorf("a report changed the declaration: %v", state.Annotations)
 	}
-	state.Status.Reports++
+	state.Status.Protocol.Reports++
 	expectAllowed(t, in.as(t, agentAccount, name).Status().Update(t.Context(), state))
 }
 

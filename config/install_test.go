@@ -78,7 +78,12 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)
 	t.Run("the manager changes only a claim's finalizer, node and size on it", in.testManagerClaims)
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
+	t.Run("the manager changes nothing that an agent reported", in.testManagerNodeStates)
 	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
+	t.Run("the manager writes accounts and roles of nodes where an administrator lets it", in.testNodeAccounts)
+	t.Run("an agent gets tokens only of its own node's account", in.testAgentTokens)
+	t.Run("the manager writes no other accounts and roles", in.testManagerSecrets)
+	t.Run("a node's account reads only the Secrets of its node's volumes", in.testSecretsOfNodes)
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
 	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
@@ -98,7 +103,6 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the token of an agent's pod names its node", in.testAgentToken)
 	// Last, because they remove parts of the installation.
 	t.Run("uninstalling removes the finalizers of claims", in.testUnprotectClaims)
-	t.Run("without its binding an agent reads only the Secrets of the documented roles", in.testNarrowedSecrets)
 }
 
 func (in installation) testDefault(t *testing.T) {
@@ -179,6 +183,13 @@ func (in installation) kubectl(t *testing.T, args ...string) string {
 func (in installation) kubectlStdin(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	return apiserver.Kubectl(t, in.kubeconfig, stdin, args...)
+}
+
+// asNamed is as for an account that no overlay has renamed.
+func (in installation) asNamed(t *testing.T, account string, nodes ...string) client.Client {
+	t.Helper()
+	in.prefix = ""
+	return in.as(t, account, nodes...)
 }
 
 // as returns a client of a service account of this installation, with a token that names these nodes.

@@ -204,6 +204,41 @@ func (in installation) testManagerIntents(t *testing.T) {
 	expectAllowed(t, patched(t, manager, intent, `{"metadata":{"finalizers":null}}`))
 }
 
+// testManagerNodeStates tries what the manager may change of a node state's status.
+func (in installation) testManagerNodeStates(t *testing.T) {
+	state := newNodeState("managed-state")
+	expectAllowed(t, in.admin.Create(t.Context(), state))
+	expectAllowed(t, patchedStatus(t, in.admin, state, `{"status":{"bootID":"1","protocol":{"reports":1},
+		"volumes":[{"volumeName":"v","inUse":true}]}}`))
+	manager := in.as(t, managerAccount)
+	write := func(change func(*volumesv1alpha1.NodeVolumeStateStatus)) error {
+		written := newNodeState(state.Name)
+		expectAllowed(t, in.admin.Get(t.Context(), client.ObjectKeyFromObject(written), written))
+		change(&written.Status)
+		return manager.Status().Update(t.Context(), written)
+	}
+	expectAllowed(t, write(func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+		s.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: metav1.Now()}
+		s.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+			Reason: volumesv1alpha1.ReasonAgentUnreachable, LastTransitionTime: metav1.Now()}}
+	}))
+	expectAllowed(t, write(func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.Node.Unready = nil }))
+	for name, change := range map[string]func(*volumesv1alpha1.NodeVolumeStateStatus){
+		"a use":              func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.Volumes[0].InUse = false },
+		"every volume":       func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.Volumes = nil },
+		"a report's number":  func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.Protocol.Reports++ },
+		"the state observed": func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.Protocol.ObservedUID = state.UID },
+		"the boot":           func(s *volumesv1alpha1.NodeVolumeStateStatus) { s.BootID = "2" },
+		"a member that was not there": func(s *volumesv1alpha1.NodeVolumeStateStatus) {
+			s.Summary = &volumesv1alpha1.NodeVolumeSummary{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectForbidden(t, write(change), "nothing of a NodeVolumeState's status but node and conditions")
+		})
+	}
+}
+
 // testManagerConfigMaps tries the ConfigMap from which every pod of the namespace takes the certificate of the API
 // server.
 func (in installation) testManagerConfigMaps(t *testing.T) {

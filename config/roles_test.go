@@ -8,18 +8,13 @@ package config_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 // permission is "verb resource.group/subresource", in a namespace or in all of them.
@@ -41,7 +36,7 @@ func (in installation) testRoles(t *testing.T) {
 		{"update", volumes, "nodevolumestates/status", ""},
 		{"get create update", coordination, "leases", in.namespace},
 		{"get", "", "nodes", ""},
-		{"get", "", "secrets", ""},
+		{"create", "", "serviceaccounts/token", in.namespace},
 		{"create", "events.k8s.io", "events", ""},
 		{"create", "authentication.k8s.io", "tokenreviews", ""},
 		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
@@ -53,12 +48,14 @@ func (in installation) testRoles(t *testing.T) {
 		{every, storage, "volumeattachments/status", ""},
 		{"list watch create update patch delete", "", "nodes", ""},
 		{"update patch", "", "nodes/status", ""},
-		{"list watch create update patch delete deletecollection", "", "secrets", ""},
+		{every, "", "secrets", ""},
+		{every, "", "secrets", in.namespace},
 		{every, "", "persistentvolumes", ""},
 		{every, "", "persistentvolumeclaims", ""},
 		{"update patch", "", "persistentvolumeclaims/status", ""},
 		{every, "", "pods", ""},
-		{"create", "", "serviceaccounts/token", in.namespace},
+		{"create", "", "serviceaccounts/token", "default"},
+		{every, "", "serviceaccounts", in.namespace},
 		{"list delete deletecollection", coordination, "leases", in.namespace},
 		{every, coordination, "leases", "kube-node-lease"},
 		{"bind escalate", "rbac.authorization.k8s.io", "clusterroles", ""},
@@ -85,8 +82,19 @@ func (in installation) testRoles(t *testing.T) {
 		{"list watch", "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ""},
 		{"create", "authentication.k8s.io", "tokenreviews", ""},
 		{"create", "authorization.k8s.io", "subjectaccessreviews", ""},
+		{"create list watch", "", "serviceaccounts", in.namespace},
+		{"list watch", rbacv1.GroupName, "roles", ""},
+		{"list watch", rbacv1.GroupName, "rolebindings", ""},
 	})
 	in.expectPermissions(t, managerAccount, false, []permission{
+		{"create", "", "serviceaccounts/token", in.namespace},
+		{"get update patch delete deletecollection impersonate", "", "serviceaccounts", in.namespace},
+		{every, "", "serviceaccounts", "default"},
+		{writing + " escalate bind", rbacv1.GroupName, "roles", ""},
+		{writing + " escalate bind", rbacv1.GroupName, "roles", in.namespace},
+		{writing, rbacv1.GroupName, "rolebindings", in.namespace},
+		{every + " escalate bind", rbacv1.GroupName, "clusterroles", ""},
+		{every, rbacv1.GroupName, "clusterrolebindings", ""},
 		{"declare", volumes, "nodevolumestates", ""},
 		{every, "", "secrets", ""},
 		{"deletecollection", volumes, "volumeattachmentintents", ""},
@@ -132,64 +140,6 @@ func (in installation) allowed(t *testing.T, account, verb string, p permission,
 		t.Fatal(err)
 	}
 	return review.Status.Allowed
-}
-
-// testNarrowedSecrets applies the manifests of docs/security.md, as the page contains them.
-func (in installation) testNarrowedSecrets(t *testing.T) {
-	read := func(account, namespace, name string) bool {
-		return in.allowed(t, account, "get", permission{resource: "secrets", namespace: namespace}, name)
-	}
-	if !read(agentAccount, "storage", "node-a-credentials") || !read(agentAccount, "kube-system", "anything") {
-		t.Fatal("the default installation must allow an agent to read every Secret by name")
-	}
-	binding := &rbacv1.ClusterRoleBinding{}
-	binding.Name = in.name("hawser-agent-secrets")
-	expectAllowed(t, in.admin.Delete(t.Context(), binding))
-	namespace := &corev1.Namespace{}
-	namespace.Name = "storage"
-	expectAllowed(t, in.admin.Create(t.Context(), namespace))
-
-	in.kubectlStdin(t, in.documented(t, "security.md", "# all agents"), "apply", "-f", "-")
-	in.kubectlStdin(t, in.documented(t, "security.md", "# one node"), "apply", "-f", "-")
-	eventually(t, "only the documented roles are in force", func(context.Context) bool {
-		return read("hawser-agent-node-a", "storage", "node-a-credentials") && !read(agentAccount, "kube-system", "anything")
-	})
-	cases := []struct {
-		account, namespace, name string
-		want                     bool
-	}{
-		{agentAccount, "storage", "common-credentials", true},
-		{agentAccount, "storage", "node-a-credentials", false},
-		{agentAccount, "storage", "anything", false},
-		{agentAccount, "kube-system", "anything", false},
-		{"hawser-agent-node-a", "storage", "node-a-credentials", true},
-		{"hawser-agent-node-a", "storage", "anything", false},
-		{"hawser-agent-node-a", "kube-system", "anything", false},
-	}
-	for _, c := range cases {
-		if got := read(c.account, c.namespace, c.name); got != c.want {
-			t.Errorf("%s may read %s/%s: %t, want %t", c.account, c.namespace, c.name, got, c.want)
-		}
-	}
-	own := permission{resource: "nodevolumestates/status", group: "volumes.hawser.io"}
-	if !in.allowed(t, "hawser-agent-node-a", "update", own, "node-a") {
-		t.Error("the node's own service account cannot report")
-	}
-}
-
-// documented is the block of YAML that begins with this line, in a page of docs.
-func (in installation) documented(t *testing.T, page, firstLine string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(apiserver.Root(), "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(text), "```yaml\n"+firstLine)
-	block, _, closed := strings.Cut(after, "```")
-	if !found || !closed {
-		t.Fatalf("docs/%s has no block of YAML that begins with %q", page, firstLine)
-	}
-	return "#" + in.renamed(block)
 }
 
 // renamed returns manifests for the names of config/default as manifests for those of this installation.

@@ -50,6 +50,7 @@ type DetachEvidence struct {
 	// time of the decision.
 	Time metav1.Time `json:"time"`
 	// bootID of the node at that time, where known.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 	// unprotected is true when the driver is not known to cut the node's access when it unpublishes.
@@ -61,22 +62,49 @@ type DetachEvidence struct {
 	// +optional
 	MountTableOnly bool `json:"mountTableOnly,omitempty"`
 	// message describes what the decision was based on.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// AttachmentProtocol holds the registers of one entry. Only the manager writes them, and only in attach mode Replace.
+type AttachmentProtocol struct {
+	// unlistedGeneration is the generation of this object since which the Node's volumesAttached omits the volume.
+	// The manager deletes the attachment once the agent has reconciled that generation (status.observedGeneration)
+	// and did not find the volume.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
+
+	// unlistedBootID is the boot ID of the Node when a forced detach removed the volume from its volumesAttached.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	UnlistedBootID string `json:"unlistedBootID,omitempty"`
+
+	// rebootGeneration is the generation at which the manager asks the agent of a rebooted node to check its mounts
+	// again. The attachment is gone and the node has booted since unlistedBootID. If the agent finds no mount, the
+	// manager frees the attachment's name. It does so even if the kubelet lists the volume in use for a waiting pod.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
 }
 
 // NodeAttachment is one volume that is attached to the node: everything the node needs to mount it.
 type NodeAttachment struct {
 	// volumeName is the unique name that the kubelet would use: kubernetes.io/csi/<driver>^<handle>.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2130
 	VolumeName string `json:"volumeName"`
 
 	// attachmentUID is the UID of the VolumeAttachment. Every flag of the entry is about this one attachment.
 	// For a driver without attach the controller generates an identifier.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
 
 	// attachmentName is the VolumeAttachment's name. Empty for a driver without attach.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	AttachmentName string `json:"attachmentName,omitempty"`
 
@@ -93,48 +121,47 @@ type NodeAttachment struct {
 	DetachedTime *metav1.Time `json:"detachedTime,omitempty"`
 
 	// detachError is the last error of the driver's attacher, which keeps retrying. Only with Detaching.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	DetachError string `json:"detachError,omitempty"`
 
-	// unlistedGeneration is the generation of this object since which the Node's volumesAttached omits the volume.
-	// The manager deletes the attachment once the agent has reconciled that generation (status.observedGeneration)
-	// and did not find the volume. Only in attach mode Replace.
+	// protocol is what the manager sets for the agent on this attachment. Internal and unstable: it may change in any
+	// minor release, so nothing else may depend on it. Absent means that every field is zero.
 	// +optional
-	UnlistedGeneration int64 `json:"unlistedGeneration,omitempty"`
-
-	// unlistedBootID is the boot ID of the Node when a forced detach removed the volume from its volumesAttached.
-	// Only in attach mode Replace.
-	// +optional
-	UnlistedBootID string `json:"unlistedBootID,omitempty"`
-
-	// rebootGeneration is the generation at which the manager asks the agent of a rebooted node to check its mounts
-	// again. The attachment is gone and the node has booted since unlistedBootID. If the agent finds no mount, the
-	// manager frees the attachment's name. It does so even if the kubelet lists the volume in use for a waiting pod.
-	// Only in attach mode Replace.
-	// +optional
-	RebootGeneration int64 `json:"rebootGeneration,omitempty"`
+	Protocol AttachmentProtocol `json:"protocol,omitzero"`
 
 	// driver is the CSI driver's name.
+	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Driver string `json:"driver,omitempty"`
 	// volumeHandle is the driver's identifier of the volume.
+	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	VolumeHandle string `json:"volumeHandle,omitempty"`
 	// persistentVolumeName names the PersistentVolume.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PersistentVolumeName string `json:"persistentVolumeName,omitempty"`
 	// volumeMode is Filesystem or Block.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 	// accessModes of the PersistentVolume.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Type=string
+	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
 	// fsType of the PersistentVolume.
+	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	FSType string `json:"fsType,omitempty"`
 	// mountOptions of the PersistentVolume.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=4096
 	// +optional
 	MountOptions []string `json:"mountOptions,omitempty"`
 	// volumeAttributes of the PersistentVolume.
@@ -151,6 +178,8 @@ type NodeAttachment struct {
 	// +optional
 	PublishContext map[string]string `json:"publishContext,omitempty"`
 	// fsGroupPolicy of the CSIDriver: ReadWriteOnceWithFSType, File or None.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	FSGroupPolicy storagev1.FSGroupPolicy `json:"fsGroupPolicy,omitempty"`
 	// nodeStageSecretRef names the Secret for NodeStageVolume.

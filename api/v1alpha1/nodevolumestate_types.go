@@ -16,35 +16,41 @@ type NodeVolumeStateSpec struct {
 	// attachments of the node, one for each volume. Only the cluster controller writes the list, and always as a
 	// whole: field tracking of each entry by the API server would cost more than the rest of a write.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8192
 	// +optional
 	Attachments []NodeAttachment `json:"attachments,omitempty"`
 
+	// protocol is what the manager sets for the agent beside the entries. Internal and unstable: it may change
+	// in any minor release, so nothing else may depend on it. Absent means that every field is zero.
+	// +optional
+	Protocol ManagerProtocol `json:"protocol,omitzero"`
+}
+
+// ManagerProtocol holds the manager's registers of one node.
+type ManagerProtocol struct {
 	// fences counts the locks that were moved away from this node, and the volumes that were removed from the Node's
 	// volumesAttached. An increment voids every decision that was made on an earlier version of this object.
 	// It also makes the agent reconcile its node again.
+	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Fences int64 `json:"fences,omitempty"`
 
-	// confirmedSession is the agent's session (status.session) that the manager has confirmed, after all agents
-	// reported. The agent starts to use no volume before its session is confirmed.
+	// confirmedSession is the agent's session (status.protocol.session) that the manager has confirmed, after all
+	// agents reported. The agent starts to use no volume before its session is confirmed.
+	// +kubebuilder:validation:Minimum=0
 	// +optional
 	ConfirmedSession int64 `json:"confirmedSession,omitempty"`
-
-	// unready is how long the Node was observed as not Ready. Set only while a forced detach waits for it.
-	// +optional
-	Unready *UnreadyObservation `json:"unready,omitempty"`
-
-	// gone is how long the Node was observed as absent. When it was long enough, the manager forgets the volumes
-	// that were forced away from it. Only where the manager runs with --forget-gone-nodes-after.
-	// +optional
-	Gone *GoneObservation `json:"gone,omitempty"`
 }
 
 // IntentReference names one intent.
 type IntentReference struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	UID types.UID `json:"uid"`
 }
 
 // PublicationType is the kind of file at a published path.
@@ -63,6 +69,7 @@ type Publication struct {
 	// intent of the publication.
 	Intent IntentReference `json:"intent"`
 	// path on the node.
+	// +kubebuilder:validation:MaxLength=4096
 	Path string `json:"path"`
 	// type is Mount or Device.
 	Type PublicationType `json:"type"`
@@ -78,8 +85,11 @@ type Publication struct {
 type NodeVolume struct {
 	// volumeName is the unique name, as in spec.attachments.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2130
 	VolumeName string `json:"volumeName"`
 	// attachmentUID is the attachment that the flags are about.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
 	// inUse is true from before the first driver call until the last call is known to be undone.
@@ -89,9 +99,11 @@ type NodeVolume struct {
 	// +optional
 	Waiting bool `json:"waiting,omitempty"`
 	// stagedPath is where the volume is staged. Empty while it is not.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	StagedPath string `json:"stagedPath,omitempty"`
 	// devicePath is the block device of the volume, if known.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	DevicePath string `json:"devicePath,omitempty"`
 	// capacity that the node saw in the last stage or expansion.
@@ -118,6 +130,7 @@ type NodeVolume struct {
 	PublishedBy Publisher `json:"publishedBy,omitempty"`
 	// publications of the volume on this node, each at its own path.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8192
 	// +optional
 	Publications []Publication `json:"publications,omitempty"`
 	// unprotected is true when a mount of a forced-away attachment is left and the agent could not shut it down.
@@ -131,20 +144,27 @@ type NodeVolume struct {
 // MountTableRelease is a volume whose release is based on the mount table alone.
 type MountTableRelease struct {
 	// volumeName is the unique name, as in spec.attachments.
+	// +kubebuilder:validation:MaxLength=2130
 	VolumeName string `json:"volumeName"`
 	// attachmentUID is the attachment that was released.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	AttachmentUID types.UID `json:"attachmentUID"`
 }
 
 // NodeDriver is one CSI driver that is registered on the node.
 type NodeDriver struct {
 	// name of the driver.
+	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// nodeID is the driver's identifier of the node.
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	NodeID string `json:"nodeID,omitempty"`
 	// capabilities of the node plugin, by their names in the CSI specification.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:MaxLength=128
 	// +optional
 	Capabilities []string `json:"capabilities,omitempty"`
 	// maxVolumes is how many volumes the driver can attach to the node. Absent if no limit is known.
@@ -161,41 +181,62 @@ type NodeVolumeSummary struct {
 	Orphaned  int32 `json:"orphaned"`
 }
 
-// NodeVolumeStateStatus is the agent's report of its node.
-type NodeVolumeStateStatus struct {
-	// observedGeneration is the generation that the agent last reconciled.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+// AgentProtocol holds the agent's registers of one node.
+type AgentProtocol struct {
 	// observedUID is the UID of the object to which the agent last reported. While it differs from metadata.uid,
 	// everything counts as in use.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ObservedUID types.UID `json:"observedUID,omitempty"`
 	// reports counts the agent's writes. Each write increments it. No write is therefore empty, and each write voids
 	// any that is still in flight, also from an earlier process.
+	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Reports int64 `json:"reports,omitempty"`
 	// session is the number of the first report of the agent's session. A session ends with the agent's process.
 	// It also ends when the agent loses the API server, which may be restored from a backup meanwhile.
+	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Session int64 `json:"session,omitempty"`
+}
+
+// NodeVolumeStateStatus is the agent's report of its node, beside what managers observed of the Node.
+type NodeVolumeStateStatus struct {
+	// observedGeneration is the generation that the agent last reconciled.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// protocol is how the agent's reports relate to this object and to each other. Internal and unstable: it
+	// may change in any minor release, so nothing else may depend on it. Absent means that every field is zero.
+	// +optional
+	Protocol AgentProtocol `json:"protocol,omitzero"`
+	// node is what managers observed of the Node, from outside. Only the manager writes it; the agent sends it back as
+	// it was read.
+	// +optional
+	Node NodeObservation `json:"node,omitzero"`
 	// bootID of the node's kernel.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 	// agentVersion is the version of the agent that wrote this report.
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// drivers that are registered on the node.
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	Drivers []NodeDriver `json:"drivers,omitempty"`
 	// volumes on the node, one element for each. Written as a whole.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8192
 	// +optional
 	Volumes []NodeVolume `json:"volumes,omitempty"`
 	// mountTableReleases are attachments of spec.attachments that are not in use any more, according to the mount
 	// table alone. The volume has no block device that the agent could open exclusively.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8192
 	// +optional
 	MountTableReleases []MountTableRelease `json:"mountTableReleases,omitempty"`
 	// summary counts the volumes.
@@ -205,6 +246,7 @@ type NodeVolumeStateStatus struct {
 	// updates the whole object, at the version that it read.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

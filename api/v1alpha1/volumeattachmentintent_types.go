@@ -179,22 +179,30 @@ type VolumeAttachmentIntentStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// claimUID pins the claim, or the pod of a podVolume. Another object with the same name is not accepted.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ClaimUID types.UID `json:"claimUID,omitempty"`
 
 	// volumeName is the name of the PersistentVolume that the intent resolved to. Empty for a podVolume.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	VolumeName string `json:"volumeName,omitempty"`
 
 	// volumeUID pins the PersistentVolume.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	VolumeUID types.UID `json:"volumeUID,omitempty"`
 
 	// uniqueVolumeName is the volume's name in NodeVolumeStates: kubernetes.io/csi/<driver>^<handle>.
+	// +kubebuilder:validation:MaxLength=2130
 	// +optional
 	UniqueVolumeName string `json:"uniqueVolumeName,omitempty"`
 
 	// volumeMode is Filesystem or Block.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	VolumeMode corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 
@@ -203,10 +211,12 @@ type VolumeAttachmentIntentStatus struct {
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
 
 	// path is where the volume can be used on the node: a directory, or a device node for a Block volume.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Path string `json:"path,omitempty"`
 
 	// devicePath is the block device of the volume, if known.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	DevicePath string `json:"devicePath,omitempty"`
 
@@ -214,6 +224,7 @@ type VolumeAttachmentIntentStatus struct {
 	// whole status, at the version that they read.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
@@ -232,9 +243,11 @@ type OperationError struct {
 	// +kubebuilder:validation:Enum=resolve;attach;detach;stage;publish;expand;unpublish;unstage
 	Operation string `json:"operation"`
 	// code is the gRPC code's name, or a reason.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Code string `json:"code,omitempty"`
 	// message of the error, without secrets.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
 	// attempts of the operation so far.

@@ -29,8 +29,10 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent"
+	"github.com/hawser-io/hawser/internal/agent/secrets"
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/driver/metered"
+	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -109,14 +111,12 @@ func run(ctx context.Context, f *flags) error {
 	}
 	mounter := mount.New(mount.Options{MountInfo: f.mountInfo, Links: links})
 	watcher := mounter.NewWatcher()
-	live, err := client.New(cfg,
-		client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return fmt.Errorf("making client: %w", err)
-	}
 	o := f.Options
+	if o.Live, o.Secrets, err = clients(mgr, f.NodeName); err != nil {
+		return err
+	}
 	o.Version, o.Connections = version.Version, connections
-	o.Cache, o.Live, o.Registry = mgr.GetCache(), live, metered.Wrap(registry)
+	o.Cache, o.Registry = mgr.GetCache(), metered.Wrap(registry)
 	o.Mounts, o.MountChanges = mounter, watcher.Changes()
 	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}
 	o.Recorder = mgr.GetEventRecorder("hawser-agent")
@@ -134,6 +134,18 @@ func run(ctx context.Context, f *flags) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// clients returns what reads and writes as the agent, without a cache, and what reads Secrets as the node's account.
+func clients(mgr manager.Manager, node string) (client.Client, *secrets.Reader, error) {
+	live, err := client.New(mgr.GetConfig(),
+		client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("making client: %w", err)
+	}
+	reader, err := secrets.NewReader(
+		secrets.Options{Config: mgr.GetConfig(), Live: live, Node: node, Namespace: install.Namespace()})
+	return live, reader, err
 }
 
 func newManager(cfg *rest.Config, f *flags) (manager.Manager, error) {

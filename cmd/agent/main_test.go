@@ -58,7 +58,7 @@ func TestTheAgentOnARealAPIServer(t *testing.T) {
 	endpoints.Await(t, "metrics need a token", "https://"+f.metrics.Address+"/metrics", http.StatusUnauthorized)
 	got, _ := endpoints.Ask(t, http.MethodGet, "http://"+f.probeAddr+"/readyz", "")
 	if got != http.StatusInternalServerError {
-		t.Errorf("before its first report the agent is ready: status %d", got)
+		t.Errorf("readiness of the agent before its first report: status %d, want %d", got, http.StatusInternalServerError)
 	}
 	create(t, admin, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: f.NodeName}})
 	endpoints.Await(t, "the first report is written", "http://"+f.probeAddr+"/readyz", http.StatusOK)

@@ -31,12 +31,12 @@ func TestALoggerEncodesItsFieldsWhenItWritesALine(t *testing.T) {
 	log := uberzap.New(core, uberzap.WrapCore(lazily)).With(uberzap.Object("volume", volume)).With(
 		uberzap.String("node", "a"))
 	if log.Debug("not said"); volume.times != 0 {
-		t.Errorf("encoded %d times without a line", volume.times)
+		t.Errorf("volume encoded %d times without a line, want 0", volume.times)
 	}
 	log.Info("said")
 	log.Info("said")
 	line := `{"msg":"said","volume":{"name":"data"},"node":"a"}`
 	if got := strings.Fields(out.String()); len(got) != 2 || got[0] != line || got[1] != line || volume.times != 1 {
-		t.Errorf("encoded %d times, wrote %q", volume.times, got)
+		t.Errorf("volume encoded %d times, lines %q; want once and twice %q", volume.times, got, line)
 	}
 }

@@ -34,7 +34,7 @@ func TestTheManagerIsReadyOnceItsCachesAreFilled(t *testing.T) {
 		}
 		err = cachesFilled(&informertest.FakeInformers{Synced: ptr.To(filled)})(request)
 		if filled != (err == nil) {
-			t.Errorf("caches filled: %t, error %v", filled, err)
+			t.Errorf("readiness with caches filled %t: error %v, want one: %t", filled, err, !filled)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestTheManagerUnderAnotherNamespaceAndName(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTheManagerOnARealAPIServer$")
 	cmd.Env = append(os.Environ(), "POD_NAMESPACE=storage-system", prefixVariable+"=acme-")
 	if output, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, output)
+		t.Errorf("manager in namespace storage-system with prefix acme-: error %v, want none: %s", err, output)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	endpoints.Await(t, "its caches are filled", "http://"+o.healthAddr+"/readyz/caches", http.StatusOK)
 	got, _ := endpoints.Ask(t, http.MethodGet, "http://"+o.healthAddr+"/readyz", "")
 	if got != http.StatusInternalServerError {
-		t.Errorf("without the policies the manager is ready: status %d", got)
+		t.Errorf("readiness of the manager without the policies: status %d, want %d", got, http.StatusInternalServerError)
 	}
 	// The metrics of a manager that is not ready show why.
 	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
@@ -108,5 +108,5 @@ func awaitRenewed(t *testing.T, c client.WithWatch, namespace string) {
 			return
 		}
 	}
-	t.Error("the manager did not renew its Lease")
+	t.Errorf("Lease hawser-manager in namespace %s was not renewed, want it renewed", namespace)
 }

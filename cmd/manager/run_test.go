@@ -33,10 +33,11 @@ func TestPodsAlwaysGetIntentsInReplace(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := controllersOf(t, test.args)
 			if test.refused != (err != nil) {
-				t.Fatalf("refused is %t: %v", err != nil, err)
+				t.Fatalf("arguments %q: error %v, want one: %t", test.args, err, test.refused)
 			}
 			if err == nil && (got.AttachMode != test.mode || got.PodIntents != test.podIntents) {
-				t.Errorf("mode %s, pod intents %t", got.AttachMode, got.PodIntents)
+				t.Errorf("arguments %q: mode %s, pod intents %t; want %s, %t", test.args, got.AttachMode, got.PodIntents, test.mode,
+					test.podIntents)
 			}
 		})
 	}
@@ -52,7 +53,8 @@ func TestGoneNodesAreForgottenOnlyAfterALongTime(t *testing.T) {
 		}
 		got, err := controllersOf(t, args)
 		if refused := want < 0; refused != (err != nil) || !refused && got.ForgetGoneNodesAfter != want {
-			t.Errorf("%v: %s, %v", args, got.ForgetGoneNodesAfter, err)
+			t.Errorf("arguments %q: gone nodes are forgotten after %s, error %v; want %s, or an error where that is negative",
+				args, got.ForgetGoneNodesAfter, err, want)
 		}
 	}
 }

@@ -536,7 +536,7 @@ func TestAVolumeStaysStagedForAnIntentOnlyIfItWasThereWhenTheVolumeWasInUse(t *t
 func TestWhatWasReportedToAnEarlierStateIsNotLookedForInANewOne(t *testing.T) {
 	b := newBench(t, filesystem)
 	b.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "new"}
-	b.state.UID, b.state.Status.ObservedUID, b.state.Status.Reports = "new", "new", 1
+	b.state.UID, b.state.Status.Protocol.ObservedUID, b.state.Status.Protocol.Reports = "new", "new", 1
 	if err := b.agent.session.CheckRestored(t.Context()); err != nil || b.agent.session.Restored {
 		t.Errorf("node state new, to which nothing was acknowledged: error %v, restored %t, want none and false", err,
 			b.agent.session.Restored)

@@ -51,6 +51,8 @@ type Options struct {
 	Cache cache.Cache
 	// Live reads and writes without a cache.
 	Live client.Client
+	// Secrets reads the Secrets of the node's volumes; Live by default.
+	Secrets operation.SecretReader
 	// Registry of the node's drivers.
 	Registry driver.Registry
 	// Mounts of the node.
@@ -106,24 +108,7 @@ func New(o Options) (*Agent, error) {
 	if o.NodeName == "" || o.RootDir == "" || o.KubeletDir == "" {
 		return nil, errors.New("node name, root directory and kubelet directory are needed")
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Host == nil {
-		o.Host = thisHost{log: o.Log}
-	}
-	if o.Uptime == nil {
-		o.Uptime = uptime
-	}
-	if o.DriverTimeout == 0 {
-		o.DriverTimeout = DefaultDriverTimeout
-	}
-	if o.StatsPeriod == 0 {
-		o.StatsPeriod = DefaultStatsPeriod
-	}
-	if o.BootIDFile == "" {
-		o.BootIDFile = "/proc/sys/kernel/random/boot_id"
-	}
+	o.setDefaults()
 	o.Mounts = boundedMounts{Mounts: o.Mounts, timeout: o.DriverTimeout}
 	boot, err := os.ReadFile(o.BootIDFile)
 	if err != nil {
@@ -150,7 +135,7 @@ func New(o Options) (*Agent, error) {
 	a.steps = &operation.Environment{Options: operation.Options{
 		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,
 		Now: a.now, Mounts: o.Mounts,
-		Live: o.Live, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
+		Live: o.Live, Secrets: o.Secrets, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
 		State: a.state, Node: a.node,
 		Intents: a.intents, Observer: a.observer, Holders: a.holders, Gather: a.gather, Requeue: a.queue.add, Step: a.step,
 	}}
@@ -160,6 +145,30 @@ func New(o Options) (*Agent, error) {
 		o.Connections.OnLost(a.state.EndSession)
 	}
 	return a, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Host == nil {
+		o.Host = thisHost{log: o.Log}
+	}
+	if o.Uptime == nil {
+		o.Uptime = uptime
+	}
+	if o.DriverTimeout == 0 {
+		o.DriverTimeout = DefaultDriverTimeout
+	}
+	if o.StatsPeriod == 0 {
+		o.StatsPeriod = DefaultStatsPeriod
+	}
+	if o.BootIDFile == "" {
+		o.BootIDFile = "/proc/sys/kernel/random/boot_id"
+	}
+	if o.Secrets == nil {
+		o.Secrets = o.Live
+	}
 }
 
 // uptime is the time since boot without the time of suspension, in which no driver works either. No program can set

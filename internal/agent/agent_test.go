@@ -59,7 +59,7 @@ func testThereAndBack(t *testing.T, c *cluster) {
 	})
 	want := []string{"stage vol", "publish vol", "unpublish vol", "unstage vol"}
 	if got := n.driver.made(); !reflect.DeepEqual(got, want) {
-		t.Errorf("calls %v, want %v", got, want)
+		t.Errorf("calls of the driver: %v, want %v", got, want)
 	}
 }
 

@@ -110,7 +110,7 @@ func (n *node) calledTimes(call string, times int) {
 		select {
 		case <-more:
 		case <-deadline:
-			n.t.Fatalf("no call %s (%d times), want it; calls: %v", call, times, n.driver.made())
+			n.t.Fatalf("driver of node %s: no call %s (%d times), want it; calls: %v", n.name, call, times, n.driver.made())
 		}
 	}
 }

@@ -32,7 +32,7 @@ func testForcedAway(t *testing.T, c *cluster) {
 	n.gone(v)
 	n.nothingLeft()
 	if len(n.kernel.shutdowns) != 1 {
-		t.Errorf("shut down %v, want one filesystem", n.kernel.shutdowns)
+		t.Errorf("filesystems of node %s that were shut down: %v, want one", n.name, n.kernel.shutdowns)
 	}
 	n.intent(i, "not Ready", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return meta.IsStatusConditionFalse(i.Status.Conditions, volumesv1alpha1.ConditionReady) && i.Status.Path == ""
@@ -72,7 +72,8 @@ func testBounce(t *testing.T, c *cluster) {
 	calls := n.driver.made()
 	if k := slices.Index(calls, "unstage vol"); k < 0 || slices.Index(calls[k:], "stage vol") < 0 ||
 		len(n.kernel.shutdowns) == 0 {
-		t.Errorf("calls %v and shutdowns %v, want a shutdown, then unstage and stage again", calls, n.kernel.shutdowns)
+		t.Errorf("node %s: calls %v and shutdowns %v, want a shutdown, then unstage and stage again", n.name, calls,
+			n.kernel.shutdowns)
 	}
 }
 
@@ -108,7 +109,7 @@ func testReboot(t *testing.T, c *cluster) {
 		t.Errorf("nothing is mounted at %s after the reboot, want the volume again", path)
 	}
 	if e := b.recorded(); slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
-		t.Errorf("events %v, want no MountLost after a reboot", e)
+		t.Errorf("events of node %s: %v, want no MountLost after a reboot", n.name, e)
 	}
 	n.ready(i)
 }
@@ -123,7 +124,7 @@ func testStateAnew(t *testing.T, c *cluster) {
 	n.must(n.client.Create(t.Context(), s))
 	n.state("the whole report", func(now *volumesv1alpha1.NodeVolumeState) bool {
 		l := handshake.VolumeOf(now, v.name())
-		return now.Status.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
+		return now.Status.Protocol.ObservedUID == s.UID && l != nil && l.InUse && l.AttachmentUID == "uid-1"
 	})
 	n.attach(v, "uid-1")
 	n.grow(v, "3Gi")

@@ -109,7 +109,7 @@ func newBench(t *testing.T, v testVolume) *bench {
 		ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "state", ResourceVersion: "1", Generation: 1},
 	}
 	b.state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{b.newEntry()}
-	b.state.Spec.ConfirmedSession, b.state.Status.Session, b.state.Status.Reports = 1, 1, 1
+	b.state.Spec.Protocol.ConfirmedSession, b.state.Status.Protocol.Session, b.state.Status.Protocol.Reports = 1, 1, 1
 	b.must(os.WriteFile(filepath.Join(dir, "boot_id"), []byte("boot\n"), 0o600))
 	a, err := New(Options{
 		NodeName:      "node",

@@ -125,14 +125,15 @@ func (n *node) confirmSessions() {
 		defer close(done)
 		for e := range states.ResultChan() {
 			s, ok := e.Object.(*volumesv1alpha1.NodeVolumeState)
-			if !ok || e.Type == watch.Deleted || s.Status.Session == s.Spec.ConfirmedSession || n.silent.Load() {
+			if !ok || e.Type == watch.Deleted || n.silent.Load() ||
+				s.Status.Protocol.Session == s.Spec.Protocol.ConfirmedSession {
 				continue
 			}
-			s.Spec.ConfirmedSession = s.Status.Session
+			s.Spec.Protocol.ConfirmedSession = s.Status.Protocol.Session
 			// A conflict brings another event.
 			if err := n.client.Update(context.WithoutCancel(n.t.Context()), s); err != nil &&
 				!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				n.t.Errorf("confirming a session: %v", err)
+				n.t.Errorf("confirming the session of node %s: %v", n.name, err)
 			}
 		}
 	}()
@@ -226,7 +227,7 @@ func (n *node) changeState(f func(*volumesv1alpha1.NodeVolumeState)) {
 			return
 		}
 		if !strings.Contains(err.Error(), "the object has been modified") {
-			n.t.Fatal(err)
+			n.t.Fatalf("updating node state %s: error %v, want none or a conflict", n.name, err)
 		}
 	}
 }
@@ -287,7 +288,7 @@ func (n *node) update(i *volumesv1alpha1.VolumeAttachmentIntent, f func(*volumes
 			return
 		}
 		if !strings.Contains(err.Error(), "the object has been modified") {
-			n.t.Fatal(err)
+			n.t.Fatalf("updating intent %s: error %v, want none or a conflict", i.Name, err)
 		}
 	}
 }

@@ -147,14 +147,15 @@ func (n *node) outlive(r *running, wanted func(context.Context) bool) *running {
 	select {
 	case <-r.dead:
 	default:
-		n.t.Fatalf("it did not come about; calls: %v, left: %v", n.driver.made(), n.leftovers())
+		n.t.Fatalf("what is wanted of node %s did not come about, want it; calls: %v, left: %v", n.name, n.driver.made(),
+			n.leftovers())
 	}
 	next := n.launch(0)
 	next.killedAt.Store(r.deathAt())
 	n.t.Cleanup(next.stop)
 	if !wanted(ctx) {
-		n.t.Fatalf("killed %s, it did not come about afterwards; calls: %v, left: %v\n%s", r.deathAt(), n.driver.made(),
-			n.leftovers(), n.records())
+		n.t.Fatalf("what is wanted of node %s, whose agent was killed %s, did not come about, want it; calls: %v, left: "+
+			"%v\n%s", n.name, r.deathAt(), n.driver.made(), n.leftovers(), n.records())
 	}
 	return next
 }
@@ -218,7 +219,7 @@ func (c *cluster) dies(t *testing.T, l life, killAt int64) int64 {
 	n.nothingLeft()
 	b.stop()
 	if t.Failed() {
-		t.Fatalf("killed at step %d, %s", killAt, r.deathAt())
+		t.Fatalf("agent of node %s was killed at step %d, %s; want no failure after that", n.name, killAt, r.deathAt())
 	}
 	return killAt
 }

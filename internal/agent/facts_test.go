@@ -449,7 +449,7 @@ func TestFacts(t *testing.T) {
 					change(f)
 				}
 				if got := test.of(*f); !reflect.DeepEqual(got, row.want) {
-					t.Errorf("%s: %v, want %v", row.name, got, row.want)
+					t.Errorf("facts of %q where %s: %v, want %v", what, row.name, got, row.want)
 				}
 			}
 		})

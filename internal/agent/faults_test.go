@@ -88,7 +88,7 @@ func testDiskFull(t *testing.T, c *cluster) {
 		t.Errorf("intent %s: message %q, want that no space is left", got.Name, got.Status.LastError.Message)
 	}
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls without a record: %v, want none", calls)
+		t.Errorf("calls on node %s without a record: %v, want none", n.name, calls)
 	}
 	n.must(os.Remove(filler))
 	n.ready(i)
@@ -291,7 +291,7 @@ func testLostMount(t *testing.T, c *cluster) {
 		t.Errorf("nothing is mounted at %s, want the volume again", path)
 	}
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool { return strings.Contains(s, "MountLost") }) {
-		t.Errorf("events %v, want MountLost", e)
+		t.Errorf("events of node %s: %v, want MountLost", n.name, e)
 	}
 	// The stage too.
 	stage := n.driver.staged("vol").StagingPath

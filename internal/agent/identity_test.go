@@ -233,7 +233,7 @@ func testStageGone(t *testing.T, c *cluster) {
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
 		return strings.Contains(s, "is mounted at "+n.stagingPath(v)+" any more")
 	}) {
-		t.Errorf("events %v, want one about %s", e, n.stagingPath(v))
+		t.Errorf("events of node %s: %v, want one about %s", n.name, e, n.stagingPath(v))
 	}
 	n.shows(v, n.stagingPath(v))
 	n.end(v, i)

@@ -50,7 +50,7 @@ func TestAVolumeIsTakenIntoUse(t *testing.T) {
 		b.volume.Record.InUse = false
 		b.done(plan.MarkInUse)
 		if b.has("report") != writes+1 {
-			t.Errorf("operations %v, want one more report", b.operations())
+			t.Errorf("operations of volume %s: %v, want one more report", b.volume.Name, b.operations())
 		}
 	})
 	t.Run("anew, with nothing of an earlier attachment", func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestEachIntentThatWantsTheStageIsReadLive(t *testing.T) {
 	}
 	b.done(plan.MarkInUse, plan.Join)
 	if uses := b.volume.Record.Uses; len(uses) != 2 || !uses[0].Live || !uses[1].Live {
-		t.Errorf("uses %+v, want two whose intents were read live", uses)
+		t.Errorf("uses of volume %s: %+v, want two whose intents were read live", b.volume.Name, uses)
 	}
 }
 
@@ -176,10 +176,10 @@ func TestAnotherIntentJoinsAVolumeThatIsInUse(t *testing.T) {
 	b.done(plan.Join)
 	if uses := b.volume.Record.Uses; len(uses) != 2 || uses[1].Intent.UID != "second" ||
 		uses[1].Want != volumesv1alpha1.DesiredPublished {
-		t.Errorf("uses %+v, want two, the second one for intent second and published", uses)
+		t.Errorf("uses of volume %s: %+v, want two, the second one for intent second and published", b.volume.Name, uses)
 	}
 	if b.has("report") != writes || slices.Contains(b.operations(), "get intent") {
-		t.Errorf("operations %v, want no report and no intent read", b.operations())
+		t.Errorf("operations of volume %s: %v, want no report and no intent read", b.volume.Name, b.operations())
 	}
 	r, _ := b.agent.state.ReportOf(b.of.name())
 	line := r.Line

@@ -151,7 +151,7 @@ func testKubeletLine(t *testing.T, c *cluster) {
 	k.must(os.RemoveAll(k.stageDir(v))) // no mount shows this
 	n.gone(v)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls %v, want none for the kubelet's volume", calls)
+		t.Errorf("calls on node %s: %v, want none for the kubelet's volume", n.name, calls)
 	}
 }
 
@@ -174,7 +174,7 @@ func testKubeletAdopts(t *testing.T, c *cluster) {
 func (n *node) looked() *volumesv1alpha1.NodeVolumeState {
 	n.t.Helper()
 	var at int64
-	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Fences++; at = s.Generation + 1 })
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.Protocol.Fences++; at = s.Generation + 1 })
 	return n.state("a look", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.ObservedGeneration >= at })
 }
 
@@ -207,7 +207,7 @@ func testKubeletAnew(t *testing.T, c *cluster) {
 	n.start()
 	n.line(v, "the new attachment's line", usedByKubelet("uid-2"))
 	if len(n.kernel.shutdowns) > 0 {
-		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
+		t.Errorf("filesystems of node %s that were shut down: %v, want none", n.name, n.kernel.shutdowns)
 	}
 }
 
@@ -275,7 +275,7 @@ func testIdle(t *testing.T, c *cluster) {
 	n.eventually("the events taken", func() bool { return len(n.kernel.changes) == 0 })
 	a.rest()
 	if w := a.writes.list(); len(w) > 0 {
-		t.Errorf("writes %v, want none", w)
+		t.Errorf("writes of the agent of node %s: %v, want none", n.name, w)
 	}
 	// The kubelet writes its record again: one report proves that what is mounted is still of the attachment.
 	before := a.observer.Use(v.name()).StageWritten
@@ -500,7 +500,7 @@ func testKubeletAwayStagedAnew(t *testing.T, c *cluster) {
 func (n *node) leftAlone(v testVolume, k fakeKubelet) {
 	n.t.Helper()
 	if n.kernel.shutDown() > 0 {
-		n.t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
+		n.t.Errorf("filesystems of node %s that were shut down: %v, want none", n.name, n.kernel.shutdowns)
 	}
 	if _, ok := n.kernel.at(filepath.Join(k.stageDir(v), "globalmount")); !ok {
 		n.t.Errorf("volume %s: the kubelet's stage was unmounted, want it mounted", v.name())
@@ -560,7 +560,7 @@ func testKubeletNotAway(t *testing.T, c *cluster) {
 	n.looked()
 	a.rest()
 	if n.kernel.shutDown() > 0 {
-		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
+		t.Errorf("filesystems of node %s that were shut down: %v, want none", n.name, n.kernel.shutdowns)
 	}
 }
 
@@ -574,7 +574,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSharedByKubelet)
 	n.leftAlone(v, k)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls %v, want none", calls)
+		t.Errorf("calls on node %s: %v, want none", n.name, calls)
 	}
 	k.unstage(v)
 	n.ready(i)
@@ -585,7 +585,7 @@ func testKubeletStale(t *testing.T, c *cluster) {
 func unlistedIn(boot string) func(*volumesv1alpha1.NodeAttachment) {
 	return func(e *volumesv1alpha1.NodeAttachment) {
 		forceAway(e)
-		e.DetachedTime, e.UnlistedBootID, e.RebootGeneration = &e.Evidence.Time, boot, 1
+		e.DetachedTime, e.Protocol.UnlistedBootID, e.Protocol.RebootGeneration = &e.Evidence.Time, boot, 1
 	}
 }
 
@@ -627,7 +627,7 @@ func testKubeletWaits(t *testing.T, c *cluster) {
 	n.looked()
 	n.line(v, "the same line with the mount", usedByKubelet("uid-2"))
 	if n.kernel.shutDown() > 0 {
-		t.Errorf("shut down %v, want nothing", n.kernel.shutdowns)
+		t.Errorf("filesystems of node %s that were shut down: %v, want none", n.name, n.kernel.shutdowns)
 	}
 }
 

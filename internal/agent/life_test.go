@@ -185,7 +185,7 @@ func testBlock(t *testing.T, c *cluster) {
 		return l != nil && l.DevicePath != ""
 	}), v.name())
 	if l.Publications[0].Type != volumesv1alpha1.PublicationDevice || got.Status.DevicePath != device("raw") {
-		t.Errorf("line %+v and status %+v, want a published device and its name", l, got.Status)
+		t.Errorf("node %s: line %+v, intent's status %+v; want a published device and its name", n.name, l, got.Status)
 	}
 	n.referred(i)
 	if o := n.driver.staged("raw").MountOptions; o != nil {
@@ -396,7 +396,7 @@ func testGrows(t *testing.T, c *cluster) {
 	if e := a.recorded(); !slices.ContainsFunc(e, func(s string) bool {
 		return strings.Contains(s, operation.EventResized)
 	}) {
-		t.Errorf("events %v, want %s", e, operation.EventResized)
+		t.Errorf("events of node %s: %v, want %s", n.name, e, operation.EventResized)
 	}
 }
 
@@ -413,7 +413,7 @@ func testNeverGrew(t *testing.T, c *cluster) {
 	n.settled(v)
 	a.rest()
 	if calls := n.driver.made(); slices.Contains(calls, "expand vol") {
-		t.Errorf("calls %v, want no expand", calls)
+		t.Errorf("calls on node %s: %v, want no expand", n.name, calls)
 	}
 	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), i))
 	if i.Status.LastError != nil || i.Status.Capacity.String() != "1Gi" {

@@ -198,7 +198,8 @@ func testAttempts(t *testing.T, c *cluster) {
 	n.must(n.client.Get(t.Context(), client.ObjectKeyFromObject(i), &before))
 	n.start()
 	if now := attempted(before.Status.LastError.Attempts); now <= before.Status.LastError.Attempts {
-		t.Errorf("%d attempts before the restart, then %d, want more", before.Status.LastError.Attempts, now)
+		t.Errorf("attempts for intent %s: %d before the restart, then %d; want more", before.Name,
+			before.Status.LastError.Attempts, now)
 	}
 	n.driver.setBefore(nil)
 	n.ready(i)

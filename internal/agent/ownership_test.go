@@ -80,7 +80,7 @@ func (w *walk) begins(t *testing.T) string {
 	case root := <-w.begun:
 		return root
 	case <-t.Context().Done():
-		t.Fatal("no file was given to a group")
+		t.Fatal("no file was given to a group before the test ended, want one")
 		return ""
 	}
 }
@@ -103,7 +103,7 @@ func testWalkOfADeletedIntent(t *testing.T, c *cluster) {
 	n, w, v, i, _ := c.owning(t)
 	n.driver.before = func(method, _ string) error {
 		if going := w.going.Load(); going > 0 {
-			t.Errorf("the driver's %s was called while files of intent %s are given to a group", method, i.Name)
+			t.Errorf("driver's %s was called while files of intent %s are given to a group, want no call", method, i.Name)
 		}
 		return nil
 	}

@@ -394,7 +394,7 @@ func TestPlans(t *testing.T) {
 				got = append(got, strings.TrimSpace(string(a.Kind)+" "+string(a.Intent)))
 			}
 			if s := strings.Join(got, ", "); s != test.want {
-				t.Errorf("got %q, want %q", s, test.want)
+				t.Errorf("plan of volume %s: %q, want %q", planVolume, s, test.want)
 			}
 		})
 	}

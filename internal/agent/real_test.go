@@ -314,7 +314,7 @@ func testRealBlock(t *testing.T, n *realNode) {
 	_, err = f.Read(data)
 	n.must(errors.Join(err, f.Close()))
 	if string(data) != "raw" {
-		t.Errorf("read %q from the published device, want raw", data)
+		t.Errorf("published device of intent %s: %q, want raw", got.Name, data)
 	}
 	n.end(v, i)
 }

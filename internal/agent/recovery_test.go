@@ -32,7 +32,9 @@ func (b *bench) restart(rebooted bool) *bench {
 	n.state, n.kernel.entries = b.state, b.kernel.entries
 	n.agent.Options.RootDir = b.agent.RootDir
 	n.agent.paths, n.agent.store.Dir = b.agent.paths, b.agent.store.Dir
-	n.agent.session.Persisted = record.LastReport{Schema: record.Schema, UID: "state", Reports: b.state.Status.Reports}
+	n.agent.session.Persisted = record.LastReport{
+		Schema: record.Schema, UID: "state", Reports: b.state.Status.Protocol.Reports,
+	}
 	if rebooted {
 		n.agent.bootID, n.agent.observer.BootID, n.agent.steps.BootID, n.agent.node.BootID = "later", "later", "later",
 			"later"

@@ -132,7 +132,7 @@ func TestAPublicationIsUndone(t *testing.T) {
 			b.done(plan.Unpublish)
 			want := driver.UnpublishRequest{Handle: v.handle, Mode: b.volume.Record.Mode, TargetPath: path}
 			if got := b.driver.unpublished; got != want {
-				t.Errorf("asked to unpublish %+v, want %+v", got, want)
+				t.Errorf("driver was asked to unpublish %+v, want %+v", got, want)
 			}
 		}
 	})

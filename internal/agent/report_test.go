@@ -129,7 +129,7 @@ func TestWhatIsReportedOfAVolume(t *testing.T) {
 		if got := lineIn(test.change); !equality.Semantic.DeepEqual(got.Line, want.Line) || got.Staged != want.Staged ||
 			got.Published != want.Published ||
 			got.Orphan != want.Orphan || got.Differs != want.Differs || got.Abnormal != want.Abnormal {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
+			t.Errorf("report of volume %s where %s: %+v, want %+v", planVolume, name, got, want)
 		}
 	}
 	t.Run("is its own", func(t *testing.T) {
@@ -172,12 +172,47 @@ func TestAReportIsNewsWhereAnythingInItDiffers(t *testing.T) {
 	}
 }
 
+func TestAVolumeOfTheKubeletWhoseNameIsTooLongCostsNoOtherItsLine(t *testing.T) {
+	b := newBench(t, filesystem)
+	long := strings.Repeat("x", volumesv1alpha1.MaxVolumeNameLength+1)
+	b.agent.observer.Last.Uses = map[string]kubelet.TrackedUse{
+		"a": {Published: true}, long: {Published: true}, long[1:]: {Published: true},
+	}
+	b.agent.node.Render(b.state, nil)
+	if v := b.state.Status.Volumes; len(v) != 2 || v[0].VolumeName != "a" || v[1].VolumeName != long[1:] {
+		t.Errorf("%d volumes are listed, want a and the one with the longest name that fits", len(v))
+	}
+	released := meta.FindStatusCondition(b.state.Status.Conditions, volumesv1alpha1.ConditionVolumesReleased)
+	if released.Status != metav1.ConditionFalse || !strings.Contains(released.Message, "3 in use (1 of them not listed") {
+		t.Errorf("VolumesReleased is %s: %s; want that it names the one that is not listed", released.Status,
+			released.Message)
+	}
+}
+
+func TestWhatTheManagerObservedOfTheNodeWakesNoVolume(t *testing.T) {
+	b := newBench(t, filesystem)
+	after := b.state.DeepCopy()
+	after.ResourceVersion = "2"
+	after.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{}
+	b.agent.stateChanged(b.state, after)
+	if len(b.agent.observer.Wake) > 0 || b.agent.queue.queue.Len() > 0 {
+		t.Errorf("the agent observes its node (%d) and reconciles %d volumes; want neither",
+			len(b.agent.observer.Wake), b.agent.queue.queue.Len())
+	}
+	after = after.DeepCopy()
+	after.ResourceVersion, after.Generation = "3", 2
+	if b.agent.stateChanged(b.state, after); len(b.agent.observer.Wake) != 1 {
+		t.Error("another generation has the agent not observe its node")
+	}
+}
+
 func TestWhatIsReportedOfTheNode(t *testing.T) {
 	b := newBench(t, filesystem)
 	a := b.agent
 	s := b.state
 	s.Generation = 7
 	s.Status.BootID, s.Status.ObservedGeneration = "earlier", 5
+	s.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{}
 	reports := map[string]report.VolumeReport{
 		"c": {Line: volumesv1alpha1.NodeVolume{VolumeName: "c", InUse: true}, Staged: true, Published: true,
 			Abnormal: "scratched"},
@@ -207,6 +242,9 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 	if len(s.Status.Conditions) != 5 || s.Status.ObservedGeneration != 0 {
 		t.Errorf("conditions %+v, observed generation %d, want 5 and 0", s.Status.Conditions, s.Status.ObservedGeneration)
 	}
+	if s.Status.Node.Unready == nil {
+		t.Error("the report drops status.node, which the manager wrote")
+	}
 	for name, test := range map[string]struct {
 		uid        string
 		generation int64
@@ -217,12 +255,12 @@ func TestWhatIsReportedOfTheNode(t *testing.T) {
 		"one at a later state does not":          {"state", 8, 0},
 		"one at a state of another life neither": {"other", 6, 0},
 	} {
-		s.Status.ObservedGeneration, s.Status.ObservedUID = 0, ""
+		s.Status.ObservedGeneration, s.Status.Protocol.ObservedUID = 0, ""
 		a.observer.Last.UID, a.observer.Last.Generation = uidOf(test.uid), test.generation
 		a.node.Render(s, reports)
-		if s.Status.ObservedGeneration != test.observed || (s.Status.ObservedUID == "state") != (test.observed > 0) {
-			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration, s.Status.ObservedUID,
-				test.observed)
+		if s.Status.ObservedGeneration != test.observed || (s.Status.Protocol.ObservedUID == "state") != (test.observed > 0) {
+			t.Errorf("%s: observed generation %d of %q, want %d", name, s.Status.ObservedGeneration,
+				s.Status.Protocol.ObservedUID, test.observed)
 		}
 	}
 	t.Run("of this boot it keeps", func(t *testing.T) {
@@ -283,7 +321,7 @@ func TestWhatIsReleasedOnTheWordOfTheMountTableIsToldWhileItIsAttached(t *testin
 	b.agent.node.NoteMountTableRelease("v", "1")
 	b.agent.node.NoteMountTableRelease("v", "")
 	if len(b.agent.node.TableReleases) > 0 {
-		t.Errorf("noted %v, want nothing", b.agent.node.TableReleases)
+		t.Errorf("mount table releases of the node: %v, want none", b.agent.node.TableReleases)
 	}
 }
 

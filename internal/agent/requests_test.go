@@ -52,13 +52,13 @@ func TestWhatAnEarlierRuleLetThroughIsRefusedByTheAgent(t *testing.T) {
 			got := n.condition(i, volumesv1alpha1.ConditionPublished, test.reason)
 			message := meta.FindStatusCondition(got.Status.Conditions, volumesv1alpha1.ConditionReady).Message
 			if !strings.Contains(message, test.says) || strings.Contains(message, "hidden") {
-				t.Errorf("message %q, want it to say %q and no value of an option", message, test.says)
+				t.Errorf("message of intent %s: %q, want it to have %q and no value of an option", i.Name, message, test.says)
 			}
 			if !meta.IsStatusConditionTrue(got.Status.Conditions, volumesv1alpha1.ConditionStalled) {
 				t.Errorf("intent %s: conditions %+v, want it Stalled", got.Name, got.Status.Conditions)
 			}
 			if calls := n.driver.made(); slices.Contains(calls, "publish vol") {
-				t.Errorf("calls %v, want no publish", calls)
+				t.Errorf("calls on node %s: %v, want no publish", n.name, calls)
 			}
 			n.update(i, func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.Mount = &test.mended })
 			n.ready(i)
@@ -119,7 +119,7 @@ func TestWhoseGroupTheFilesOfAVolumeGet(t *testing.T) {
 				}
 			}
 			if !slices.Equal(waiting, c.want) {
-				t.Errorf("waiting: %v, want %v", waiting, c.want)
+				t.Errorf("what waits for the driver: %v, want %v", waiting, c.want)
 			}
 		})
 	}

@@ -46,7 +46,9 @@ func TestSessions(t *testing.T) {
 func (n *node) confirmSession() {
 	n.t.Helper()
 	n.silent.Store(false)
-	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) { s.Spec.ConfirmedSession = s.Status.Session })
+	n.changeState(func(s *volumesv1alpha1.NodeVolumeState) {
+		s.Spec.Protocol.ConfirmedSession = s.Status.Protocol.Session
+	})
 }
 
 func testUnconfirmed(t *testing.T, c *cluster) {
@@ -58,7 +60,7 @@ func testUnconfirmed(t *testing.T, c *cluster) {
 	i := n.want(v, "data")
 	n.condition(i, volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) > 0 {
-		t.Errorf("calls before the session was confirmed: %v, want none", calls)
+		t.Errorf("calls on node %s before the session was confirmed: %v, want none", n.name, calls)
 	}
 	if s := n.state("any", func(*volumesv1alpha1.NodeVolumeState) bool { return true }); handshake.VolumeOf(s,
 		v.name()) != nil {
@@ -86,7 +88,7 @@ type lateStatus struct {
 func (l *lateStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	err := l.SubResourceWriter.Update(ctx, o, opts...)
 	if nvs, ok := o.(*volumesv1alpha1.NodeVolumeState); ok && err == nil {
-		l.seen(nvs.Status.Session)
+		l.seen(nvs.Status.Protocol.Session)
 	}
 	return err
 }
@@ -102,17 +104,17 @@ func testEarlyConfirmation(t *testing.T, c *cluster) {
 			default:
 				return
 			}
-			n.eventually("the confirmation", func() bool { return a.state.Newest().Spec.ConfirmedSession == session })
+			n.eventually("the confirmation", func() bool { return a.state.Newest().Spec.Protocol.ConfirmedSession == session })
 		}}
 	}
 	a = n.start()
-	first := n.begun(0).Status.Session
+	first := n.begun(0).Status.Protocol.Session
 	n.silent.Store(true)
 	a.cut()
 	second := n.state(
 		"another session",
-		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first },
-	).Status.Session
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Protocol.Session > first },
+	).Status.Protocol.Session
 	v := testVolume{handle: "vol"}
 	n.attach(v, "uid-1")
 	i := n.want(v, "data")
@@ -140,7 +142,7 @@ func testUnconfirmedInUse(t *testing.T, c *cluster) {
 	n.attach(other, "uid-2")
 	n.condition(n.want(other, "other"), volumesv1alpha1.ConditionStaged, volumesv1alpha1.ReasonSessionUnconfirmed)
 	if calls := n.driver.made(); len(calls) != len(before) {
-		t.Errorf("calls while the session was not confirmed: %v, want none", calls[len(before):])
+		t.Errorf("calls on node %s while the session was not confirmed: %v, want none", n.name, calls[len(before):])
 	}
 	if len(n.kernel.mounted()) == 0 {
 		t.Errorf("nothing of volume %s is mounted any more, want its mounts to stay", v.name())
@@ -153,17 +155,17 @@ func testUnconfirmedInUse(t *testing.T, c *cluster) {
 func (n *node) begun(after int64) *volumesv1alpha1.NodeVolumeState {
 	n.t.Helper()
 	return n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Status.Session > after && s.Spec.ConfirmedSession == s.Status.Session
+		return s.Status.Protocol.Session > after && s.Spec.Protocol.ConfirmedSession == s.Status.Protocol.Session
 	})
 }
 
 func testConnectionEnds(t *testing.T, c *cluster) {
 	n := c.node(t)
 	a := n.start()
-	first := n.begun(0).Status.Session
+	first := n.begun(0).Status.Protocol.Session
 	n.silent.Store(true)
 	a.cut()
-	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Session > first })
+	n.state("another session", func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Protocol.Session > first })
 	if a.state.Confirmed() {
 		t.Errorf("the session of node %s goes on although its connection has ended, want its end", n.name)
 	}
@@ -176,7 +178,7 @@ func testConnectionEnds(t *testing.T, c *cluster) {
 func testLostAnswer(t *testing.T, c *cluster) {
 	n := c.node(t)
 	a := n.start()
-	first := n.begun(0).Status.Session
+	first := n.begun(0).Status.Protocol.Session
 	n.lease("renewed", func(*coordinationv1.Lease) bool { return true })
 	a.writes.mu.Lock()
 	a.writes.deafTo = "/leases/" + volumesv1alpha1.AgentLeasePrefix + n.name
@@ -224,8 +226,9 @@ func testForgotten(t *testing.T, c *cluster) {
 	s := n.state("in use", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return handshake.VolumeOf(s, v.name()) != nil
 	})
-	if s.Status.Session <= a.state.LastReport().Reports {
-		t.Errorf("session %d, want it to be later than report %d", s.Status.Session, a.state.LastReport().Reports)
+	if s.Status.Protocol.Session <= a.state.LastReport().Reports {
+		t.Errorf("session of node state %s: %d, want it later than report %d", s.Name, s.Status.Protocol.Session,
+			a.state.LastReport().Reports)
 	}
 	n.confirmSession()
 	n.lease("the restore is over", func(l *coordinationv1.Lease) bool {
@@ -235,7 +238,7 @@ func testForgotten(t *testing.T, c *cluster) {
 
 func testStoppedThenForgotten(t *testing.T, c *cluster) {
 	n, v, a := c.started(t)
-	backup := n.begun(0).Status.Reports
+	backup := n.begun(0).Status.Protocol.Reports
 	n.attach(v, "uid-1")
 	n.ready(n.want(v, "data"))
 	a.stop()
@@ -291,7 +294,7 @@ func (n *node) forgetReports(but int64) {
 	n.t.Helper()
 	s := &volumesv1alpha1.NodeVolumeState{}
 	n.must(n.client.Get(n.t.Context(), clientKey(n.name), s))
-	s.Status.Reports, s.Status.Session, s.Status.Volumes = but, but, nil
+	s.Status.Protocol.Reports, s.Status.Protocol.Session, s.Status.Volumes = but, but, nil
 	n.must(n.client.Status().Update(n.t.Context(), s))
 }
 

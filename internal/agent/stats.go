@@ -11,10 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/hawser-io/hawser/internal/agent/failure"
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 const (
@@ -59,7 +60,7 @@ func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 	}
 	f := &report.Figures{Used: s.Used, Available: s.Available, Inodes: s.Inodes, InodesUsed: s.InodesUsed}
 	if s.Abnormal {
-		f.Abnormal = failure.Shorten(s.Message, failure.LongestMessage)
+		f.Abnormal = status.Shorten(s.Message, volumesv1alpha1.MaxMessageLength)
 	}
 	v.SetFigures(f)
 	a.queue.add(r.VolumeName)

@@ -91,7 +91,7 @@ func (a *Agent) stateChanged(before, after any) {
 			entries[old.Spec.Attachments[i].VolumeName] = &old.Spec.Attachments[i]
 		}
 	}
-	if ok && old.Spec.ConfirmedSession != now.Spec.ConfirmedSession {
+	if ok && old.Spec.Protocol.ConfirmedSession != now.Spec.Protocol.ConfirmedSession {
 		a.queueAll()
 	}
 	for i := range now.Spec.Attachments {

@@ -27,7 +27,7 @@ func TestAVolumeThatWasLeftToTheKubeletIsMarkedAgainBeforeItIsPublished(t *testi
 	b.done(plan.Dereference, plan.Persist)
 	f := b.facts()
 	if !f.Released() {
-		t.Fatalf("volume %s: not released although only the kubelet uses it: record %+v", b.volume.Name, f.Record)
+		t.Fatalf("volume %s, which only the kubelet uses: not released, want that; record %+v", b.volume.Name, f.Record)
 	}
 	b.agent.steps.Inform(b.volume, f)
 	b.want("other")

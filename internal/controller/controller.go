@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/report"
+	"github.com/hawser-io/hawser/internal/controller/secretaccess"
 	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/controller/volumesattached"
 )
@@ -70,6 +71,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	reporter := &report.Reporter{Client: mgr.GetClient(), Events: events, Clock: o.Clock}
 	work := inflight.New(attachment.Slots)
 	writer := nodestate.New(mgr.GetClient(), mgr.GetAPIReader(), work)
+	observations := nodestate.NewOfStatus(mgr.GetClient(), mgr.GetAPIReader(), work)
 	tracker := liveness.NewTracker(o.Clock)
 	writer.Vouches = tracker.Vouches
 	if o.Leases == nil {
@@ -90,11 +92,12 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
 		"claim":  &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer, Replace: replace,
-			Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
+			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
 		},
 		"attachment": &attachment.Controller{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer, Reporter: reporter,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
+			Observations: observations, Reporter: reporter,
 			Locks:   exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
 			Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
@@ -105,6 +108,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
 		},
+		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Events: events},
 		"verification": &verify.Verifier{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Endpoints: o.Endpoints, Period: o.VerifyPeriod,
 		},

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 //	pod              one pod: create and delete its intents
 //	claim            one PersistentVolumeClaim: its finalizer, its size after an expansion
 //	node             one Node: its node state and the agent's Lease; declarations of administrators
+//	secretaccess     one Node: which Secrets its agent may read
 //
 // Other packages that run in the manager:
 //

@@ -194,7 +194,7 @@ func TestWhichDeclarationsEndAUse(t *testing.T) {
 				c.n.Declared = append(c.n.Declared, Declaration{UID: types.UID(uid)})
 			}
 			if got := c.n.InUse(); got != c.want {
-				t.Errorf("in use: %t, want %t", got, c.want)
+				t.Errorf("node with use %+v and entry %+v is in use: %t, want %t", c.n.Use, c.n.Entry, got, c.want)
 			}
 		})
 	}
@@ -222,24 +222,30 @@ func TestOfTwoLinesOfAVolumeTheOneInUseCounts(t *testing.T) {
 			nvs := volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Volumes = c.lines })
 			got := VolumeOf(nvs, volume)
 			if got == nil && c.want != "" || got != nil && string(got.AttachmentUID) != c.want {
-				t.Errorf("found %+v, want %q", got, c.want)
+				t.Errorf("line of volume %s: %+v, want that of attachment %q", volume, got, c.want)
 			}
 		})
 	}
 }
 
 func TestWhatANodesViewRestsOn(t *testing.T) {
-	looked := volumesv1alpha1.NodeAttachment{AttachmentUID: "u1", UnlistedGeneration: 3, RebootGeneration: 3}
+	looked := volumesv1alpha1.NodeAttachment{
+		AttachmentUID: "u1", Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 3, RebootGeneration: 3},
+	}
 	for name, c := range map[string]struct {
 		change func(*volumesv1alpha1.NodeVolumeState)
 		want   func(Node) bool
 	}{
 		"a session that is confirmed": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Session, nvs.Spec.ConfirmedSession = 4, 4 },
+			func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.Session, nvs.Spec.Protocol.ConfirmedSession = 4, 4
+			},
 			func(n Node) bool { return !n.Unconfirmed },
 		},
 		"one that is not": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Session, nvs.Spec.ConfirmedSession = 4, 3 },
+			func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Protocol.Session, nvs.Spec.Protocol.ConfirmedSession = 4, 3
+			},
 			func(n Node) bool { return n.Unconfirmed },
 		},
 		"a look": {
@@ -267,7 +273,7 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 			},
 		},
 		"an object without a UID to which nothing was reported": {
-			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.UID, nvs.Status.ObservedUID = "", "" },
+			func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.UID, nvs.Status.Protocol.ObservedUID = "", "" },
 			func(n Node) bool { return !n.Reported },
 		},
 		"the first entry": {
@@ -280,7 +286,7 @@ func TestWhatANodesViewRestsOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := NodeOf(volumeState(c.change), volume); !c.want(n) {
-				t.Errorf("seen as %+v", n)
+				t.Errorf("node's view of volume %s: %+v, want one that has %s", volume, n, name)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestTheProtocolHoldsInEveryReachableState(t *testing.T) {
 			t.Parallel()
 			e, v := exploreAll(t, newModel(w, GuardNone, effectNone))
 			if v != nil {
-				t.Fatal(v)
+				t.Fatalf("world %q: %s, want every invariant to hold in every state", w.name, v)
 			}
 			report(t, "%-62s %8d states, %9d steps", w.name, len(e.states), e.taken)
 		})
@@ -104,7 +104,7 @@ func TestEachGuardOfTheProtocolIsNeeded(t *testing.T) {
 		})
 	}
 	for guard := range missing {
-		t.Errorf("guard %q is declared and never left out", guard)
+		t.Errorf("guard %q is declared and never left out, want a test that leaves it out", guard)
 	}
 }
 
@@ -120,7 +120,7 @@ func declaredGuards(t *testing.T) map[Guard]bool {
 		guards[Guard(match[1])] = true
 	}
 	if len(guards) < 10 {
-		t.Fatalf("found only %d guards in guards.go", len(guards))
+		t.Fatalf("found only %d guards in guards.go, want at least 10", len(guards))
 	}
 	return guards
 }
@@ -200,8 +200,8 @@ func expectBroken(t *testing.T, m *model, want Invariant) {
 	e, v := exploreAll(t, m)
 	switch {
 	case v == nil:
-		t.Fatalf("without %q nothing is broken in %d states: the guard is not needed or the model too small",
-			left, len(e.states))
+		t.Fatalf("without %q nothing is broken in %d states, want %s broken: the guard is not needed or the model too small",
+			left, len(e.states), want)
 	case v.invariant != want:
 		t.Fatalf("without %q: want %s, got %s", left, want, v)
 	}

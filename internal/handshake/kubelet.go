@@ -74,8 +74,8 @@ func (p Protocol) rebooted(n Node) bool {
 // MayDeleteUnderKubelet is MayDelete where the kubelet publishes, after the caller has unlisted the volume. A kubelet
 // that was restarted forgets volumes that are still mounted, and an agent sees them only when it checks. Until the
 // unlisting the kubelet may call the driver, so the agent must check after it the mount table and the kubelet's
-// own records: between the unlisting and the reading of n the caller increments spec.fences, which makes every agent
-// look again. What is forced away does not wait for that; it keeps its name.
+// own records: between the unlisting and the reading of n the caller increments spec.protocol.fences, which makes every
+// agent look again. What is forced away does not wait for that; it keeps its name.
 func (p Protocol) MayDeleteUnderKubelet(n Node, a Attachment) Guard {
 	return first(
 		p.MayDelete(n, a),

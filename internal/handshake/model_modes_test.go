@@ -179,14 +179,14 @@ func (m modesModel) explore() (int, string) {
 func TestAVolumeThatBecomesExclusiveIsUsableOnOneNode(t *testing.T) {
 	states, broken := modesModel{}.explore()
 	if broken != "" {
-		t.Fatal(broken)
+		t.Fatalf("a shared volume becomes exclusive: %s, want no state in which two nodes use it", broken)
 	}
 	report(t, "%-62s %8d states", "two nodes, a shared volume becomes exclusive", states)
 	for _, left := range []effect{effectModesLock, effectModesElse, effectModesOrder} {
 		t.Run(string(left), func(t *testing.T) {
 			_, broken := modesModel{left}.explore()
 			if broken == "" {
-				t.Fatalf("without %q nothing is broken", left)
+				t.Fatalf("without %q no state is broken, want one", left)
 			}
 			report(t, "without %-40q %s", left, strings.SplitN(broken, "\n", 2)[0])
 			t.Log(broken)

@@ -344,7 +344,7 @@ func cannotReachUser(all []userState, back [][]int, user int) (int, bool) {
 func TestAVolumeForASingleUserHasOneUserInEveryReachableState(t *testing.T) {
 	states, broken := userModel{}.explore()
 	if broken != "" {
-		t.Fatal(broken)
+		t.Fatalf("a volume for a single user: %s, want no state in which it has two", broken)
 	}
 	report(t, "%-62s %8d states", "one node, two users of a volume for a single user", states)
 }
@@ -359,7 +359,7 @@ func TestEachGuardOfASingleUserIsNeeded(t *testing.T) {
 		models = append(models, userModel{rules: Protocol{without: Guard(match[1])}})
 	}
 	if len(models) < 3 {
-		t.Fatalf("found only %d guards in user.go", len(models))
+		t.Fatalf("found only %d guards in user.go, want at least 3", len(models))
 	}
 	for _, effect := range []effect{effectUserCAS, effectUserUID, effectUserLive, effectPinUID} {
 		models = append(models, userModel{without: effect})
@@ -369,7 +369,7 @@ func TestEachGuardOfASingleUserIsNeeded(t *testing.T) {
 		t.Run(left, func(t *testing.T) {
 			_, broken := m.explore()
 			if broken == "" {
-				t.Fatalf("without %q nothing is broken: the guard is not needed or the model too small", left)
+				t.Fatalf("without %q no state is broken, want one: the guard is not needed or the model too small", left)
 			}
 			report(t, "without %-40q %s", left, strings.SplitN(broken, "\n", 2)[0])
 			t.Log(broken)

@@ -128,8 +128,8 @@ func (p Protocol) MayMoveLock(c Lock, holder Node, a Attachment) Guard {
 	)
 }
 
-// MayFence reports whether the node that the lock is being moved from may be fenced: spec.fences incremented at the
-// version of from. The caller has read, live and in this order, the lock with MovedFrom set, from, and the
+// MayFence reports whether the node that the lock is being moved from may be fenced: spec.protocol.fences incremented
+// at the version of from. The caller has read, live and in this order, the lock with MovedFrom set, from, and the
 // attachment a there. MovedFrom is then cleared at the version of that lock.
 func (p Protocol) MayFence(from Node, a Attachment) Guard {
 	return first(

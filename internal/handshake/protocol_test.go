@@ -40,7 +40,7 @@ func check(t *testing.T, verdicts []verdict) {
 	for _, v := range verdicts {
 		t.Run(v.name, func(t *testing.T) {
 			if v.got != v.want {
-				t.Errorf("got %q, want %q", v.got, v.want)
+				t.Errorf("verdict %q: got %q, want %q", v.name, v.got, v.want)
 			}
 		})
 	}

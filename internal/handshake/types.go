@@ -25,7 +25,7 @@ SPDX-License-Identifier: Apache-2.0
 // between its reads and its write:
 //
 //  1. the lock names B and remembers A (MovedFrom), by compare-and-swap on the lock;
-//  2. the fence: after that lock was read, spec.fences of A's NodeVolumeState is incremented, at a version
+//  2. the fence: after that lock was read, spec.protocol.fences of A's NodeVolumeState is incremented, at a version
 //     where A is not Attached and not in use, and with A's attachment gone;
 //  3. MovedFrom is cleared, at the version of the lock that was read before the fence.
 //
@@ -45,7 +45,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 // A write whose answer was lost, or whose writer died, may still arrive. So an agent relies only on inUse
 // that a write of its own process was acknowledged to set, with no write of unknown outcome
-// since; each of its writes increments status.reports, which makes it a change and voids what is still on its way.
+// since; each of its writes increments status.protocol.reports, which makes it a change and voids what is still on its
+// way.
 package handshake
 
 import "k8s.io/apimachinery/pkg/types"

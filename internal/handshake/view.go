@@ -22,19 +22,20 @@ func NodeOf(nvs *volumesv1alpha1.NodeVolumeState, volumeName string) Node {
 	}
 	n := Node{
 		Exists:   true,
-		Reported: nvs.Status.ObservedUID != "" && nvs.Status.ObservedUID == nvs.UID,
+		Reported: nvs.Status.Protocol.ObservedUID != "" && nvs.Status.Protocol.ObservedUID == nvs.UID,
 
-		Unconfirmed: nvs.Status.Session != nvs.Spec.ConfirmedSession,
+		Unconfirmed: nvs.Status.Protocol.Session != nvs.Spec.Protocol.ConfirmedSession,
 	}
 	n.Boot = nvs.Status.BootID
 	n.Declared = declarationsOf(nvs)
 	if a := AttachmentOf(nvs, volumeName); a != nil {
 		n.Entry = Entry{
 			State: State(a.State), UID: a.AttachmentUID, Detached: a.DetachedTime != nil,
-			Boot: a.UnlistedBootID, Asked: a.RebootGeneration > 0,
+			Boot: a.Protocol.UnlistedBootID, Asked: a.Protocol.RebootGeneration > 0,
 		}
-		n.Looked = n.Reported && a.UnlistedGeneration > 0 && nvs.Status.ObservedGeneration >= a.UnlistedGeneration
-		n.LookedAgain = n.Reported && a.RebootGeneration > 0 && nvs.Status.ObservedGeneration >= a.RebootGeneration
+		p, observed := a.Protocol, nvs.Status.ObservedGeneration
+		n.Looked = n.Reported && p.UnlistedGeneration > 0 && observed >= p.UnlistedGeneration
+		n.LookedAgain = n.Reported && p.RebootGeneration > 0 && observed >= p.RebootGeneration
 		if a.Evidence != nil && a.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 			n.Entry.Forced = true
 		}

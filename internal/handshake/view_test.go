@@ -21,7 +21,9 @@ const volume = "kubernetes.io/csi/loop.csi.hawser.io^vol-1"
 func volumeState(change func(*volumesv1alpha1.NodeVolumeState)) *volumesv1alpha1.NodeVolumeState {
 	nvs := &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "object-1", Generation: 3},
-		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "object-1", ObservedGeneration: 2},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{
+			ObservedGeneration: 2, Protocol: volumesv1alpha1.AgentProtocol{ObservedUID: "object-1"},
+		},
 	}
 	change(nvs)
 	return nvs
@@ -59,7 +61,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			"the agent has looked since the volume was unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				entryOf(volumesv1alpha1.NodeAttachment{
-					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3,
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
+					Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 3},
 				})(nvs)
 				nvs.Status.ObservedGeneration = 3
 			}),
@@ -69,7 +72,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			"the agent has looked before the volume was unlisted",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				entryOf(volumesv1alpha1.NodeAttachment{
-					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedGeneration: 3,
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
+					Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 3},
 				})(nvs)
 				nvs.Status.ObservedGeneration = 2
 			}),
@@ -79,7 +83,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 			"the agent of another boot has looked once more, and the kubelet waits",
 			volumeState(func(nvs *volumesv1alpha1.NodeVolumeState) {
 				entryOf(volumesv1alpha1.NodeAttachment{
-					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedBootID: "boot-1", RebootGeneration: 3,
+					AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
+					Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedBootID: "boot-1", RebootGeneration: 3},
 				})(nvs)
 				nvs.Status.ObservedGeneration, nvs.Status.BootID = 3, "boot-2"
 				nvs.Status.Volumes = []volumesv1alpha1.NodeVolume{{VolumeName: volume, InUse: true, Waiting: true}}
@@ -92,7 +97,8 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 		{
 			"the agent has not looked once more",
 			volumeState(entryOf(volumesv1alpha1.NodeAttachment{
-				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching, UnlistedBootID: "boot-1", RebootGeneration: 3,
+				AttachmentUID: "u1", State: volumesv1alpha1.AttachmentDetaching,
+				Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedBootID: "boot-1", RebootGeneration: 3},
 			})),
 			Node{Exists: true, Reported: true, Entry: Entry{State: Detaching, UID: "u1", Boot: "boot-1", Asked: true}},
 		},
@@ -151,7 +157,7 @@ func TestANodesViewOfOneVolume(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := NodeOf(test.nvs, volume); !reflect.DeepEqual(got, test.want) {
-				t.Errorf("got %+v, want %+v", got, test.want)
+				t.Errorf("node's view of volume %s (%s): got %+v, want %+v", volume, test.name, got, test.want)
 			}
 		})
 	}
@@ -183,14 +189,14 @@ func TestAVolumeAttachmentIsGoneOnlyWhenItsAttacherIsDone(t *testing.T) {
 			test.want.Exists, test.want.UID, test.want.Attached = true, "u1", true
 			got := AttachmentFrom(va)
 			if got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
+				t.Errorf("view of a VolumeAttachment that is %s: got %+v, want %+v", test.name, got, test.want)
 			}
 			if got.Gone() != test.gone {
-				t.Errorf("gone: %t, want %t", got.Gone(), test.gone)
+				t.Errorf("VolumeAttachment that is %s is gone: %t, want %t", test.name, got.Gone(), test.gone)
 			}
 		})
 	}
 	if got := AttachmentFrom(nil); got != (Attachment{}) || !got.Gone() {
-		t.Errorf("no VolumeAttachment: %+v", got)
+		t.Errorf("view of no VolumeAttachment: %+v, want an empty one that is gone", got)
 	}
 }

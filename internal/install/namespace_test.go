@@ -28,7 +28,7 @@ func TestTheNamespaceComesFromTheInstallation(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := namespace(c.variable, c.file); got != c.want {
-				t.Errorf("namespace: %q, want %q", got, c.want)
+				t.Errorf("namespace by variable %q and file %s: %q, want %q", c.variable, c.file, got, c.want)
 			}
 		})
 	}

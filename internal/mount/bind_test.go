@@ -23,11 +23,11 @@ func at(t *testing.T, m *Mounter, path string) Entry {
 		t.Fatal(err)
 	}
 	if n := len(table.All(path)); n != 1 {
-		t.Fatalf("%d mounts at %s", n, path)
+		t.Fatalf("%d mounts at %s, want 1", n, path)
 	}
 	entry, ok := table.At(path)
 	if !ok {
-		t.Fatalf("nothing to reach at %s", path)
+		t.Fatalf("no mount at %s can be reached, want one", path)
 	}
 	return entry
 }
@@ -52,7 +52,7 @@ func TestARepeatedBindOfADirectoryMountsOnce(t *testing.T) {
 	at(t, m, target)
 	write(t, filepath.Join(target, "file"), "changed")
 	if got := read(t, filepath.Join(source, "file")); got != "changed" {
-		t.Errorf("the source contains %q", got)
+		t.Errorf("file of source %s: content %q, want %q", source, got, "changed")
 	}
 }
 
@@ -62,7 +62,7 @@ func TestAReadOnlyBindLeavesItsSourceWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(target, "file"), nil, 0o644); !errors.Is(err, unix.EROFS) {
-		t.Errorf("writing through the read-only bind: %v", err)
+		t.Errorf("writing through the read-only bind mount at %s: error %v, want %v", target, err, unix.EROFS)
 	}
 	write(t, filepath.Join(source, "file"), "written")
 }
@@ -74,14 +74,14 @@ func TestABindChangesOptionsInPlace(t *testing.T) {
 	}
 	for _, option := range []string{"ro", "noexec", "noatime"} {
 		if e := at(t, m, target); !slices.Contains(e.Options, option) {
-			t.Errorf("%s is missing in %v", option, e.Options)
+			t.Errorf("mount options at %s: %v, want %s among them", target, e.Options, option)
 		}
 	}
 	if err := m.Bind(t.Context(), source, target, false, []string{"rw", "exec"}); err != nil {
 		t.Fatal(err)
 	}
 	if e := at(t, m, target); e.ReadOnly() || slices.Contains(e.Options, "noexec") {
-		t.Errorf("options: %v", e.Options)
+		t.Errorf("mount options at %s: %v, want neither ro nor noexec", target, e.Options)
 	}
 	write(t, filepath.Join(target, "file"), "written")
 }
@@ -101,7 +101,7 @@ func TestADeviceNodeIsBoundAtAFile(t *testing.T) {
 	at(t, m, target)
 	write(t, target, "to the device")
 	if got := read(t, device)[:13]; got != "to the device" {
-		t.Errorf("the device contains %q", got)
+		t.Errorf("device %s starts with %q, want what was written through %s", device, got, target)
 	}
 	if err := m.Unmount(t.Context(), target); err != nil {
 		t.Fatal(err)
@@ -117,10 +117,10 @@ func TestABindDoesNotCoverAnotherMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Bind(t.Context(), source, target, true, nil); !errors.Is(err, ErrOccupied) {
-		t.Errorf("error: %v", err)
+		t.Errorf("binding over another mount at %s: error %v, want %v", target, err, ErrOccupied)
 	}
 	if e := at(t, m, target); e.ReadOnly() {
-		t.Error("another program's mount was changed")
+		t.Errorf("mount options at %s: %v; want another program's mount unchanged", target, e.Options)
 	}
 }
 
@@ -131,10 +131,10 @@ func TestATargetThatIsASymbolicLinkIsNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Bind(t.Context(), source, link, false, nil); !errors.Is(err, ErrOccupied) {
-		t.Errorf("error: %v", err)
+		t.Errorf("binding at symbolic link %s: error %v, want %v", link, err, ErrOccupied)
 	}
 	if table, err := m.Table(); err != nil || len(table.Below(dir)) != 0 {
-		t.Errorf("mounts below: %v, %v", table.Below(dir), err)
+		t.Errorf("mounts below %s: %v, error %v; want none", dir, table.Below(dir), err)
 	}
 }
 
@@ -142,10 +142,10 @@ func TestAnOptionOfAFilesystemIsRefusedWithoutItsValue(t *testing.T) {
 	err := New(Options{}).Bind(t.Context(), "/a", "/b", false, []string{"noatime", "password=secret"})
 	_, other := bindAttributes(false, []string{"data=journal"})
 	if !errors.Is(err, ErrOption) || !errors.Is(other, ErrOption) {
-		t.Errorf("errors: %v, %v", err, other)
+		t.Errorf("options password and data=journal: errors %v and %v, want %v for both", err, other, ErrOption)
 	}
 	if err.Error() != `binding at /b: mount option not supported: "password" cannot be set on a bind mount` {
-		t.Errorf("message: %v", err)
+		t.Errorf("message for option password: %q, want its name and not its value", err)
 	}
 }
 
@@ -153,10 +153,10 @@ func TestMissingSourcesAndTargetsAreErrors(t *testing.T) {
 	m, dir, source, target := bindFixture(t)
 	none := filepath.Join(dir, "none")
 	if err := m.Bind(t.Context(), none, target, false, nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no source: %v", err)
+		t.Errorf("binding from absent source %s: error %v, want %v", none, err, os.ErrNotExist)
 	}
 	if err := m.Bind(t.Context(), source, none, false, nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no target: %v", err)
+		t.Errorf("binding at absent target %s: error %v, want %v", none, err, os.ErrNotExist)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestUnmountSucceedsWhenNothingIsMounted(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none")} {
 		if err := m.Unmount(t.Context(), path); err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("unmounting %s, where nothing is mounted: error %v, want none", path, err)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestAMountInUseIsOnlyUnmountedLazily(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Unmount(t.Context(), target); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("unmounting a mount in use: %v", err)
+		t.Errorf("unmounting %s, which is in use: error %v, want %v", target, err, unix.EBUSY)
 	}
 	at(t, m, target)
 	if err := m.UnmountLazily(t.Context(), target); err != nil {
@@ -199,10 +199,10 @@ func TestUnmountRemovesOneMountAtATime(t *testing.T) {
 	mountAt(t, "lower", target, "tmpfs")
 	mountAt(t, "upper", target, "tmpfs")
 	if err := m.Unmount(t.Context(), target); !errors.Is(err, ErrStillMounted) {
-		t.Errorf("error: %v", err)
+		t.Errorf("unmounting one of two mounts at %s: error %v, want %v", target, err, ErrStillMounted)
 	}
 	if e := at(t, m, target); e.Source != "lower" {
-		t.Errorf("left is %s", e.Source)
+		t.Errorf("mounted at %s after one unmount: %s, want lower", target, e.Source)
 	}
 	if err := m.Unmount(t.Context(), target); err != nil {
 		t.Error(err)
@@ -223,7 +223,7 @@ func TestABindOfAnOpenFileOutlivesItsPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, filepath.Join(target, "file")); got != "content" {
-		t.Errorf("bound is a file with %q", got)
+		t.Errorf("file of the bind mount at %s: content %q, want %q of the open directory", target, got, "content")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestABindThatDidNotStartLeavesTheFileOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := New(Options{}).BindFile(ctx, file, "/nowhere", false, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("error: %v", err)
+		t.Errorf("binding with an ended context: error %v, want %v", err, context.Canceled)
 	}
 	if err := file.Close(); err != nil {
 		t.Error(err)

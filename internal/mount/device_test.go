@@ -24,15 +24,17 @@ func TestTheDeviceOfAFilesystemIsFound(t *testing.T) {
 			want := rdev(t, device)
 			got, err := m.DeviceOf(t.Context(), target)
 			if err != nil || got.Path != device || unix.Mkdev(got.Major, got.Minor) != want {
-				t.Errorf("device: %+v, %v", got, err)
+				t.Errorf("device of mount %s: %+v, error %v; want %s with number %#x", target, got, err, device, want)
 			}
 			usage, err := m.Usage(t.Context(), target)
 			if err != nil || usage.Capacity < 150<<20 || usage.Available <= 0 || usage.Capacity < usage.Used+usage.Available/2 {
-				t.Errorf("usage: %+v, %v", usage, err)
+				t.Errorf("usage of mount %s: %+v, error %v; want above 150 MiB in all, which covers what is used", target, usage,
+					err)
 			}
 			found, pt, err := m.Probe(t.Context(), device)
 			if err != nil || found != fsType || pt != "" {
-				t.Errorf("probe: %q, %q, %v", found, pt, err)
+				t.Errorf("probe of device %s: filesystem %q, partition table %q, error %v; want %s alone", device, found, pt, err,
+					fsType)
 			}
 		})
 	}
@@ -52,19 +54,19 @@ func TestTheDeviceOfABoundNodeIsFound(t *testing.T) {
 	m, dir := New(Options{}), workspace(t)
 	device, target := loopDevice(t, dir, 3<<20), write(t, filepath.Join(dir, "target"), "")
 	if _, err := m.DeviceOf(t.Context(), target); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("before: %v", err)
+		t.Errorf("device of %s before the bind mount: error %v, want %v", target, err, ErrNotMounted)
 	}
 	if err := m.Bind(t.Context(), device, target, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := m.DeviceOf(t.Context(), target); err != nil || got.Path != device {
-		t.Errorf("device: %+v, %v", got, err)
+		t.Errorf("device of bind mount %s: %+v, error %v; want %s", target, got, err, device)
 	}
 	if size, err := m.DeviceSize(t.Context(), target); err != nil || size != 3<<20 {
-		t.Errorf("size: %d, %v", size, err)
+		t.Errorf("size of the device at %s: %d, error %v; want %d", target, size, err, 3<<20)
 	}
 	if _, err := m.DeviceSize(t.Context(), dir); err == nil {
-		t.Error("a directory has a size")
+		t.Errorf("size of directory %s: error %v, want one", dir, err)
 	}
 }
 
@@ -73,7 +75,7 @@ func TestAFilesystemWithoutADeviceHasNoPath(t *testing.T) {
 	m, target := New(Options{}), mkdir(t, workspace(t), "target")
 	mountAt(t, "tmpfs", target, "tmpfs")
 	if got, err := m.DeviceOf(t.Context(), target); err != nil || got.Path != "" || got.Major != 0 || got.Minor == 0 {
-		t.Errorf("device: %+v, %v", got, err)
+		t.Errorf("device of tmpfs %s: %+v, error %v; want no path and an anonymous number", target, got, err)
 	}
 }
 
@@ -82,17 +84,18 @@ func TestProbeFindsWhatADeviceContains(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	blank := write(t, filepath.Join(dir, "blank"), string(make([]byte, 1<<20)))
 	if fsType, pt, err := m.Probe(t.Context(), blank); err != nil || fsType+pt != "" {
-		t.Errorf("blank: %q, %q, %v", fsType, pt, err)
+		t.Errorf("probe of a blank device: filesystem %q, partition table %q, error %v; want neither", fsType, pt, err)
 	}
 	mbr := make([]byte, 1<<20)
 	copy(mbr[446:], []byte{0, 0, 2, 0, 0x83, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0})
 	mbr[510], mbr[511] = 0x55, 0xaa
 	partitioned := write(t, filepath.Join(dir, "partitioned"), string(mbr))
 	if fsType, pt, err := m.Probe(t.Context(), partitioned); err != nil || fsType != "" || pt != "dos" {
-		t.Errorf("partitioned: %q, %q, %v", fsType, pt, err)
+		t.Errorf("probe of a partitioned device: filesystem %q, partition table %q, error %v; want dos alone", fsType, pt,
+			err)
 	}
 	if _, _, err := m.Probe(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an absent device counts as blank: %v", err)
+		t.Errorf("probe of an absent device: error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -113,20 +116,21 @@ func TestTwoFilesystemsOnOneDeviceAreAmbiguous(t *testing.T) {
 	}
 	fsType, _, err := New(Options{}).Probe(t.Context(), device)
 	if err == nil && fsType == "" {
-		t.Error("the device counts as blank")
+		t.Errorf("probe of device %s with two filesystems: filesystem %q, error %v; want not blank", device, fsType, err)
 	}
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if got := New(Options{}).MissingPrograms("xfs"); len(got) != 1 || got[0] != "mkfs.xfs" {
-		t.Errorf("missing: %v", got)
+		t.Errorf("missing programs for xfs: %v, want mkfs.xfs", got)
 	}
 	if KnownFilesystem("nosuchfs") || !KnownFilesystem("ext4") || !KnownFilesystem("") {
-		t.Error("known filesystems are wrong")
+		t.Errorf("KnownFilesystem: nosuchfs %t, ext4 %t, the default %t; want false, true, true", KnownFilesystem("nosuchfs"),
+			KnownFilesystem("ext4"), KnownFilesystem(""))
 	}
 	if got := New(Options{}).MissingPrograms("nosuchfs"); len(got) != 0 {
-		t.Errorf("missing for a filesystem that is not known: %v", got)
+		t.Errorf("missing programs for filesystem nosuchfs, which is not known: %v, want none", got)
 	}
 }
 
@@ -145,10 +149,11 @@ func TestAFilesystemAfterAShutdownFailsEveryAccess(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := m.ShutdownFilesystem(t.Context(), stage, nil); !errors.Is(err, ErrShutdownUnsupported) {
-				t.Errorf("while it is mounted elsewhere too: %v", err)
+				t.Errorf("shutting down %s, which is mounted at %s too: error %v, want %v", stage, published, err,
+					ErrShutdownUnsupported)
 			}
 			if _, err := file.WriteString("x"); err != nil {
-				t.Errorf("it was shut down nevertheless: %v", err)
+				t.Errorf("writing to %s after a refused shutdown: error %v, want none", published, err)
 			}
 			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
 				t.Fatal(err)
@@ -156,14 +161,14 @@ func TestAFilesystemAfterAShutdownFailsEveryAccess(t *testing.T) {
 			if _, err := file.WriteString("x"); err == nil {
 				err = file.Sync()
 				if err == nil {
-					t.Error("a write succeeded")
+					t.Errorf("writing to %s after the shutdown: error %v, want one", published, err)
 				}
 			}
 			if err := file.Close(); err != nil {
 				t.Log(err) // a close of a file may fail after the shutdown
 			}
 			if err := m.ShutdownFilesystem(t.Context(), stage, nil, filepath.Join(dir, "root")); err != nil {
-				t.Errorf("once more: %v", err)
+				t.Errorf("shutting down %s once more: error %v, want none", stage, err)
 			}
 			for _, path := range []string{published, stage} {
 				if err := m.Unmount(t.Context(), path); err != nil {
@@ -183,13 +188,13 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.ShutdownFilesystem(t.Context(), source, nil, "/"); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("a plain directory: %v", err)
+		t.Errorf("shutting down plain directory %s: error %v, want %v", source, err, ErrNotMounted)
 	}
 	if err := m.ShutdownFilesystem(t.Context(), bound, nil, "/"); !errors.Is(err, ErrShutdownUnsupported) {
-		t.Errorf("a directory of the host: %v", err)
+		t.Errorf("shutting down %s, a directory of the host: error %v, want %v", bound, err, ErrShutdownUnsupported)
 	}
 	if err := m.ShutdownFilesystem(t.Context(), memory, nil); !errors.Is(err, ErrShutdownUnsupported) {
-		t.Errorf("a tmpfs: %v", err)
+		t.Errorf("shutting down tmpfs %s: error %v, want %v", memory, err, ErrShutdownUnsupported)
 	}
 	stage, part := mkdir(t, dir, "stage"), mkdir(t, dir, "part")
 	mountAt(t, filesystem(t, dir, "ext4"), stage, "ext4")
@@ -197,7 +202,7 @@ func TestOnlyAVolumesOwnFilesystemIsShutDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.ShutdownFilesystem(t.Context(), part, nil, dir); !errors.Is(err, ErrShutdownUnsupported) {
-		t.Errorf("a part of a filesystem: %v", err)
+		t.Errorf("shutting down %s, a part of a filesystem: error %v, want %v", part, err, ErrShutdownUnsupported)
 	}
 	write(t, filepath.Join(stage, "file"), "the volume still accepts writes")
 	write(t, filepath.Join(source, "file"), "the host still writes")

@@ -51,12 +51,12 @@ func TestDeviceNodesCountAsDevicesAndCannotBeOpened(t *testing.T) {
 				}
 				listed, err := m.DeviceNodes(dir)
 				if err != nil || !slices.Equal(listed, names) || !slices.Equal(devices(t, dir), names) {
-					t.Errorf("listed %q (%v), counted %q, not %q", listed, err, devices(t, dir), names)
+					t.Errorf("device nodes in %s: listed %q (error %v), counted %q; want %q", dir, listed, err, devices(t, dir), names)
 				}
 				for _, name := range names {
 					expectMode(t, filepath.Join(dir, name), os.ModeDevice|0o600, 0)
 					if _, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0); err == nil {
-						t.Errorf("%s was opened", name)
+						t.Errorf("opening device node %s: error %v, want one", name, err)
 					}
 				}
 			}
@@ -74,7 +74,7 @@ func TestDeviceNodesDoNotChangeAnythingElse(t *testing.T) {
 	}
 	m := New(Options{})
 	if err := m.SetDeviceNodes(t.Context(), dir, []string{"file"}); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("a file was replaced: %v", err)
+		t.Errorf("device node over an existing file: error %v, want %v", err, unix.EEXIST)
 	}
 	if err := m.SetDeviceNodes(t.Context(), dir, nil); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestDeviceNodesDoNotChangeAnythingElse(t *testing.T) {
 		}
 	}
 	if names, err := m.DeviceNodes(filepath.Join(dir, "missing")); err != nil || len(names) != 0 {
-		t.Errorf("in an absent directory: %q, %v", names, err)
+		t.Errorf("device nodes in an absent directory: %q, error %v; want none", names, err)
 	}
 	if err := m.SetDeviceNodes(t.Context(), filepath.Join(dir, "missing"), nil); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func TestAPrivateCopyOfAMountKeepsTheDeviceInUse(t *testing.T) {
 			e, _ := table.At(target)
 			device, err := m.DeviceUnder(e)
 			if err != nil || device.Path != path || device.Seq == 0 {
-				t.Fatalf("device: %+v, %v", device, err)
+				t.Fatalf("device under %s: %+v, error %v; want %s with a sequence number", target, device, err, path)
 			}
 			p, _ := holder.Container(t, target)
 			if err := m.Unmount(t.Context(), target); err != nil {
@@ -48,7 +48,7 @@ func TestAPrivateCopyOfAMountKeepsTheDeviceInUse(t *testing.T) {
 			err = m.CheckFree(t.Context(), device, false)
 			held := held(err)
 			if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID || !strings.Contains(held.Error(), "(sh)") {
-				t.Errorf("while process %d has it: %v", p.PID, held)
+				t.Errorf("holders of device %s: %v, want process %d (sh) alone", path, held, p.PID)
 			}
 			p.End()
 			awaitFree(t, m, device, false)
@@ -65,7 +65,7 @@ func awaitFree(t *testing.T, m *Mounter, d Device, raw bool) {
 			return
 		}
 		if held(err) == nil {
-			t.Fatal(err)
+			t.Fatalf("device %s, which is to become free: error %v, want none or its holders", d.Path, err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestAnOpenFileOfALazilyUnmountedFilesystemNamesItsProcess(t *testing.T) {
 	}
 	held := held(m.CheckFree(t.Context(), device, false))
 	if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID {
-		t.Errorf("while process %d has it: %v", p.PID, held)
+		t.Errorf("holders of device %s: %v, want process %d alone", path, held, p.PID)
 	}
 	p.End()
 	awaitFree(t, m, device, false)
@@ -92,7 +92,7 @@ func deviceAt(t *testing.T, path string) Device {
 	t.Helper()
 	device, isBlock, err := blockDevice(path)
 	if err != nil || !isBlock {
-		t.Fatalf("%s: %v, %v", path, isBlock, err)
+		t.Fatalf("%s: block device %t, error %v; want a block device", path, isBlock, err)
 	}
 	return device
 }
@@ -110,11 +110,12 @@ func TestARawDeviceThatAProcessHasOpenIsInUse(t *testing.T) {
 	for script, writes := range map[string]bool{"exec 7<" + path: false, "exec 7<>" + node: true} {
 		p := holder.Start(t, script, nil)
 		if err := m.CheckFree(t.Context(), device, false); err != nil {
-			t.Errorf("%s: the kernel reports an open descriptor as exclusive: %v", script, err)
+			t.Errorf("device %s after %s: error %v, want that an open descriptor does not hold it exclusively", path, script,
+				err)
 		}
 		held := held(m.CheckFree(t.Context(), device, true))
 		if held == nil || len(held.Holders) != 1 || held.Holders[0].PID != p.PID || held.Holders[0].Writes != writes {
-			t.Errorf("%s: while process %d has it open: %v", script, p.PID, held)
+			t.Errorf("holders of device %s after %s: %v, want process %d with writes %t", path, script, held, p.PID, writes)
 		}
 		p.End()
 		awaitFree(t, m, device, true)
@@ -128,7 +129,7 @@ func TestADeviceThatIsMadeOfARawDeviceUsesIt(t *testing.T) {
 	over := command(t, "losetup", "--find", "--show", "--read-only", path)
 	held := held(m.CheckFree(t.Context(), deviceAt(t, path), true))
 	if held == nil || !strings.Contains(held.Error(), over) {
-		t.Errorf("while %s is made of it: %v", over, held)
+		t.Errorf("holders of device %s: %v, want device %s, which is made of it", path, held, over)
 	}
 	command(t, "losetup", "--detach", over)
 	awaitFree(t, m, deviceAt(t, path), true)
@@ -141,15 +142,15 @@ func TestAnotherDeviceWithTheSameNumberIsNotTheDevice(t *testing.T) {
 	before := deviceAt(t, path)
 	mountAt(t, path, target, "ext4")
 	if err := m.CheckFree(t.Context(), before, false); held(err) == nil {
-		t.Errorf("a device counts as free while it is mounted: %v", err)
+		t.Errorf("device %s, which is mounted: error %v, want that it is held", path, err)
 	}
 	before.Seq--
 	if err := m.CheckFree(t.Context(), before, true); err != nil {
-		t.Errorf("a device that is gone counts as in use: %v", err)
+		t.Errorf("device %s with an earlier sequence number: error %v, want none, as it is gone", path, err)
 	}
 	before.Minor = 1 << 19
 	if err := m.CheckFree(t.Context(), before, true); err != nil {
-		t.Errorf("a device without a name counts as in use: %v", err)
+		t.Errorf("device with minor number %d, which has no name: error %v, want none", before.Minor, err)
 	}
 }
 
@@ -157,7 +158,7 @@ func TestAFilesystemWithoutADeviceHasNone(t *testing.T) {
 	for _, e := range []Entry{{FSType: "nfs4", Source: "server:/export"}, {FSType: "fuse.x", Source: "/some/where"},
 		{FSType: "tmpfs", Source: "tmpfs"}} {
 		if d, err := New(Options{}).DeviceUnder(e); err != nil || d.Path != "" {
-			t.Errorf("%s: %+v, %v", e.FSType, d, err)
+			t.Errorf("device under a mount of %s: %+v, error %v; want no path", e.FSType, d, err)
 		}
 	}
 }
@@ -174,7 +175,7 @@ func TestThePodOfAProcessIsFound(t *testing.T) {
 		"0::/system.slice/tripod0123abcd-4567-89ab-cdef-0123456789ab/x\n": "",
 	} {
 		if got := podOf(groups); got != want {
-			t.Errorf("%q: %q", groups, got)
+			t.Errorf("pod of control groups %q: %q, want %q", groups, got, want)
 		}
 	}
 }
@@ -186,7 +187,7 @@ func TestTheEndOfAProcessIsAwaited(t *testing.T) {
 	go func() { awaited <- AwaitExit(ctx, p.PID) }()
 	cancel()
 	if err := <-awaited; !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
+		t.Errorf("waiting for process %d with an ended context: error %v, want %v", p.PID, err, context.Canceled)
 	}
 	go func() { awaited <- AwaitExit(t.Context(), p.PID) }()
 	p.End()

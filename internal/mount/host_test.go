@@ -51,7 +51,7 @@ func workspace(t *testing.T) string {
 			}
 		}
 		if table, err = ReadTable(SelfMountInfo); err != nil || len(table.Below(dir)) != 0 {
-			t.Fatalf("mounts are left below %s: %v", dir, err)
+			t.Fatalf("mounts below %s after the test: %v, error %v; want none", dir, table.Below(dir), err)
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -97,7 +97,7 @@ func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+		t.Fatalf("running %s %v: error %v, want success: %s", name, args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -48,20 +48,20 @@ func TestADirectoryBehindALinkIsFoundByItsOwnName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, ok := table.At(target); !ok || e.Path != target {
-		t.Errorf("at %s: %+v, %t", target, e, ok)
+		t.Errorf("mount at %s: %+v, found %t; want it by this name", target, e, ok)
 	}
 	if below := paths(table.Below(kubelet)); !slices.Equal(below, []string{target}) {
-		t.Errorf("below %s: %q", kubelet, below)
+		t.Errorf("mounts below %s: %q, want %s alone", kubelet, below, target)
 	}
 	if other := links.named(filepath.Join(dir, "data", "kubelet", "root", "a")); other != filepath.Join(dir, "data",
 		"kubelet", "root", "a") {
-		t.Errorf("a directory without a link has the name %s", other)
+		t.Errorf("name of a directory that is behind no link: %s, want its own", other)
 	}
 	if err := m.Unmount(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
 	if table, err = ReadTable(SelfMountInfo); err != nil || len(table.Below(dir)) != 0 {
-		t.Errorf("still mounted: %q, %v", paths(table.Below(dir)), err)
+		t.Errorf("mounts below %s after the unmount: %q, error %v; want none", dir, paths(table.Below(dir)), err)
 	}
 }
 
@@ -84,7 +84,7 @@ mount -t tmpfs tmpfs %[1]s/kubelet/a`, dir))
 		t.Fatal(err)
 	}
 	if _, ok := table.At(filepath.Join(kubelet, "a")); !ok {
-		t.Errorf("not found; links: %+v", links)
+		t.Errorf("no mount is found at %s/a of process %d, want one; links %+v", kubelet, p.PID, links)
 	}
 }
 
@@ -95,14 +95,14 @@ func TestAMountOverTheLinkItselfHidesNothingBehindIt(t *testing.T) {
 31 22 7:0 / /data/kubelet/a rw - ext4 /dev/loop0 rw
 `
 	if _, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); !ok {
-		t.Error("a mount over /var hides a mount below /data")
+		t.Error("no mount is found at /var/lib/kubelet/a under a mount over /var, want that of /data/kubelet/a")
 	}
 	if e, ok := parse(t, text).name(links).Shown("/var/lib/kubelet/b"); !ok || e.Major != 254 || e.Minor != 0 ||
 		e.Root != "/data/kubelet/b" {
-		t.Errorf("a directory behind the link is on %+v", e)
+		t.Errorf("mount of /var/lib/kubelet/b: %+v, want 254:0 with root /data/kubelet/b", e)
 	}
 	text += "32 22 254:2 / /data rw - ext4 /dev/vdc rw\n"
 	if e, ok := parse(t, text).name(links).At("/var/lib/kubelet/a"); ok {
-		t.Errorf("the mount over /data does not hide %+v", e)
+		t.Errorf("mount at /var/lib/kubelet/a under a mount over /data: %+v, want none", e)
 	}
 }

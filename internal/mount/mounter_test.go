@@ -38,20 +38,20 @@ func TestACallWhoseCallerGaveUpKeepsItsPathBusy(t *testing.T) {
 	})
 	var pending *PendingError
 	if !errors.As(err, &pending) || !errors.Is(err, context.Canceled) || pending.Call.Operation != "unmount" {
-		t.Fatalf("error: %v", err)
+		t.Fatalf("unmounting /stuck after its caller gave up: error %v, want a PendingError of unmount, canceled", err)
 	}
 	if call, ok := m.Busy("/stuck/"); !ok || call.Path != "/stuck" {
-		t.Errorf("busy: %+v, %v", call, ok)
+		t.Errorf("call that is busy at /stuck: %+v, found %t; want one of /stuck", call, ok)
 	}
 	err = m.run(t.Context(), changes, "bind", "/stuck", func() error { panic("must not run") })
 	if !isPending(err) {
-		t.Errorf("second call: %v", err)
+		t.Errorf("binding at busy path /stuck: error %v, want a PendingError", err)
 	}
 	if err := m.run(t.Context(), changes, "bind", "/free", func() error { return nil }); err != nil {
-		t.Errorf("another path: %v", err)
+		t.Errorf("binding at /free while /stuck is busy: error %v, want none", err)
 	}
 	if err := m.run(t.Context(), reads, "usage lookup", "/stuck", func() error { return nil }); err != nil {
-		t.Errorf("a read: %v", err)
+		t.Errorf("reading the usage of busy path /stuck: error %v, want none", err)
 	}
 	close(release)
 	// Wait for the stuck call's goroutine, which nothing else does.
@@ -59,11 +59,11 @@ func TestACallWhoseCallerGaveUpKeepsItsPathBusy(t *testing.T) {
 		if err := m.run(t.Context(), changes, "bind", "/stuck", func() error { return nil }); err == nil {
 			break
 		} else if !isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("binding at /stuck until it is free: error %v, want none or a PendingError", err)
 		}
 	}
 	if _, ok := m.Busy("/stuck"); ok {
-		t.Error("the path stays busy")
+		t.Error("/stuck is busy after its call ended, want it free")
 	}
 }
 
@@ -84,7 +84,7 @@ func TestASecondCallWaitsForTheFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, b := <-order, <-order; a != "first" || b != "second" {
-			t.Errorf("order: %s, %s", a, b)
+			t.Errorf("order of two calls at /path: %s, %s; want first, second", a, b)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestACallWithAnEndedContextDoesNothing(t *testing.T) {
 	cancel()
 	err := New(Options{}).run(ctx, changes, "bind", "/path", func() error { panic("must not run") })
 	if !errors.Is(err, context.Canceled) || isPending(err) {
-		t.Errorf("error: %v", err)
+		t.Errorf("binding with an ended context: error %v, want %v and no pending call", err, context.Canceled)
 	}
 }
 
@@ -115,13 +115,13 @@ func TestAFilesystemThatHangsDelaysNothingElse(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/100)
 	defer cancel()
 	if _, err := m.Usage(ctx, stuck); !isPending(err) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("usage of the dead filesystem: %v", err)
+		t.Errorf("usage of dead filesystem %s: error %v, want a PendingError past its deadline", stuck, err)
 	}
 	if calls := m.Running(); len(calls) != 1 || calls[0].Path != stuck {
-		t.Errorf("running: %+v", calls)
+		t.Errorf("running calls: %+v, want one at %s", calls, stuck)
 	}
 	if _, err := m.Usage(t.Context(), free); err != nil {
-		t.Errorf("usage of another: %v", err)
+		t.Errorf("usage of %s while %s hangs: error %v, want none", free, stuck, err)
 	}
 	if err := m.EnsureDir(t.Context(), stuck, 0o755); err != nil {
 		t.Errorf("checking that the mount point exists: %v", err)
@@ -134,7 +134,7 @@ func TestAFilesystemThatHangsDelaysNothingElse(t *testing.T) {
 	}
 	for len(m.Running()) != 0 { // the kernel fails the call once the server has ended
 		if _, err := m.Usage(t.Context(), stuck); err != nil && !isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("usage of dead filesystem %s: error %v, want none or a PendingError", stuck, err)
 		}
 	}
 	if _, err := os.ReadDir(stuck); err != nil {

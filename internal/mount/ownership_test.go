@@ -107,24 +107,24 @@ func TestARetryContinuesAnInterruptedChange(t *testing.T) {
 		cancel()
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error: %v", err)
+		t.Errorf("changing the group of %s until it was canceled: error %v, want %v", root, err, context.Canceled)
 	}
 	if call, busy := m.Busy(root); busy {
 		t.Errorf("after the interrupted change of %s: still running is %s since %s, want nothing", root, call.Operation,
 			call.Since)
 	}
 	if files := await(t, "progress", told); files != progressEvery {
-		t.Errorf("progress of %d files", files)
+		t.Errorf("progress of the change of %s: %d files, want %d", root, files, progressEvery)
 	}
 	_, gid := mode(t, root)
 	if gid == group {
-		t.Error("the root is changed before everything beneath it")
+		t.Errorf("group of root %s during the change: %d, want it changed last", root, gid)
 	}
 	// The interrupted call may still change its last file. This call is refused until that has ended.
 	for err = errors.New("first"); err != nil; {
 		if err = m.SetOwnership(t.Context(), root, group, corev1.FSGroupChangeOnRootMismatch, nil); err != nil &&
 			!isPending(err) {
-			t.Fatal(err)
+			t.Fatalf("changing the group of %s again: error %v, want none or a pending call", root, err)
 		}
 	}
 	for i := range 2 * progressEvery {
@@ -141,7 +141,7 @@ func TestAFileThatCannotBeChangedIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.SetOwnership(t.Context(), target, group, corev1.FSGroupChangeAlways, nil); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("error: %v", err)
+		t.Errorf("changing the group of read-only %s: error %v, want %v", target, err, syscall.EROFS)
 	}
 }
 

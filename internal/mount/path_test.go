@@ -25,14 +25,14 @@ func TestEnsureDirCreatesOnlyDirectories(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(fresh); err != nil || info.Mode() != fs.ModeDir|0o750 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("created %s: %v, error %v; want a directory with mode 0750", fresh, info, err)
 	}
 	for name, path := range foreign(t, dir) {
 		if name == "directory" {
 			continue
 		}
 		if err := m.EnsureDir(t.Context(), path, 0o750); !errors.Is(err, ErrOccupied) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("EnsureDir at a %s: error %v, want %v", name, err, ErrOccupied)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestEnsureFileCreatesOnlyEmptyFiles(t *testing.T) {
 	}
 	for name, path := range foreign(t, dir) {
 		if err := m.EnsureFile(t.Context(), path, 0o600); !errors.Is(err, ErrOccupied) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("EnsureFile at a %s: error %v, want %v", name, err, ErrOccupied)
 		}
 	}
 }
@@ -77,10 +77,10 @@ func TestOnlyEmptyMountPointsAreRemoved(t *testing.T) {
 	m, dir := New(Options{}), t.TempDir()
 	for name, path := range foreign(t, dir) {
 		if err := m.RemoveMountPoint(t.Context(), path); !errors.Is(err, ErrOccupied) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("removing a %s as a mount point: error %v, want %v", name, err, ErrOccupied)
 		}
 		if _, err := os.Lstat(path); err != nil {
-			t.Errorf("%s is gone: %v", name, err)
+			t.Errorf("%s after its refused removal: error %v, want it there", name, err)
 		}
 	}
 	empty := []string{mkdir(t, dir, "empty"), write(t, filepath.Join(dir, "empty file"), ""), filepath.Join(dir, "none")}
@@ -89,7 +89,7 @@ func TestOnlyEmptyMountPointsAreRemoved(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is still there: %v", path, err)
+			t.Errorf("%s after its removal: error %v, want %v", path, err, fs.ErrNotExist)
 		}
 	}
 }
@@ -99,10 +99,10 @@ func TestAMountPointIsNotRemovedWhileMounted(t *testing.T) {
 	m, target := New(Options{}), mkdir(t, workspace(t), "target")
 	mountAt(t, "tmpfs", target, "tmpfs")
 	if err := m.RemoveMountPoint(t.Context(), target); !errors.Is(err, ErrStillMounted) {
-		t.Errorf("error: %v", err)
+		t.Errorf("removing mount point %s, which is mounted: error %v, want %v", target, err, ErrStillMounted)
 	}
 	if err := m.EnsureFile(t.Context(), target, 0o600); err != nil {
-		t.Errorf("EnsureDir at a path with a mount: %v", err)
+		t.Errorf("EnsureFile at %s, which is mounted: error %v, want none", target, err)
 	}
 }
 
@@ -122,16 +122,16 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 	for _, subPath := range []string{"", "/etc", "..", "a/../..", "a/..", "absolute", "absolute/hosts", "a/climbing",
 		"inside", "inside/b", "file/x", "a\x00b"} {
 		if file, err := m.OpenBeneath(t.Context(), root, subPath); !errors.Is(err, ErrSubPath) {
-			t.Errorf("%q: %v, %v", subPath, file, err)
+			t.Errorf("opening subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
 		if file, err := m.MakeBeneath(t.Context(), root, subPath, 0o750); !errors.Is(err, ErrSubPath) {
-			t.Errorf("creating %q: %v, %v", subPath, file, err)
+			t.Errorf("creating subpath %q: file %v, error %v; want %v", subPath, file, err, ErrSubPath)
 		}
 	}
 	for _, subPath := range []string{"a", "a/b", "./a//b/", "file", "."} {
 		file, err := m.OpenBeneath(t.Context(), root, subPath)
 		if err != nil {
-			t.Errorf("%q: %v", subPath, err)
+			t.Errorf("opening subpath %q: error %v, want none", subPath, err)
 			continue
 		}
 		if err := file.Close(); err != nil {
@@ -139,7 +139,7 @@ func TestASubPathStaysBeneathItsRoot(t *testing.T) {
 		}
 	}
 	if _, err := m.OpenBeneath(t.Context(), root, "none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing: %v", err)
+		t.Errorf("opening a missing subpath: error %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestMissingDirectoriesOfASubPathAreCreated(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(filepath.Join(root, "a", "b", "c")); err != nil || info.Mode() != fs.ModeDir|0o750 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("subpath a/b/c: %v, error %v; want a directory with mode 0750", info, err)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 		}
 		opened++
 		if info, err := file.Stat(); err != nil || os.SameFile(info, secret) {
-			t.Fatalf("opened the directory outside: %v", err)
+			t.Fatalf("opened subpath real: %v, error %v; want a directory other than %s", info, err, outside)
 		}
 		if err := file.Close(); err != nil {
 			t.Fatal(err)
@@ -201,6 +201,7 @@ func TestNoRaceLeadsASubPathOutside(t *testing.T) {
 	}
 	stop.Store(true)
 	if err := await(t, "the tenant's end", swapped); err != nil || opened == 0 {
-		t.Errorf("swapping: %v; opened %d times", err, opened)
+		t.Errorf("subpath real while a link replaces it: opened %d times, error of the replacement %v; want some and none",
+			opened, err)
 	}
 }

@@ -35,24 +35,24 @@ func TestALineIsParsedWithItsEscapes(t *testing.T) {
 `)
 	e, ok := table.At("/mnt/with space\nline")
 	if !ok {
-		t.Fatalf("not found in %+v", table.Entries())
+		t.Fatalf("no mount at the path with a space and a line break, want one of %+v", table.Entries())
 	}
 	if e.Root != "/a b\\c\td" || e.Source != "/dev/loop 3" || e.Major != 7 || e.Minor != 3 || e.FSType != "ext4" {
-		t.Errorf("entry: %+v", e)
+		t.Errorf("entry of the path with a space and a line break: %+v, want ext4 of /dev/loop 3 (7:3), unescaped root", e)
 	}
 	if want := []string{"rw", `context="system_u:object_r:t:s0:c1,c2"`,
 		"errors=continue"}; !slices.Equal(e.SuperOptions, want) {
-		t.Errorf("super options: %q", e.SuperOptions)
+		t.Errorf("super options of %q: %q, want %q", e.Path, e.SuperOptions, want)
 	}
 	if !e.ReadOnly() {
-		t.Error("a read-only mount of a writable filesystem counts as writable")
+		t.Errorf("a read-only mount of a writable filesystem: writable, want read-only: %+v", e)
 	}
 }
 
 func TestAMountWithAnEmptySourceDoesNotSpoilTheTable(t *testing.T) {
 	table := parse(t, "22 1 254:0 / / rw - ext4 /dev/vda rw\n37 22 0:50 / /empty rw - tmpfs  rw\n")
 	if e, ok := table.At("/empty"); !ok || e.Source != "" || e.FSType != "tmpfs" {
-		t.Errorf("entry: %+v, %v", e, ok)
+		t.Errorf("entry of /empty: %+v, found %t; want a tmpfs with an empty source", e, ok)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestAnInvalidLineIsAnError(t *testing.T) {
 	for _, line := range []string{"36 22 7:3 / /mnt", "36 22 7 / /mnt rw - ext4 /dev/a rw",
 		`36 22 7:3 / /m\9 rw - ext4 /dev/a rw`} {
 		if table, err := Parse([]byte(line + "\n")); err == nil {
-			t.Errorf("%q was read as %+v", line, table.Entries())
+			t.Errorf("line %q was parsed as %+v, want an error", line, table.Entries())
 		}
 	}
 }
@@ -75,10 +75,10 @@ func TestTheTopMostMountIsFoundInAnyOrder(t *testing.T) {
 	for range 2 {
 		table := NewTable(slices.Clone(entries))
 		if e, ok := table.At("/a/"); !ok || e.Source != "top" {
-			t.Errorf("found %+v, %v", e, ok)
+			t.Errorf("mount at /a: %+v, found %t; want the one with source top", e, ok)
 		}
 		if n := len(table.All("/a")); n != 3 {
-			t.Errorf("%d mounts at the path", n)
+			t.Errorf("%d mounts at /a, want 3", n)
 		}
 		slices.Reverse(entries)
 	}
@@ -98,11 +98,11 @@ func TestAHiddenMountIsNotReachable(t *testing.T) {
 		"/other": false,
 	} {
 		if _, ok := table.At(path); ok != reached {
-			t.Errorf("%s reachable: %v", path, ok)
+			t.Errorf("mount at %s can be reached: %t, want %t", path, ok, reached)
 		}
 	}
 	if n := len(table.All("/kubelet/stage")); n != 1 {
-		t.Errorf("the hidden mount is not listed: %d", n)
+		t.Errorf("%d mounts listed at hidden /kubelet/stage, want 1", n)
 	}
 }
 
@@ -110,10 +110,10 @@ func TestBelowComparesWholePathElements(t *testing.T) {
 	table := NewTable([]Entry{{ID: 1, Path: "/"}, {ID: 2, Path: "/a"}, {ID: 3, Path: "/a/b"}, {ID: 4, Path: "/a/b/c"},
 		{ID: 5, Path: "/ab"}})
 	if got := paths(table.Below("/a")); !slices.Equal(got, []string{"/a/b", "/a/b/c"}) {
-		t.Errorf("below /a: %v", got)
+		t.Errorf("mounts below /a: %v, want /a/b and /a/b/c", got)
 	}
 	if got := paths(table.Below("/")); len(got) != 4 {
-		t.Errorf("below /: %v", got)
+		t.Errorf("mounts below /: %v, want 4", got)
 	}
 }
 
@@ -126,20 +126,20 @@ func TestReferencesShowTheSamePartOfTheSameFilesystem(t *testing.T) {
 	})
 	stage, _ := table.At("/stage")
 	if got := paths(table.References(stage)); !slices.Equal(got, []string{"/published"}) {
-		t.Errorf("references: %v", got)
+		t.Errorf("references to /stage: %v, want /published", got)
 	}
 	if got := paths(table.Shares(stage)); !slices.Equal(got, []string{"/published", "/sub"}) {
-		t.Errorf("shares: %v", got)
+		t.Errorf("mounts that share with /stage: %v, want /published and /sub", got)
 	}
 	sub, _ := table.At("/sub")
 	if got := paths(table.Shares(sub)); len(got) > 0 {
-		t.Errorf("shares of a part: %v", got)
+		t.Errorf("mounts that share with /sub, a part: %v, want none", got)
 	}
 	if got := paths(table.OfDevice(7, 1)); !slices.Equal(got, []string{"/stage", "/published", "/sub"}) {
-		t.Errorf("of the device: %v", got)
+		t.Errorf("mounts of device 7:1: %v, want /stage, /published and /sub", got)
 	}
 	if got := paths(table.OfSource("/dev/loop2")); !slices.Equal(got, []string{"/other"}) {
-		t.Errorf("of the source: %v", got)
+		t.Errorf("mounts of source /dev/loop2: %v, want /other", got)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestTheRealMountTableIsParsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := table.At("/"); !ok {
-		t.Errorf("no root in %d entries", len(table.Entries()))
+		t.Errorf("mount at /: none among %d entries, want one", len(table.Entries()))
 	}
 }
 
@@ -168,19 +168,20 @@ func TestShownIsWhatABindWouldShow(t *testing.T) {
 	} {
 		e, ok := table.Shown(path)
 		if got := fmt.Sprintf("%d:%d %s", e.Major, e.Minor, e.Root); !ok || got != want {
-			t.Errorf("%s shows %s, want %s", path, got, want)
+			t.Errorf("part of a filesystem that %s shows: %s, want %s", path, got, want)
 		}
 	}
 	stage, _ := table.Shown("/var/lib/kubelet/stage")
 	disk, _ := table.Shown("/var/lib/kubelet")
 	if bare := (Entry{Major: 8, Minor: 2, Root: "/lib/kubelet/stage"}); !bare.PartOf(disk) || bare.PartOf(stage) ||
 		stage.PartOf(disk) {
-		t.Error("PartOf is wrong for a directory without a mount")
+		t.Errorf("PartOf for directory stage without a mount: of the disk %t, of the mounted stage %t, and the disk has "+
+			"the mounted stage as part %t; want true, false, false", bare.PartOf(disk), bare.PartOf(stage), stage.PartOf(disk))
 	}
 	if (Entry{Major: 8, Minor: 2, Root: "/lib/kubelets"}).PartOf(disk) {
-		t.Error("a directory with the same prefix in its name is part of another")
+		t.Error("/lib/kubelets is a part of /lib/kubelet, want that only whole path elements count")
 	}
 	if e, ok := parse(t, "").Shown("/srv"); ok {
-		t.Errorf("an empty table shows %+v", e)
+		t.Errorf("/srv in an empty table: %+v, want nothing", e)
 	}
 }

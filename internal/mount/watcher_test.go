@@ -21,7 +21,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(waitTimeout):
-		t.Fatalf("%s did not come", what)
+		t.Fatalf("%s did not come within %s, want it", what, waitTimeout)
 		panic("unreachable")
 	}
 }
@@ -57,7 +57,7 @@ func TestTheWatcherClosesItsDescriptors(t *testing.T) {
 	}
 	// Other descriptors of the process may come and go, but not twenty times two.
 	if after := descriptors(t); after >= before+20 {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("descriptors: %d before 20 watchers, %d after them; want less than 20 more", before, after)
 	}
 }
 
@@ -72,7 +72,7 @@ func descriptors(t *testing.T) int {
 
 func TestAWatcherWithoutATableFails(t *testing.T) {
 	if err := NewWatcher(filepath.Join(t.TempDir(), "none")).Start(t.Context()); err == nil {
-		t.Error("no error")
+		t.Error("watcher of an absent table: no error, want one")
 	}
 }
 

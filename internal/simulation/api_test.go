@@ -52,16 +52,16 @@ var questions = map[string]func(*asker){
 	"what is made has a name of its own, a version and a time": func(a *asker) {
 		i := a.intent("made")
 		if i.UID == "" || i.ResourceVersion == "" || i.Generation != 1 || i.CreationTimestamp.IsZero() {
-			a.t.Errorf("%+v", i.ObjectMeta)
+			a.t.Errorf("metadata of intent made: %+v, want a UID, a version, generation 1 and a creation time", i.ObjectMeta)
 		}
 		if n := i.CreationTimestamp.Nanosecond(); n != 0 {
-			a.t.Errorf("the time has %d nanoseconds", n)
+			a.t.Errorf("creation time of intent made has %d nanoseconds, want whole seconds", n)
 		}
 		if i.Spec.DesiredState != volumesv1alpha1.DesiredPublished || i.Spec.Publisher != volumesv1alpha1.PublisherAgent {
-			a.t.Errorf("defaults: %+v", i.Spec)
+			a.t.Errorf("spec of intent made: %+v, want the defaults Published and Agent", i.Spec)
 		}
 		if i.Status.ObservedGeneration != -1 {
-			a.t.Errorf("observed generation: %d", i.Status.ObservedGeneration)
+			a.t.Errorf("observed generation of new intent made: %d, want -1", i.Status.ObservedGeneration)
 		}
 	},
 	"a name is taken once": func(a *asker) {
@@ -72,7 +72,7 @@ var questions = map[string]func(*asker){
 		first := a.intent("again")
 		a.done(a.c.Delete(a.ctx, first))
 		if second := a.intent("again"); second.UID == first.UID {
-			a.t.Errorf("both have %s", second.UID)
+			a.t.Errorf("UID of second intent again: %s, want another than that of the first", second.UID)
 		}
 	},
 	"what is not there is not found": func(a *asker) {
@@ -91,7 +91,7 @@ var questions = map[string]func(*asker){
 		a.refused(a.c.Update(a.ctx, old), apierrors.IsConflict)
 		a.refused(a.c.Status().Update(a.ctx, old), apierrors.IsConflict)
 		if now := a.get("old"); now.Labels["is"] != "x" {
-			a.t.Errorf("labels: %v", now.Labels)
+			a.t.Errorf("labels of intent old after a refused update: %v, want is: x", now.Labels)
 		}
 	},
 	"an update without a version is refused": func(a *asker) {
@@ -120,7 +120,8 @@ var questions = map[string]func(*asker){
 			same := i.DeepCopy()
 			a.done(write(same))
 			if same.ResourceVersion != i.ResourceVersion {
-				a.t.Errorf("%s: from %s to %s", what, i.ResourceVersion, same.ResourceVersion)
+				a.t.Errorf("version of intent same after %s that changes nothing: %s, want %s", what, same.ResourceVersion,
+					i.ResourceVersion)
 			}
 			i = same
 		}
@@ -172,7 +173,7 @@ var questions = map[string]func(*asker){
 		a.done(a.c.Delete(a.ctx, i))
 		now := a.get("kept")
 		if now.DeletionTimestamp == nil {
-			a.t.Fatal("it is not being deleted")
+			a.t.Fatal("intent kept, deleted with a finalizer, has no deletion time, want one")
 		}
 		a.is(2, now.Generation)
 		version := now.ResourceVersion
@@ -194,7 +195,7 @@ var questions = map[string]func(*asker){
 		a.refused(a.c.Delete(a.ctx, i, client.Preconditions{UID: ptr.To(types.UID("another"))}), apierrors.IsConflict)
 		a.refused(a.c.Delete(a.ctx, i, client.Preconditions{ResourceVersion: &old}), apierrors.IsConflict)
 		if a.get("precondition").DeletionTimestamp != nil {
-			a.t.Error("it is being deleted")
+			a.t.Error("intent precondition is being deleted although its preconditions failed, want it kept")
 		}
 		a.done(a.c.Delete(a.ctx, i, client.Preconditions{UID: ptr.To(i.UID), ResourceVersion: ptr.To(i.ResourceVersion)}))
 	},
@@ -226,7 +227,8 @@ var questions = map[string]func(*asker){
 			}
 			if older, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), list.ResourceVersion); err != nil ||
 				older <= 0 {
-				a.t.Errorf("version %s after that of the list, %s", o.GetResourceVersion(), list.ResourceVersion)
+				a.t.Errorf("version of %s %s: %s, error %v; want it after that of the list or event before, %s", e.Type,
+					o.GetName(), o.GetResourceVersion(), err, list.ResourceVersion)
 			}
 			list.ResourceVersion = o.GetResourceVersion()
 		}
@@ -244,7 +246,7 @@ var questions = map[string]func(*asker){
 		a.done(a.c.Create(a.ctx, elsewhere))
 		a.done(a.c.Create(a.ctx, here))
 		if e := <-w.ResultChan(); e.Object.(client.Object).GetName() != "here" {
-			a.t.Errorf("told of %s", e.Object.(client.Object).GetName())
+			a.t.Errorf("first event of the watch of node selected: %s, want here", e.Object.(client.Object).GetName())
 		}
 		a.done(a.c.List(a.ctx, list, by))
 		a.is(1, len(list.Items))
@@ -257,7 +259,7 @@ var questions = map[string]func(*asker){
 		s.Status.BootID = "boot"
 		a.done(a.c.Status().Update(a.ctx, s))
 		a.is(1, s.Generation)
-		s.Spec.Fences++
+		s.Spec.Protocol.Fences++
 		a.done(a.c.Update(a.ctx, s))
 		a.is(2, s.Generation)
 		a.is("boot", s.Status.BootID)
@@ -272,7 +274,7 @@ var questions = map[string]func(*asker){
 		a.refused(a.c.Update(a.ctx, old), apierrors.IsConflict)
 		a.done(a.c.Get(a.ctx, client.ObjectKeyFromObject(m), m))
 		if !reflect.DeepEqual(m.Data, map[string]string{"a": "2"}) {
-			a.t.Errorf("data: %v", m.Data)
+			a.t.Errorf("data of ConfigMap map after an update: %v, want a: 2 alone", m.Data)
 		}
 	},
 }
@@ -304,7 +306,7 @@ func (a *asker) intent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
 	before := time.Now().Truncate(time.Second)
 	a.done(a.c.Create(a.ctx, i))
 	if i.CreationTimestamp.Time.Before(before) {
-		a.t.Errorf("made at %s, before %s", i.CreationTimestamp, before)
+		a.t.Errorf("creation time of intent %s: %s, want not before %s", name, i.CreationTimestamp, before)
 	}
 	return i
 }
@@ -334,7 +336,7 @@ func (a *asker) done(err error) {
 func (a *asker) refused(err error, as func(error) bool) {
 	a.t.Helper()
 	if !as(err) {
-		a.t.Errorf("refused with %v (%s)", err, apierrors.ReasonForError(err))
+		a.t.Errorf("request: error %v (reason %s), want another reason of refusal", err, apierrors.ReasonForError(err))
 	}
 }
 
@@ -346,6 +348,6 @@ func (a *asker) is(want, got any) {
 		}
 	}
 	if !reflect.DeepEqual(want, got) {
-		a.t.Errorf("got %v, want %v", got, want)
+		a.t.Errorf("answer of the API: got %v, want %v", got, want)
 	}
 }

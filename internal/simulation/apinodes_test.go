@@ -43,7 +43,7 @@ var questionsOfNodes = map[string]func(*asker){
 		a.done(a.c.Delete(a.ctx, p))
 		a.done(a.c.Get(a.ctx, client.ObjectKeyFromObject(p), p))
 		if p.DeletionTimestamp == nil {
-			a.t.Fatal("it is not being deleted")
+			a.t.Fatal("pod graceful, deleted with grace, has no deletion time, want one")
 		}
 		ended := merge(`{"status":{"containerStatuses":[{"name":"main","state":{"terminated":{"exitCode":0}}}]}}`)
 		a.done(a.c.Status().Patch(a.ctx, p, ended))

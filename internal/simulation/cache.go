@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,6 +40,9 @@ var lists = map[reflect.Type]func() client.ObjectList{
 	kindOf[corev1.PersistentVolume]():                listOf[corev1.PersistentVolumeList],
 	kindOf[corev1.PersistentVolumeClaim]():           listOf[corev1.PersistentVolumeClaimList],
 	kindOf[corev1.ConfigMap]():                       listOf[corev1.ConfigMapList],
+	kindOf[corev1.ServiceAccount]():                  listOf[corev1.ServiceAccountList],
+	kindOf[rbacv1.Role]():                            listOf[rbacv1.RoleList],
+	kindOf[rbacv1.RoleBinding]():                     listOf[rbacv1.RoleBindingList],
 }
 
 func listOf[T any, L interface {
@@ -82,6 +86,7 @@ func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
 	namespaced := map[string]bool{
 		"VolumeAttachmentIntent": true, "Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
+		"ServiceAccount": true, "Role": true, "RoleBinding": true,
 	}
 	for t := range lists {
 		gvks, _, err := scheme.ObjectKinds(reflect.New(t.Elem()).Interface().(runtime.Object))

@@ -90,8 +90,8 @@ func describeState(before client.Object, after *volumesv1alpha1.NodeVolumeState)
 
 func stateLine(s *volumesv1alpha1.NodeVolumeState) string {
 	var b strings.Builder
-	if s.Spec.ConfirmedSession == s.Status.Session {
-		fmt.Fprintf(&b, " confirmed %d", s.Status.Session)
+	if s.Spec.Protocol.ConfirmedSession == s.Status.Protocol.Session {
+		fmt.Fprintf(&b, " confirmed %d", s.Status.Protocol.Session)
 	}
 	for _, e := range s.Spec.Attachments {
 		fmt.Fprintf(&b, " [%s %s %s]", suffix(e.VolumeName), e.State, e.AttachmentUID)

@@ -105,7 +105,8 @@ func TestTheSimulationFindsEarlierFaults(t *testing.T) {
 			out := m.runWithout(t, top)
 			at := strings.Index(out, "seed ")
 			if at < 0 || !strings.Contains(out, m.found) {
-				t.Fatalf("not found:\n%s", out[max(0, len(out)-2000):])
+				t.Fatalf("simulation without the mend of %q: no seed failed with %q, want one:\n%s", name, m.found, out[max(0,
+					len(out)-2000):])
 			}
 			line, _, _ := strings.Cut(out[at:], "\n")
 			t.Log(line)
@@ -126,7 +127,7 @@ func (m mend) runWithout(t *testing.T, top string) string {
 			sources[file], paths[file] = string(source), filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
 		}
 		if strings.Count(sources[file], e.with) != 1 {
-			t.Fatalf("%q does not stand once in %s", e.with, e.file)
+			t.Fatalf("%s: %q occurs %d times, want once", e.file, e.with, strings.Count(sources[file], e.with))
 		}
 		sources[file] = strings.Replace(sources[file], e.with, e.without, 1)
 		write(t, paths[file], []byte(sources[file]))

@@ -196,7 +196,7 @@ func (w *World) waitsWithoutEnd(pod *corev1.Pod) bool {
 	m, handle := w.nodes[pod.Spec.NodeName], "vol-"+claimOf(pod)
 	e := handshake.AttachmentOf(w.state(m.name), uniqueName(handle))
 	return e != nil && e.Evidence != nil && w.forced[e.AttachmentUID] &&
-		(e.UnlistedBootID == "" || e.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
+		(e.Protocol.UnlistedBootID == "" || e.Protocol.UnlistedBootID == m.bootIDLocked() || m.recorded[handle] == m.boot)
 }
 
 // usesDetaching reports whether the attachment that the pod waits for is being detached and the kubelet does not let go

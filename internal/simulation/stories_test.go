@@ -46,7 +46,7 @@ func TestTwoIntentsAreNotBothTheSingleUserOfAVolume(t *testing.T) {
 			w.await("something is left over", w.leftovers)
 			w.end()
 			if f := w.failure(); f != "" {
-				t.Errorf("seed %d: %s", seed, f)
+				t.Errorf("simulation of seed %d failed, want no failure: %s", seed, f)
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func TestAPodGetsItsVolume(t *testing.T) {
 		w.await("something is left over", w.leftovers)
 		w.end()
 		if f := w.failure(); f != "" {
-			t.Error(f)
+			t.Errorf("simulation of seed 1 failed, want no failure: %s", f)
 		} else if testing.Verbose() {
 			t.Log("\n" + strings.Join(w.trace, "\n"))
 		}

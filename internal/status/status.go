@@ -9,6 +9,7 @@ package status
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,8 +22,8 @@ import (
 func Set(intent *volumesv1alpha1.VolumeAttachmentIntent, conditionType string, value metav1.ConditionStatus,
 	reason, message string) bool {
 	return meta.SetStatusCondition(&intent.Status.Conditions, metav1.Condition{
-		Type: conditionType, Status: value, Reason: reason, Message: message,
-		ObservedGeneration: intent.Generation,
+		Type: conditionType, Status: value, Reason: reason, ObservedGeneration: intent.Generation,
+		Message: Shorten(message, volumesv1alpha1.MaxConditionMessageLength),
 	})
 }
 
@@ -122,11 +123,27 @@ func Backoff(attempts int32) time.Duration {
 	return d
 }
 
+// Shorten cuts a text that is longer than so many bytes, between two characters.
+func Shorten(s string, longest int) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest-3], "") + "..."
+}
+
+// NewError is the first failure of operation. What a driver returned is cut to what the API takes.
+func NewError(operation, code, message string) *volumesv1alpha1.OperationError {
+	return &volumesv1alpha1.OperationError{
+		Operation: operation, Code: Shorten(code, volumesv1alpha1.MaxCodeLength),
+		Message: Shorten(message, volumesv1alpha1.MaxMessageLength), Attempts: 1,
+	}
+}
+
 // NextError adds one failed attempt of operation to previous (nil for none) and sets the time of the next attempt.
 // The API stores the number of attempts, so that a restart keeps the backoff.
 func NextError(previous *volumesv1alpha1.OperationError, operation, code, message string,
 	now time.Time) *volumesv1alpha1.OperationError {
-	e := &volumesv1alpha1.OperationError{Operation: operation, Code: code, Message: message, Attempts: 1}
+	e := NewError(operation, code, message)
 	if previous != nil && previous.Operation == operation {
 		e.Attempts = previous.Attempts + 1
 	}

@@ -27,6 +27,6 @@ func TestANewIntentIsNotObservedYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if intent.Status.ObservedGeneration != -1 || intent.Spec.DesiredState != volumesv1alpha1.DesiredPublished {
-		t.Errorf("defaults: %+v", intent)
+		t.Errorf("new intent data: %+v, want the defaults: observed generation -1 and Published", intent)
 	}
 }

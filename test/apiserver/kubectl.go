@@ -64,7 +64,7 @@ func Kubectl(t *testing.T, kubeconfig, stdin string, args ...string) string {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("kubectl %v: %v\n%s%s", args, err, stderr.String(), stdout.String())
+		t.Fatalf("kubectl %v: error %v, want success\n%s%s", args, err, stderr.String(), stdout.String())
 	}
 	return stdout.String()
 }

@@ -38,10 +38,10 @@ func TestNothingOfATestReachesTheNextOneOnItsControlPlane(t *testing.T) {
 	t.Run("the next", func(t *testing.T) {
 		config, c := Borrow(t)
 		if config.Host != host {
-			t.Error("the control plane was not shared")
+			t.Errorf("control plane of the second test: %s, want that of the first: %s", config.Host, host)
 		}
 		if err := late.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late"}}); err == nil {
-			t.Error("a client of the first test still writes")
+			t.Error("creating Node late by a client of the first test: no error, want one")
 		}
 		for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Node{}, &corev1.Namespace{}} {
 			key := client.ObjectKey{Namespace: "default", Name: "held"}
@@ -49,7 +49,7 @@ func TestNothingOfATestReachesTheNextOneOnItsControlPlane(t *testing.T) {
 				key = client.ObjectKey{Name: volumesv1alpha1.InstallNamespace}
 			}
 			if err := c.Get(t.Context(), key, o); client.IgnoreNotFound(err) != nil || o.GetUID() != "" {
-				t.Errorf("%T %s is left, error %v", o, key, err)
+				t.Errorf("%T %s of the first test: UID %q, error %v; want not found", o, key, o.GetUID(), err)
 			}
 		}
 	})
@@ -63,7 +63,7 @@ func TestAControlPlaneIsNotSharedAfterAChangeOfItself(t *testing.T) {
 		create(t, c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 	})
 	if config, _ := Borrow(t); config.Host == host {
-		t.Error("the control plane was shared")
+		t.Errorf("control plane after a new ClusterRole: %s as before, want another", config.Host)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestWhatDeletionRestores(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, ok := added(before, test.now); ok != test.ok || !slices.Equal(got, test.want) {
-				t.Errorf("got %v, %t", got, ok)
+				t.Errorf("keys to delete: %v, restorable %t; want %v, %t", got, ok, test.want, test.ok)
 			}
 		})
 	}

@@ -40,17 +40,17 @@ func TestADetachCutsOffANodeThatHasTheVolumeMounted(t *testing.T) {
 			_ = os.WriteFile(filepath.Join(v.target(a, "a"), "later"), []byte("too late"), 0o600) // may or may not fail
 			syncFilesystem(w, v.target(a, "a"))
 			if sum(w, v.data()) != before {
-				t.Error("the old mount changed the volume after the detach")
+				t.Errorf("data of volume %s changed after its detach from %s, want it unchanged", v.id, a.id)
 			}
 
 			v.up(b)
 			if got := w.read(filepath.Join(v.target(b, "a"), "kept"), 4); got != "kept" {
-				t.Errorf("synced data reads %q on the next node", got)
+				t.Errorf("synced file of volume %s on node %s: %q, want %q", v.id, b.id, got, "kept")
 			}
 			for _, name := range []string{"dirty", "later"} {
 				data, err := os.ReadFile(filepath.Join(v.target(b, "a"), name))
 				if err == nil && len(data) > 0 {
-					t.Errorf("%s reached the volume: %q", name, data)
+					t.Errorf("file %s of volume %s on node %s: %q, want that it did not reach the volume", name, v.id, b.id, data)
 				}
 			}
 			w.write(filepath.Join(v.target(b, "a"), "new"), "new")
@@ -58,13 +58,13 @@ func TestADetachCutsOffANodeThatHasTheVolumeMounted(t *testing.T) {
 			w.must(v.unpublish(a, "a"))
 			w.must(v.unstage(a))
 			if got := w.read(filepath.Join(v.target(b, "a"), "new"), 3); got != "new" {
-				t.Errorf("after the old node released the volume, the new one reads %q", got)
+				t.Errorf("file of volume %s on node %s after node %s released it: %q, want %q", v.id, b.id, a.id, got, "new")
 			}
 			v.down(b)
 			entries, err := ledger.Read(w.backing)
 			w.must(err)
 			if found := ledger.UnpublishedWhileStaged(entries); len(found) != 1 || found[0].Node != a.id {
-				t.Errorf("the ledger's judge found %v, want the one forced detach", found)
+				t.Errorf("detaches while staged in the ledger: %v, want the forced one from %s alone", found, a.id)
 			}
 		})
 	}
@@ -76,16 +76,16 @@ func assertCutOff(w *world, v *volume, n *pseudoNode, oldInode uint64) {
 	devices, err := loopdev.Find(v.link(n))
 	w.must(err)
 	if len(devices) != 1 || !devices[0].Unlinked {
-		w.t.Fatalf("the node's devices are %+v, want one on an unlinked file", devices)
+		w.t.Fatalf("devices of volume %s on node %s: %+v, want one on an unlinked file", v.id, n.id, devices)
 	}
 	if inode(w, v.data()) == oldInode {
-		w.t.Error("the volume still has the inode of the old device")
+		w.t.Errorf("volume %s still has inode %d of node %s, want another", v.id, oldInode, n.id)
 	}
 	health, err := n.NodeGetVolumeHealth(w.ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id})
 	w.must(err)
 	statuses := health.GetVolumeHealth().GetHealthStatuses()
 	if len(statuses) != 1 || statuses[0].GetReason() != "CutOff" {
-		w.t.Errorf("health is %v, want CutOff", statuses)
+		w.t.Errorf("health of volume %s on node %s: %v, want CutOff", v.id, n.id, statuses)
 	}
 }
 
@@ -122,15 +122,15 @@ func TestADetachCutsOffABlockVolumeButNotTheOtherNodes(t *testing.T) {
 	if _, err := open.WriteAt([]byte("too late"), 0); err == nil {
 		err = open.Sync()
 		if err == nil {
-			t.Error("the node could still write after it was cut off")
+			t.Errorf("writing volume %s on node %s after its detach: error %v, want one", v.id, a.id, err)
 		}
 	}
 	if got := w.read(v.target(b, "a"), 6); got != "from a" {
-		t.Errorf("the other node reads %q", got)
+		t.Errorf("volume %s on node %s: %q, want %q", v.id, b.id, got, "from a")
 	}
 	w.write(v.target(b, "a"), "from b")
 	if got := w.read(v.data(), 6); got != "from b" {
-		t.Errorf("the other node's writes do not reach the volume, which contains %q", got)
+		t.Errorf("data of volume %s: %q, want %q, written on node %s", v.id, got, "from b", b.id)
 	}
 	w.must(open.Close())
 	w.must(v.unpublish(a, "a"))

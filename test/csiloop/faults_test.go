@@ -49,16 +49,16 @@ func TestAnErrorHasNoEffectBeforeTheWorkAndTheWholeEffectAfterIt(t *testing.T) {
 	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Unavailable,
 		Message: "no luck", Count: 1})
 	if message := w.want(codes.Unavailable, v.stage(node)); message != "no luck" {
-		t.Errorf("the caller got message %q", message)
+		t.Errorf("message of the stage of volume %s: %q, want that of the fault: no luck", v.id, message)
 	}
 	if v.staged(node) {
-		t.Error("a stage that failed before its effect had one")
+		t.Errorf("volume %s is staged by a call that failed before its effect, want it not staged", v.id)
 	}
 	w.fault(faults.Fault{Method: "NodeStageVolume", Action: faults.Error, Code: codes.Internal,
 		When: faults.After, Count: 1})
 	w.want(codes.Internal, v.stage(node))
 	if !v.staged(node) {
-		t.Error("a stage that failed after its effect had none")
+		t.Errorf("volume %s is not staged by a call that failed after its effect, want it staged", v.id)
 	}
 	w.must(v.stage(node)) // both have struck once
 	w.must(v.unstage(node))
@@ -104,7 +104,7 @@ func TestADelayedCallWaits(t *testing.T) {
 	start := time.Now()
 	w.must(v.stage(node))
 	if took := time.Since(start); took < delay {
-		t.Errorf("took %s", took)
+		t.Errorf("stage of volume %s took %s, want at least %s", v.id, took, delay)
 	}
 	w.must(v.unstage(node))
 }
@@ -116,15 +116,15 @@ func TestAHangingCallBlocksItsVolumeUntilTheFaultIsRemoved(t *testing.T) {
 	go func() { done <- v.stage(node) }()
 	w.must(faults.WaitHits(w.ctx, w.backing, id, 1))
 	if message := w.want(codes.Aborted, v.unstage(node)); !strings.Contains(message, "NodeStageVolume") {
-		t.Errorf("%q does not name the running call", message)
+		t.Errorf("message of the unstage of volume %s: %q, want the running NodeStageVolume named", v.id, message)
 	}
 	if v.staged(node) {
-		t.Error("the hanging call has had its effect")
+		t.Errorf("volume %s is staged by a call that hangs, want it not staged", v.id)
 	}
 	w.must(faults.Remove(w.backing, id))
 	w.must(<-done)
 	if !v.staged(node) {
-		t.Error("the call that hung had no effect")
+		t.Errorf("volume %s is not staged after its call hung, want it staged", v.id)
 	}
 	w.must(v.unstage(node))
 }
@@ -137,7 +137,7 @@ func TestAHangingCallWhoseCallerGaveUpHasNoEffect(t *testing.T) {
 	w.must(err)
 	w.must(faults.Remove(w.backing, id))
 	if v.staged(node) {
-		t.Error("the abandoned call had an effect")
+		t.Errorf("volume %s is staged by an abandoned call, want it not staged", v.id)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestACallThatIgnoresItsCallersEndEndsLater(t *testing.T) {
 	giveUp(w, node, v, id)
 	w.want(codes.Aborted, v.stage(node))
 	if v.staged(node) {
-		t.Error("the call had its effect too early")
+		t.Errorf("volume %s is staged by a call that hangs, want it not staged yet", v.id)
 	}
 	w.must(faults.Remove(w.backing, id))
 	_, err := ledger.Wait(w.ctx, w.backing, func(entries []ledger.Entry) bool {
@@ -161,7 +161,7 @@ func TestACallThatIgnoresItsCallersEndEndsLater(t *testing.T) {
 	})
 	w.must(err)
 	if !v.staged(node) {
-		t.Error("the call that continued had no effect")
+		t.Errorf("volume %s is not staged by a call that continued, want it staged", v.id)
 	}
 	w.must(v.unstage(node))
 }
@@ -195,17 +195,17 @@ func TestADriverThatDiesHasTheEffectOrNot(t *testing.T) {
 			w.fault(faults.Fault{Method: "NodeStageVolume", When: when, Action: faults.Die, Count: 1})
 			err := v.stage(node)
 			if code := status.Code(err); code != codes.Unavailable {
-				t.Fatalf("the caller got %v", err)
+				t.Fatalf("stage of volume %s while the driver dies: error %v, want %s", v.id, err, codes.Unavailable)
 			}
 			w.must(node.process.Wait(w.ctx))
 			if v.staged(node) != effect {
-				t.Errorf("staged is %t", !effect)
+				t.Errorf("volume %s after the driver died %s the effect: staged %t, want %t", v.id, when, !effect, effect)
 			}
 			entries, err := ledger.Read(w.backing)
 			w.must(err)
 			last := entries[len(entries)-1]
 			if want := map[bool]ledger.Phase{false: ledger.Start, true: ledger.Effect}[effect]; last.Phase != want {
-				t.Errorf("the ledger ends with %+v, want phase %s", last, want)
+				t.Errorf("last entry of the ledger: %+v, want phase %s", last, want)
 			}
 			node.start()
 			w.must(v.stage(node))

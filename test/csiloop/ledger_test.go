@@ -35,7 +35,7 @@ func TestTheLedgerRecordsEveryCallInOrder(t *testing.T) {
 		"NodeUnpublishVolume v node-a OK", "NodeUnstageVolume v node-a OK", "ControllerUnpublishVolume v node-a OK",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got  %q\nwant %q", got, want)
+		t.Errorf("calls in the ledger:\ngot  %q\nwant %q", got, want)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestManyConcurrentCallsOnManyNodesSucceedAndKeepTheLedgerIntact(t *testing.
 			group.Go(func() {
 				for _, step := range steps {
 					if err := step(); err != nil {
-						t.Errorf("%s: %v", v.id, err)
+						t.Errorf("call for volume %s on node %s: error %v, want none", v.id, node.id, err)
 					}
 				}
 			})
@@ -65,18 +65,18 @@ func TestManyConcurrentCallsOnManyNodesSucceedAndKeepTheLedgerIntact(t *testing.
 	entries, err := ledger.Read(w.backing)
 	w.must(err)
 	if want := 3 * (2 * each) * 7; len(entries) != want {
-		t.Errorf("%d entries, want %d", len(entries), want)
+		t.Errorf("entries of the ledger: %d, want %d", len(entries), want)
 	}
 	for i, entry := range entries {
 		if entry.Seq != int64(i+1) {
-			t.Fatalf("entry %d has number %d", i+1, entry.Seq)
+			t.Fatalf("entry %d of the ledger has number %d, want %d", i+1, entry.Seq, i+1)
 		}
 	}
 	for _, found := range [][]ledger.Violation{
 		ledger.PublishedTwice(entries), ledger.UnpublishedWhileStaged(entries), ledger.UsedUnattached(entries),
 	} {
 		if len(found) > 0 {
-			t.Errorf("the judge found %v", found)
+			t.Errorf("violations in the ledger: %v, want none", found)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestAVolumeKeepsItsDataThroughTwoLives(t *testing.T) {
 					w.write(file, "hello")
 				}
 				if got := w.read(file, 5); got != "hello" {
-					t.Errorf("read %q on %s, want hello", got, node.id)
+					t.Errorf("device of volume %s on node %s: %q, want hello", v.id, node.id, got)
 				}
 				v.down(node)
 			}
@@ -46,7 +46,7 @@ func TestABlockVolumeKeepsItsDataThroughItsLife(t *testing.T) {
 			w.write(v.target(node, "a"), "raw data")
 		}
 		if got := w.read(v.target(node, "a"), 8); got != "raw data" {
-			t.Errorf("read %q on %s, want the written data", got, node.id)
+			t.Errorf("device of volume %s on node %s: %q, want the written data", v.id, node.id, got)
 		}
 		v.down(node)
 	}

@@ -45,7 +45,7 @@ func TestAKilledNodePluginFindsItsMountsAgain(t *testing.T) {
 			after, err := loopdev.Find(v.link(node))
 			w.must(err)
 			if len(after) != 1 || after[0] != before[0] {
-				t.Errorf("devices were %v, are %v", before, after)
+				t.Errorf("devices of volume %s on node %s after a restart: %v, want as before: %v", v.id, node.id, after, before)
 			}
 			v.down(node)
 		})
@@ -71,7 +71,7 @@ func TestASecondPluginForANodeIsRefused(t *testing.T) {
 	options := w.nodes[0].options
 	options.BackingDir, options.KubeletDir, options.Log = w.backing, filepath.Join(w.dir, "other"), discard{}
 	if process, err := harness.Start(ctx, options); err == nil {
-		t.Error("two plugins serve one node")
+		t.Errorf("starting a second plugin for node %s: no error, want one", w.nodes[0].id)
 		w.must(process.Kill())
 	}
 }
@@ -87,14 +87,14 @@ func TestACleanExitRemovesTheSocketsAndAKillDoesNot(t *testing.T) {
 	sockets := []string{csiloop.NodeSocket(kubelet), csiloop.RegistrationSocket(kubelet)}
 	for _, socket := range sockets {
 		if _, err := os.Stat(socket); err != nil {
-			t.Errorf("after a kill: %v", err)
+			t.Errorf("socket %s after a kill: error %v, want it there", socket, err)
 		}
 	}
 	node.start()
 	w.must(node.process.Stop())
 	for _, socket := range sockets {
 		if _, err := os.Stat(socket); !os.IsNotExist(err) {
-			t.Errorf("after a clean exit, %s: %v", socket, err)
+			t.Errorf("socket %s after a clean exit: error %v, want not found", socket, err)
 		}
 	}
 }

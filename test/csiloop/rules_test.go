@@ -42,10 +42,10 @@ func TestASecondNodeOfASingleNodeVolumeIsRefusedWithTheHoldersName(t *testing.T)
 	v := w.create("v", mib, filesystem("ext4"))
 	w.must(v.attach(w.nodes[0]))
 	if message := w.want(codes.FailedPrecondition, v.attach(w.nodes[1])); !strings.Contains(message, `"node-a"`) {
-		t.Errorf("%q does not name the holder", message)
+		t.Errorf("refusal of volume %s on the second node: %q, want node-a named", v.id, message)
 	}
 	if _, err := os.Stat(v.link(w.nodes[1])); !os.IsNotExist(err) {
-		t.Errorf("the refused node has a link: %v", err)
+		t.Errorf("link of volume %s on refused node %s: error %v, want not found", v.id, w.nodes[1].id, err)
 	}
 	_, err := w.controller.DeleteVolume(w.ctx, &csi.DeleteVolumeRequest{VolumeId: v.id})
 	w.want(codes.FailedPrecondition, err)
@@ -64,10 +64,10 @@ func TestReadersOnSeveralNodesShareAVolumeAndCannotWrite(t *testing.T) {
 		v.up(node)
 		target := v.target(node, "a")
 		if got := w.read(filepath.Join(target, "file"), 6); got != "shared" {
-			t.Errorf("%s reads %q", node.id, got)
+			t.Errorf("file of volume %s on node %s: %q, want %q", v.id, node.id, got, "shared")
 		}
 		if err := os.WriteFile(filepath.Join(target, "other"), nil, 0o600); err == nil {
-			t.Errorf("%s could write", node.id)
+			t.Errorf("writing to read-only volume %s on node %s: no error, want one", v.id, node.id)
 		}
 	}
 	for _, node := range w.nodes {
@@ -81,7 +81,7 @@ func TestANodeRefusesMoreVolumesThanItsLimit(t *testing.T) {
 	info, err := node.NodeGetInfo(w.ctx, &csi.NodeGetInfoRequest{})
 	w.must(err)
 	if info.GetMaxVolumesPerNode() != 2 || info.GetNodeId() != "node-a" {
-		t.Errorf("node info is %v", info)
+		t.Errorf("info of node %s: %v, want its ID and at most 2 volumes", node.id, info)
 	}
 	var volumes []*volume
 	for i := range 3 {
@@ -114,7 +114,7 @@ func TestCapacityIsCountedAndLimited(t *testing.T) {
 	capacity, err := w.controller.GetCapacity(w.ctx, &csi.GetCapacityRequest{})
 	w.must(err)
 	if capacity.GetAvailableCapacity() != 40*mib {
-		t.Errorf("%d bytes are reported as available", capacity.GetAvailableCapacity())
+		t.Errorf("available capacity: %d bytes, want %d", capacity.GetAvailableCapacity(), 40*mib)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestListedPagesContainEveryVolumeOnceWithItsNodes(t *testing.T) {
 		}
 	}
 	if got := strings.Join(seen, " "); got != "v0[node-a] v1[] v2[node-a] v3[] v4[node-a]" {
-		t.Errorf("listed %s", got)
+		t.Errorf("listed volumes: %s, want v0 to v4, and v0, v2 and v4 on node-a", got)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestADeviceWithContentsIsNotFormatted(t *testing.T) {
 		"another filesystem": {func(w *world, path string) {
 			out, err := exec.CommandContext(w.ctx, "mkfs.ext4", "-q", "-F", path).CombinedOutput()
 			if err != nil {
-				w.t.Fatalf("%v: %s", err, out)
+				w.t.Fatalf("running mkfs.ext4 on %s: error %v, want success: %s", path, err, out)
 			}
 		}, []string{`"ext4"`, `"xfs"`}},
 		"a partition table": {
@@ -181,14 +181,15 @@ func TestADeviceWithContentsIsNotFormatted(t *testing.T) {
 			message := w.want(codes.FailedPrecondition, v.stage(w.nodes[0]))
 			for _, name := range test.names {
 				if !strings.Contains(message, name) {
-					t.Errorf("%q does not name %s", message, name)
+					t.Errorf("refusal to stage volume %s: %q, want %s in it", v.id, message, name)
 				}
 			}
 			if sum(w, v.data()) != before {
-				t.Error("the data was changed")
+				t.Errorf("data of volume %s changed by a refused stage, want it unchanged", v.id)
 			}
 			if devices, mounts, err := harness.Leftovers(w.dir); err != nil || len(devices)+len(mounts) > 0 {
-				t.Errorf("a refused stage left %v %v %v", devices, mounts, err)
+				t.Errorf("left by a refused stage of volume %s: devices %v, mounts %v, error %v; want none", v.id, devices, mounts,
+					err)
 			}
 		})
 	}
@@ -218,7 +219,7 @@ func TestTheErrorNamesAMissingMkfs(t *testing.T) {
 	w.must(v.attach(node))
 	if message := w.want(codes.FailedPrecondition, v.stage(node)); !strings.Contains(message,
 		"mkfs.ext4 is not installed") {
-		t.Errorf("got %q", message)
+		t.Errorf("error of the stage of volume %s: %q, want mkfs.ext4 named", v.id, message)
 	}
 }
 
@@ -234,13 +235,13 @@ func TestMountOptionsApplyToStageAndPublish(t *testing.T) {
 		return stat.Flags
 	}
 	if got := flags(v.staging(node)); got&unix.ST_NOATIME == 0 || got&unix.ST_NOEXEC == 0 {
-		t.Errorf("staged with flags %x", got)
+		t.Errorf("mount flags of staged volume %s: %#x, want noatime and noexec", v.id, got)
 	}
 	if got := flags(v.target(node, "a")); got&unix.ST_NOATIME == 0 || got&unix.ST_RDONLY != 0 {
-		t.Errorf("published with flags %x", got)
+		t.Errorf("mount flags of published volume %s: %#x, want noatime and writable", v.id, got)
 	}
 	if got := flags(v.target(node, "ro")); got&unix.ST_RDONLY == 0 {
-		t.Errorf("published read-only with flags %x", got)
+		t.Errorf("mount flags of volume %s, published read-only: %#x, want read-only", v.id, got)
 	}
 	w.want(codes.AlreadyExists, v.publish(node, "a", true))
 	w.must(v.unpublish(node, "ro"))
@@ -259,7 +260,7 @@ func TestAReadOnlyBlockPublicationCannotBeWritten(t *testing.T) {
 	file, err := os.OpenFile(v.target(node, "ro"), os.O_WRONLY, 0) // Linux refuses the write, not the open
 	w.must(err)
 	if _, err := file.Write([]byte("x")); err == nil {
-		t.Error("the read-only device accepts a write")
+		t.Errorf("writing to volume %s, published read-only: no error, want one", v.id)
 	}
 	w.must(file.Close())
 	w.write(v.target(node, "a"), "x")
@@ -282,7 +283,8 @@ func TestAMountGroupMayWriteEverything(t *testing.T) {
 		var stat unix.Stat_t
 		w.must(unix.Stat(filepath.Join(v.target(node, "a"), name), &stat))
 		if stat.Gid != 4242 || stat.Mode&0o060 != 0o060 {
-			t.Errorf("%q belongs to group %d with mode %o", name, stat.Gid, stat.Mode)
+			t.Errorf("file %q of volume %s: group %d, mode %o; want group 4242, which may read and write", name, v.id, stat.Gid,
+				stat.Mode)
 		}
 	}
 	v.down(node)
@@ -315,7 +317,7 @@ func TestAVolumeGrowsWhileItIsMounted(t *testing.T) {
 				&csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
 			w.must(err)
 			if total := stats.GetUsage()[0].GetTotal(); total < 600*mib {
-				t.Errorf("the filesystem has %d bytes after the expansion", total)
+				t.Errorf("filesystem of volume %s after the expansion: %d bytes, want at least %d", v.id, total, 600*mib)
 			}
 			v.down(node)
 		})
@@ -353,7 +355,7 @@ func TestABlockVolumeGrowsWhileItIsPublished(t *testing.T) {
 		err := node.NodeGetVolumeStats(w.ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.target(node, "a")})
 	w.must(err)
 	if total := stats.GetUsage()[0].GetTotal(); total != 32*mib {
-		t.Errorf("the device has %d bytes", total)
+		t.Errorf("device of volume %s after the expansion: %d bytes, want %d", v.id, total, 32*mib)
 	}
 	v.down(node)
 }
@@ -365,7 +367,8 @@ func TestAnUnstageFailsWhileAPublicationExists(t *testing.T) {
 		v.up(w.nodes[0])
 		if message := w.want(codes.FailedPrecondition, v.unstage(w.nodes[0])); !strings.Contains(message,
 			v.target(w.nodes[0], "a")) {
-			t.Errorf("%q does not name the publication", message)
+			t.Errorf("refusal to unstage volume %s: %q, want the publication named: %s", v.id, message, v.target(w.nodes[0],
+				"a"))
 		}
 		v.down(w.nodes[0])
 	}
@@ -383,7 +386,7 @@ func TestOtherFilesAtATargetAreNotChanged(t *testing.T) {
 	w.must(os.MkdirAll(filepath.Join(v.target(node, "dir"), "full"), 0o700))
 	w.want(codes.FailedPrecondition, v.unpublish(node, "dir"))
 	if got := w.read(v.target(node, "file"), 4); got != "mine" {
-		t.Errorf("the other file contains %q", got)
+		t.Errorf("other file at a target of volume %s: %q, want %q", v.id, got, "mine")
 	}
 	w.must(v.unstage(node))
 }

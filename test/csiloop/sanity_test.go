@@ -58,11 +58,12 @@ func checkSkipped(t *testing.T, report ginkgo.Report) {
 			ran++
 		}
 		if spec.State == types.SpecStateSkipped && !slices.Contains(notClaimed, spec.Failure.Message) {
-			t.Errorf("csi-sanity skipped %q: %s", spec.FullText(), spec.Failure.Message)
+			t.Errorf("csi-sanity skipped %q: %s; want no more skipped than what is not claimed", spec.FullText(),
+				spec.Failure.Message)
 		}
 	}
 	t.Logf("csi-sanity: %d specs passed", ran)
 	if ran < 100 {
-		t.Errorf("csi-sanity ran only %d specs", ran)
+		t.Errorf("csi-sanity ran %d specs, want at least 100", ran)
 	}
 }

@@ -96,7 +96,7 @@ func (w *world) must(err error) {
 func (w *world) want(code codes.Code, err error) string {
 	w.t.Helper()
 	if status.Code(err) != code {
-		w.t.Fatalf("got %v, want code %s", err, code)
+		w.t.Fatalf("call of the driver: error %v, want code %s", err, code)
 	}
 	return status.Convert(err).Message()
 }

@@ -143,7 +143,7 @@ func (v *volume) hasGrown() {
 // expect waits until done is true of the present intent.
 func (v *volume) expect(done func(*volumesv1alpha1.VolumeAttachmentIntent) bool) {
 	if _, err := sys.AwaitIntent(limited(v.t), namespace, v.current, done); err != nil {
-		v.t.Errorf("%s: %v", v.what, err)
+		v.t.Errorf("%s, intent %s: error %v, want the expected status", v.what, v.current, err)
 	}
 }
 
@@ -173,6 +173,6 @@ func (v *volume) request(size string) {
 		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}
 	if err := sys.Client.Patch(limited(v.t), pvc, patch); err != nil {
-		v.t.Errorf("asking for more: %v", err)
+		v.t.Errorf("requesting %s for claim %s/%s: %v", size, namespace, v.name, err)
 	}
 }

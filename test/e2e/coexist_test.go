@@ -166,7 +166,8 @@ func (s *sharing) come() {
 func (s *sharing) stays(because string) {
 	s.t.Helper()
 	if s.attachmentUID(s.name) != s.uid {
-		s.t.Errorf("volume %s was attached again although %s", s.handle, because)
+		s.t.Errorf("attachment %s of volume %s has another UID than %s, want the same, as %s", s.name, s.handle, s.uid,
+			because)
 	}
 }
 
@@ -216,7 +217,8 @@ func TestAnIntentThatReturnsWhileAPodUsesTheVolumeDoesNotWaitForThePod(t *testin
 	v.release(first)
 	v.ready(v.intent(nodeA))
 	if v.attachmentUID(v.attachment()) != uid {
-		t.Error("the volume was attached again")
+		t.Errorf("attachment of volume %s has another UID than %s, want the same while pod %s uses it", v.handle, uid,
+			pod.Name)
 	}
 	v.endPod(pod)
 	judge(t)

@@ -52,7 +52,8 @@ func TestTheVolumeOfADeletedClaimStaysAsLongAsItsVolumeAttachment(t *testing.T) 
 	}
 	for _, call := range ledger.Calls(v.awaitCall("DeleteVolume")) {
 		if call.Method == "DeleteVolume" && call.Volume == v.handle && call.Time.Before(before) {
-			t.Errorf("DeleteVolume was called %v before the VolumeAttachment was gone", before.Sub(call.Time))
+			t.Errorf("DeleteVolume of %s came %v before the end of its VolumeAttachment, want it after that", v.handle,
+				before.Sub(call.Time))
 		}
 	}
 }

@@ -199,11 +199,11 @@ func (v *volume) remove() {
 	pvc := &corev1.PersistentVolumeClaim{}
 	key := client.ObjectKey{Namespace: namespace, Name: v.name}
 	if err := sys.Client.Get(ctx, key, pvc); err != nil {
-		v.t.Errorf("reading the claim: %v", err)
+		v.t.Errorf("reading claim %s: %v", key, err)
 		return
 	}
 	if err := sys.Client.Delete(ctx, pvc); err != nil {
-		v.t.Errorf("deleting the claim: %v", err)
+		v.t.Errorf("deleting claim %s: %v", key, err)
 	}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pvc.Spec.VolumeName}}
 	if pvc.Spec.VolumeName == "" {

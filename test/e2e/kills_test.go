@@ -93,7 +93,8 @@ func TestACallThatHangsIsUncertainAndDelaysNoOtherVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !inUse(nvs, v.handle) {
-		t.Error("a volume whose stage may still take effect must count as in use")
+		t.Errorf("volume %s, whose stage may still take effect, is not in use in node state %s, want it in use", v.handle,
+			nodeA)
 	}
 	v.removeFault(id)
 	write(t, v.ready(name))
@@ -133,7 +134,7 @@ func judge(t *testing.T) {
 	for _, rule := range []func([]ledger.Entry) []ledger.Violation{ledger.PublishedTwice, ledger.UnpublishedWhileStaged,
 		ledger.UsedUnattached} {
 		for _, violation := range rule(entries) {
-			t.Error(violation)
+			t.Errorf("violation in the ledger: %v; want none", violation)
 		}
 	}
 }
@@ -204,7 +205,7 @@ func (v *volume) attachment() string {
 			return a.Name
 		}
 	}
-	v.t.Fatalf("no attachment of %s", pvc.Spec.VolumeName)
+	v.t.Fatalf("no attachment of PersistentVolume %s among %d, want one", pvc.Spec.VolumeName, len(list.Items))
 	return ""
 }
 
@@ -239,7 +240,7 @@ func TestAnAPIServerStoppedForAMinuteChangesNothingThatIsMounted(t *testing.T) {
 	}
 	for mount, id := range before {
 		if after[mount] != id {
-			t.Errorf("%s was unmounted", mount)
+			t.Errorf("mount %s has ID %d, want %d, as before the API server stopped", mount, after[mount], id)
 		}
 	}
 	// The next tests need a provisioner that has reconnected.
@@ -254,11 +255,11 @@ func write(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != path {
-		t.Fatalf("read %q, %v", got, err)
+		t.Fatalf("file %s: content %q, error %v; want %q", file, got, err, path)
 	}
 	mounts, err := system.MountIDs(filepath.Dir(path))
 	if err != nil || mounts[path] == 0 {
-		t.Fatalf("%s is not a mount point: %v", path, err)
+		t.Fatalf("%s: mount ID %d, error %v; want a mount point", path, mounts[path], err)
 	}
 }
 

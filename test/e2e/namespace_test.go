@@ -167,7 +167,7 @@ func TestANamespaceDrainsThoughTheSecretOfItsVolumeIsGone(t *testing.T) {
 		if !slices.ContainsFunc(entries, func(e ledger.Entry) bool {
 			return e.Method == "ControllerUnpublishVolume" && e.Volume == n.handle && e.Phase == ledger.End && e.Code == "OK"
 		}) {
-			t.Error("the driver was not called to detach")
+			t.Errorf("ledger has no ControllerUnpublishVolume of volume %s, want one that succeeded", n.handle)
 		}
 	})
 	t.Run("the content of the Secret is lost", func(t *testing.T) {

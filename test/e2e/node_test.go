@@ -40,10 +40,10 @@ func TestAnotherFileAtThePublishedPathIsNotChangedAndDelaysThePublish(t *testing
 	})
 	intent := v.await("occupied", system.HasReason(volumesv1alpha1.ConditionPublished, volumesv1alpha1.ReasonPathOccupied))
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, path) {
-		t.Errorf("Ready does not name the path: %s", got)
+		t.Errorf("Ready of intent %s: %q, want path %s named", intent.Name, got, path)
 	}
 	if content, err := os.ReadFile(path); err != nil || string(content) != "mine" {
-		t.Fatalf("the other file was changed: %q, %v", content, err)
+		t.Fatalf("other file %s: content %q, error %v; want it unchanged", path, content, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestTheIntentNamesAnUnknownFilesystem(t *testing.T) {
 	intent := v.await(v.intent(nodeA),
 		system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonAttachFailed))
 	if got := conditionOf(intent, volumesv1alpha1.ConditionReady); !strings.Contains(got, "nosuchfs") {
-		t.Errorf("the condition does not name the filesystem: %s", got)
+		t.Errorf("Ready of intent %s: %q, want nosuchfs named", intent.Name, got)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *test
 	backing := sys.BackingFile(v.handle)
 	if out,
 		err := exec.CommandContext(t.Context(), "mkfs.btrfs", "-q", "-f", "--mixed", backing).CombinedOutput(); err != nil {
-		t.Fatalf("formatting: %v: %s", err, out)
+		t.Fatalf("formatting %s: error %v, want success: %s", backing, err, out)
 	}
 	before, err := os.ReadFile(backing)
 	if err != nil {
@@ -199,7 +199,7 @@ func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *test
 	intent := v.await(name, system.HasReason(volumesv1alpha1.ConditionReady, volumesv1alpha1.ReasonFilesystemMismatch))
 	got := conditionOf(intent, volumesv1alpha1.ConditionReady)
 	if !strings.Contains(got, "ext4") || !strings.Contains(got, "btrfs") {
-		t.Errorf("the condition does not name both filesystems: %s", got)
+		t.Errorf("Ready of intent %s: %q, want ext4 and btrfs named", intent.Name, got)
 	}
 	v.release(name)
 	after, err := os.ReadFile(backing)
@@ -207,7 +207,7 @@ func TestTheIntentNamesAnotherFilesystemOnTheDeviceWhichIsNeverFormatted(t *test
 		t.Fatal(err)
 	}
 	if !bytes.Equal(before, after) {
-		t.Error("the device was changed")
+		t.Errorf("device %s of volume %s changed, want it unchanged", backing, v.handle)
 	}
 }
 
@@ -220,7 +220,8 @@ func TestEachFilesystemIsCreatedAndKept(t *testing.T) {
 			v.release(first)
 			path := v.ready(v.intent(nodeB))
 			if _, err := os.Stat(filepath.Join(path, "proof")); err != nil {
-				t.Errorf("data from %s is missing on %s: %v", nodeA, nodeB, err)
+				t.Errorf("file of volume %s, written on %s, at %s on %s: error %v, want it there", v.handle, nodeA, path, nodeB,
+					err)
 			}
 		})
 	}
@@ -233,7 +234,7 @@ func TestABlockVolumeIsADeviceThatMoves(t *testing.T) {
 	writeDevice(t, v.ready(first), want)
 	v.release(first)
 	if got := readDevice(t, v.ready(v.intent(nodeB)), len(want)); !bytes.Equal(got, want) {
-		t.Error("the device has other bytes after the move")
+		t.Errorf("device of volume %s has other bytes on %s, want those written on %s", v.handle, nodeB, nodeA)
 	}
 }
 
@@ -257,7 +258,7 @@ func TestAFilesystemGrowsWhileItIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after.Blocks <= before.Blocks {
-		t.Errorf("%d blocks before, %d after", before.Blocks, after.Blocks)
+		t.Errorf("filesystem at %s: %d blocks before the expansion, %d after; want more", path, before.Blocks, after.Blocks)
 	}
 }
 
@@ -265,7 +266,7 @@ func writeDevice(t *testing.T, path string, data []byte) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&os.ModeDevice == 0 {
-		t.Fatalf("%s is not a device: %v, %v", path, info, err)
+		t.Fatalf("%s: %v, error %v; want a device", path, info, err)
 	}
 	device, err := os.OpenFile(path, os.O_WRONLY|os.O_SYNC, 0)
 	if err != nil {

@@ -65,7 +65,8 @@ func TestARestoredAPIServerMovesNothingThatIsInUse(t *testing.T) {
 			}
 			for _, node := range []string{nodeA, nodeB} {
 				_, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool {
-					return nvs != nil && nvs.Status.Session > begin[node] && nvs.Spec.ConfirmedSession == nvs.Status.Session
+					return nvs != nil && nvs.Status.Protocol.Session > begin[node] &&
+						nvs.Spec.Protocol.ConfirmedSession == nvs.Status.Protocol.Session
 				})
 				must(t, err)
 			}
@@ -136,7 +137,7 @@ func sessions(t *testing.T) map[string]int64 {
 	for _, node := range []string{nodeA, nodeB} {
 		nvs, err := sys.AwaitNode(limited(t), node, func(nvs *volumesv1alpha1.NodeVolumeState) bool { return nvs != nil })
 		must(t, err)
-		found[node] = nvs.Status.Session
+		found[node] = nvs.Status.Protocol.Session
 	}
 	return found
 }
@@ -165,7 +166,7 @@ func untouchedSince(t *testing.T, volumes ...*volume) {
 			}
 		}
 		if len(staged) != 1 {
-			t.Errorf("volume %s is staged on %v", v.handle, staged)
+			t.Errorf("volume %s is staged on %v, want one node", v.handle, staged)
 		}
 	}
 }
@@ -186,5 +187,5 @@ func declare(t *testing.T, node string, v *volume) {
 			return
 		}
 	}
-	t.Errorf("node %s does not use volume %s", node, v.handle)
+	t.Errorf("node state %s does not have volume %s, want it in use", node, v.handle)
 }

@@ -79,7 +79,7 @@ func podIntents(t *testing.T, pod *corev1.Pod, want int) {
 	for {
 		list := &volumesv1alpha1.VolumeAttachmentIntentList{}
 		if err := sys.Client.List(ctx, list, client.InNamespace(namespace), selector); err != nil {
-			t.Fatalf("pod %s must have %d intents: %v", pod.Name, want, err)
+			t.Fatalf("listing the intents of pod %s, of which %d are wanted: %v", pod.Name, want, err)
 		}
 		attached := 0
 		for i := range list.Items {
@@ -93,7 +93,7 @@ func podIntents(t *testing.T, pod *corev1.Pod, want int) {
 		select {
 		case <-watcher.ResultChan():
 		case <-ctx.Done():
-			t.Fatalf("pod %s must have %d intents and has %d, %d of them attached", pod.Name, want, len(list.Items), attached)
+			t.Fatalf("intents of pod %s: %d, %d of them attached; want %d", pod.Name, len(list.Items), attached, want)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestASwitchToReplaceAndBackDetachesNothing(t *testing.T) {
 		t.Helper()
 		for v, name := range names {
 			if uid := string(v.attachmentUID(name)); uid != uids[v] {
-				t.Errorf("%s, %s was attached again", when, v.name)
+				t.Errorf("attachment of volume %s %s: UID %s, want %s", v.name, when, uid, uids[v])
 			}
 			v.isHeld(name)
 		}

@@ -53,12 +53,13 @@ func TestAnAttachmentThatIsMarkedNotAttachedStaysMountedAndIsAttachedAgain(t *te
 		t.Fatal(err)
 	}
 	if before[path] != after[path] {
-		t.Errorf("%s was mount %v and is %v: it was unmounted meanwhile", path, before[path], after[path])
+		t.Errorf("mount at %s: ID %v, want %v, as it must not be unmounted", path, after[path], before[path])
 	}
 	write(t, path)
 	if err := sys.Client.Get(limited(t), client.ObjectKeyFromObject(va), va); err != nil || va.UID != uid ||
 		!va.Status.Attached {
-		t.Errorf("attachment %s, attached %v, %v; it was %s", va.UID, va.Status.Attached, err, uid)
+		t.Errorf("attachment %s: UID %s, attached %t, error %v; want UID %s, attached", va.Name, va.UID, va.Status.Attached,
+			err, uid)
 	}
 }
 

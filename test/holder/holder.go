@@ -69,7 +69,7 @@ func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
 	}}
 	t.Cleanup(p.End)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q: %v", line, err)
+		t.Fatalf("first line of process %d: %q, error %v; want ready", p.PID, line, err)
 	}
 	return p
 }

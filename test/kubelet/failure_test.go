@@ -37,7 +37,7 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasReleasedIt(t *testi
 	v.refused(second)
 	struck(t, id)
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
-		t.Errorf("attached to %v while the kubelet of %s releases it", nodes, nodeA)
+		t.Errorf("volume %s is attached to %v, want %s alone while its kubelet releases it", v.handle, nodes, nodeA)
 	}
 	removeFault(t, id)
 	runs(t, second)
@@ -93,7 +93,7 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilItsStoppedKubeletIsBackAndHasRel
 			second := v.pod(nodeB, v.read("kept"))
 			v.refused(second)
 			if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
-				t.Errorf("attached to %v while the container on %s still runs", nodes, nodeA)
+				t.Errorf("volume %s is attached to %v, want %s alone while its container runs", v.handle, nodes, nodeA)
 			}
 			startAgain(t, system.Kubelet(nodeA))
 			runs(t, second)
@@ -151,7 +151,7 @@ func (v *volume) takeOver() *corev1.Pod {
 		v.t.Fatal(err)
 	}
 	if nodes := v.attachedTo(); !slices.Equal(nodes, []string{nodeA}) {
-		v.t.Errorf("attached to %v before %s was put out of service", nodes, nodeA)
+		v.t.Errorf("volume %s is attached to %v, want %s alone before it is out of service", v.handle, nodes, nodeA)
 	}
 	v.t.Cleanup(func() { taint(v.t, nodeA) })
 	taint(v.t, nodeA,

@@ -273,7 +273,7 @@ func judge(t *testing.T) {
 			if violation.Method == "ControllerUnpublishVolume" && slices.Contains(byForce, violation.Volume) {
 				continue
 			}
-			t.Error(violation)
+			t.Errorf("violation in the ledger: %v; want none", violation)
 		}
 	}
 }

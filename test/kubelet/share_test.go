@@ -150,7 +150,7 @@ func (d device) reads(text string) {
 	d.t.Helper()
 	data := make([]byte, len(text))
 	if _, err := d.file.ReadAt(data, 0); err != nil || string(data) != text {
-		d.t.Errorf("the device contains %q (%v), not %q", data, err, text)
+		d.t.Errorf("device %s: content %q, error %v; want %q", d.file.Name(), data, err, text)
 	}
 }
 
@@ -210,7 +210,7 @@ func (v *volume) unstaged() bool {
 func (v *volume) notUnstaged() {
 	v.t.Helper()
 	if v.unstaged() {
-		v.t.Error("the driver was called to unstage the volume while it is in use")
+		v.t.Errorf("volume %s was unstaged while it is in use, want no call for that", v.handle)
 	}
 }
 

@@ -50,7 +50,7 @@ func (v *volume) last(method string) time.Time {
 		}
 	}
 	if at.IsZero() {
-		v.t.Errorf("the driver never finished %s", method)
+		v.t.Errorf("ledger has no effect of %s for volume %s, want one", method, v.handle)
 	}
 	return at
 }

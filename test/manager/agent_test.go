@@ -55,12 +55,12 @@ func (w *world) agentAhead(t *testing.T, node string, ahead time.Duration) *agen
 	states, err := w.client.Watch(ctx, &volumesv1alpha1.NodeVolumeStateList{},
 		client.MatchingFields{"metadata.name": node})
 	if err != nil {
-		t.Fatalf("agent of %s: %v", node, err)
+		t.Fatalf("agent of node %s: watching node states: %v", node, err)
 	}
 	intents, err := w.client.Watch(ctx, &volumesv1alpha1.VolumeAttachmentIntentList{},
 		client.MatchingFields{"spec.nodeName": node})
 	if err != nil {
-		t.Fatalf("agent of %s: %v", node, err)
+		t.Fatalf("agent of node %s: watching intents: %v", node, err)
 	}
 	go func() {
 		defer close(done)
@@ -159,7 +159,7 @@ func (a *agent) reconcile(ctx context.Context) bool {
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
-			a.t.Errorf("agent of %s: %v", a.node, err)
+			a.t.Errorf("agent of node %s: reporting: error %v, want none or a conflict", a.node, err)
 		}
 		return ctx.Err() == nil
 	}
@@ -178,7 +178,7 @@ func (a *agent) report(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := nvs.DeepCopy()
-	nvs.Status.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
+	nvs.Status.Protocol.ObservedUID, nvs.Status.BootID = nvs.UID, "boot-1"
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
 	})
@@ -187,7 +187,7 @@ func (a *agent) report(ctx context.Context) error {
 	if same(before.Status, nvs.Status) {
 		return a.reportIntents(ctx, nvs, intents.Items)
 	}
-	nvs.Status.Reports++
+	nvs.Status.Protocol.Reports++
 	if err := a.client.Status().Update(ctx, nvs); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *agent) reportKubelet(nvs *volumesv1alpha1.NodeVolumeState) {
 		nvs.Status.Volumes = append(nvs.Status.Volumes, line)
 	}
 	for _, e := range nvs.Spec.Attachments {
-		if e.UnlistedGeneration > nvs.Status.ObservedGeneration && !a.skipsChecks {
+		if e.Protocol.UnlistedGeneration > nvs.Status.ObservedGeneration && !a.skipsChecks {
 			nvs.Status.ObservedGeneration = nvs.Generation
 		}
 	}

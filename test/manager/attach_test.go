@@ -34,10 +34,10 @@ func (w *world) awaitIntentEvent(t *testing.T, intent *volumesv1alpha1.VolumeAtt
 	for {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no event %s of intent %s", reason, intent.Name)
+			t.Fatalf("no event %s of intent %s within %s, want one", reason, intent.Name, patience)
 		case e, open := <-watcher.ResultChan():
 			if !open {
-				t.Fatalf("no event %s of intent %s", reason, intent.Name)
+				t.Fatalf("the watch of events ended without %s of intent %s, want it", reason, intent.Name)
 			}
 			if event, ok := e.Object.(*eventsv1.Event); ok && event.Regarding.UID == intent.UID && event.Reason == reason {
 				return
@@ -144,7 +144,7 @@ func aHundredVolumesAtOnceShareTheWritesOfTheirNode(t *testing.T, w *world) {
 	requests, _ := w.manage(t, managerOptions{clock: testingclock.NewFakePassiveClock(time.Now())})
 	w.node(t, "many-a")
 	until(t, w, stateOf("many-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	for i := range volumes {
 		w.volume(t, fmt.Sprintf("many-%d", i), volumeOptions{})

@@ -59,7 +59,7 @@ func (a *attacher) set(pv, failure string, stuck bool) {
 func (a *attacher) run(ctx context.Context, t *testing.T, watching chan struct{}) {
 	w, err := a.client.Watch(ctx, &storagev1.VolumeAttachmentList{})
 	if err != nil {
-		t.Errorf("attacher: %v", err)
+		t.Errorf("attacher: watching attachments: %v", err)
 		close(watching)
 		return
 	}
@@ -126,7 +126,7 @@ func (a *attacher) handle(ctx context.Context, t *testing.T, va *storagev1.Volum
 		}}, true)
 	}
 	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		t.Errorf("attacher: %v", err)
+		t.Errorf("attacher: writing attachment %s: error %v, want none, a conflict or not found", va.Name, err)
 	}
 }
 

@@ -59,7 +59,7 @@ func until[T client.Object](t *testing.T, w *world, o T, what string, ok func(T)
 			}
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("it did not come about that %s; last seen: %s", what, dump(o))
+			t.Fatalf("%T %s: within %s it did not come about that %s; last seen: %s", o, key, patience, what, dump(o))
 		}
 	}
 }

@@ -73,7 +73,7 @@ func leaderWithLateWrite(ignores bool) func(*testing.T, *world) {
 		found := strings.Join(l.lateWrite(t, name, from, to, ignores), "\n")
 		switch {
 		case !ignores && found != "":
-			t.Errorf("the leader respects conflicts, and the checkers report violations: %s", found)
+			t.Errorf("checkers of a leader that respects conflicts: %q, want no violation", found)
 		case ignores && (!strings.Contains(found, "have it mounted on") ||
 			!strings.Contains(found, "is Attached without a live attachment")):
 			t.Errorf("the leader ignores conflicts; want violations of both checkers, got %q", found)
@@ -279,7 +279,7 @@ func TestTheInvariantsOfRecordedHistories(t *testing.T) {
 			s.attachAndUse()
 			s.node("a", anyVolume)
 			e := entryFor("u1", detaching)
-			e.UnlistedGeneration = 3
+			e.Protocol.UnlistedGeneration = 3
 			s.state("a", "", e)
 		}, "is marked as unlisted and is listed"},
 	} {

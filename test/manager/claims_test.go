@@ -27,7 +27,8 @@ func aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt(t *testing.T, w *w
 		return exists(i) && i.DeletionTimestamp != nil
 	})
 	if until(t, w, claim, "the claim is still there", isTerminating); !protected(claim) {
-		t.Errorf("claim %s has lost its finalizer while its volume is in use: %q", claim.Name, claim.Finalizers)
+		t.Errorf("finalizers of claim %s, whose volume is in use: %q; want that of Hawser among them", claim.Name,
+			claim.Finalizers)
 	}
 	a.set(func() { a.hangs = false })
 	gone(t, w, intent)
@@ -76,7 +77,7 @@ func aClaimDeletedWhileNoManagerRanIsRemovedAtTheNextStart(t *testing.T, w *worl
 	w.manage(t, managerOptions{})
 	gone(t, w, unused)
 	if until(t, w, used, "the other one is still there", isTerminating); !protected(used) {
-		t.Errorf("claim %s has lost its finalizer while it is in use: %q", used.Name, used.Finalizers)
+		t.Errorf("finalizers of claim %s, which is in use: %q; want that of Hawser among them", used.Name, used.Finalizers)
 	}
 	w.releaseAndDetach(t, user, "meanwhile-used")
 	gone(t, w, used)

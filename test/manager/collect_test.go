@@ -99,11 +99,11 @@ func theLockOfADeletedVolumeIsCollected(t *testing.T, w *world) {
 	w.discard(t, claim)
 	w.lockGone(t, "collected")
 	until(t, w, stateOf("collected"), "the last holder is fenced", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.Fences == 1
+		return s.Spec.Protocol.Fences == 1
 	})
 	// The first is the finalizer of the PersistentVolumeClaim.
 	if n, what := requests.writes(); n > 4 {
-		t.Errorf("%d writes to collect a lock, want at most 4: %s", n, what)
+		t.Errorf("%d writes to collect the lock of volume collected, want at most 4: %s", n, what)
 	}
 	// A volume of that handle may come back, anywhere.
 	w.node(t, "collected-other")

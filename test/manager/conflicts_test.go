@@ -46,7 +46,7 @@ func theManagerRetriesAfterConflicts(t *testing.T, w *world, mode controller.Att
 	}
 	stop()
 	for _, wrong := range checkHistory(recorder.history(t.Context())) {
-		t.Errorf("volume %s: %s", name, wrong)
+		t.Errorf("history of volume %s: %s; want no violation", name, wrong)
 	}
 }
 

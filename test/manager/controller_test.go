@@ -27,6 +27,7 @@ func TestController(t *testing.T) {
 		scenario func(*testing.T, *world)
 	}{
 		{"invalid input is reported and recovers once repaired", invalidInputIsReportedAndRecoversOnceRepaired},
+		{"a volume with the longest handle is attached", theLongestHandleIsAttached},
 		{"a claim that is deleted while used waits for its intents", aClaimThatIsDeletedWhileUsedWaitsForItsIntents},
 		{"a claim deleted during the release of its intent is removed after it",
 			aClaimDeletedDuringTheReleaseOfItsIntentIsRemovedAfterIt},
@@ -80,7 +81,7 @@ func attachAndDetach(t *testing.T, w *world) {
 	w.node(t, "simple-a")
 	claim := w.volume(t, "simple", volumeOptions{})
 	until(t, w, stateOf("simple-a"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	requests.reset()
 	intent := w.intent(t, "simple", "simple-a", "simple")

@@ -38,7 +38,7 @@ func theNextManagerContinuesForPodsAfterADeathAtAnyWrite(t *testing.T, w *world)
 		w.podIntents(t, x.pod)
 	})
 	for _, wrong := range checkHistory(recorder.history(t.Context())) {
-		t.Error(wrong)
+		t.Errorf("history of the crashes: %s; want no violation", wrong)
 	}
 }
 

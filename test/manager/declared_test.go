@@ -95,7 +95,7 @@ func aNodeOutOfServiceThatNeverReturns(t *testing.T, w *world) {
 	w.delete(t, second)
 	until(t, w, third, "a new node of that name has the volume", isReady)
 	if va := until(t, w, attachmentOf("burned", "burned"), "there is an attachment", exists); va.UID == uid {
-		t.Errorf("attachment %s of the new node burned has UID %s, which is that of the old one", va.Name, va.UID)
+		t.Errorf("attachment %s of the new node burned has UID %s of the old one, want another", va.Name, va.UID)
 	}
 }
 
@@ -133,7 +133,7 @@ func aNodeThatHangsInAnUnknownState(t *testing.T, w *world) {
 	w.reason(t, third, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse, volumesv1alpha1.ReasonForcedAway)
 	if va := attachmentOf("hung",
 		"hung"); !apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKeyFromObject(va), va)) {
-		t.Errorf("node hung has attachment %s before its agent has reported on the one that was declared released", va.UID)
+		t.Errorf("attachment %s of node hung exists with UID %s, want none before its agent has reported", va.Name, va.UID)
 	}
 
 	// The agent that was thought dead speaks again: line and entry go, and the declaration with them.
@@ -196,7 +196,7 @@ func anAttachmentWithoutAnEntry(t *testing.T, w *world) {
 		return va.Status.Attached
 	})
 	until(t, w, stateOf("foreign"), "the node has a state", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID != ""
+		return exists(s) && s.Status.Protocol.ObservedUID != ""
 	})
 	w.declare(t, "foreign", uid)
 	gone(t, w, attachmentOf("foreign", "foreign"))
@@ -326,7 +326,7 @@ func anAgentThatDiedBeforeItsCheck(t *testing.T, w *world) {
 		w.notListed(t, name, name)
 		entry := w.entryState(t, name, name, volumesv1alpha1.AttachmentDetaching)
 		if entry.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
-			t.Errorf("%s: detached on evidence %s, want AgentReleased", name, entry.Evidence.Type)
+			t.Errorf("evidence of the detach of volume %s: %s; want AgentReleased", name, entry.Evidence.Type)
 		}
 		a.stop()
 		end(name, entry.AttachmentUID)

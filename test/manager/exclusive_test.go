@@ -75,7 +75,7 @@ func anExclusiveVolumeWaitsForItsHolderAndThenMoves(t *testing.T, w *world) {
 		t.Errorf("lock of volume move: %+v; want holder move-b, and the move finished", lock)
 	}
 	until(t, w, stateOf("move-a"), "the first node is fenced and free", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.Fences == 1 && len(s.Spec.Attachments) == 0
+		return s.Spec.Protocol.Fences == 1 && len(s.Spec.Attachments) == 0
 	})
 	if n, what := requests.writes(); n > 14 {
 		t.Errorf("%d writes to move volume move, want at most 14: %s", n, what)

@@ -183,7 +183,7 @@ func nothingIsDetachedBeforeEveryCacheIsFull(t *testing.T, w *world, mode contro
 		m.stop()
 	}
 	for _, wrong := range disturbances(recorder.history(t.Context()), attachments, attachments[1:]) {
-		t.Error(wrong)
+		t.Errorf("history in %s: %s; want no disturbance", mode, wrong)
 	}
 
 	_, stop = w.manage(t, replace)

@@ -94,7 +94,7 @@ func (w *world) goneFor(t *testing.T, c *stepClock, name string, from, to time.D
 		w.reconcileNode(t, name)
 		until(t, w, stateOf(name), "the node was watched being gone for "+d.String(),
 			func(s *volumesv1alpha1.NodeVolumeState) bool {
-				return s.Spec.Gone != nil && s.Spec.Gone.Observed.Duration == d
+				return s.Status.Node.Gone != nil && s.Status.Node.Gone.Observed.Duration == d
 			})
 		if d >= to {
 			return
@@ -188,8 +188,8 @@ func withoutAPolicyAnAbsentNodeIsNotForgotten(t *testing.T, w *world) {
 	if n := requests.count("PUT nodevolumestates"); n > 0 {
 		t.Errorf("%d writes to watch a Node without a policy, want none", n)
 	}
-	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Spec.Gone != nil {
-		t.Errorf("node state kept: the absence was counted without a policy: %s", dump(s.Spec.Gone))
+	if s := until(t, w, stateOf("kept"), "the state stays", exists); s.Status.Node.Gone != nil {
+		t.Errorf("absence in node state kept: %s; want none without a policy", dump(s.Status.Node.Gone))
 	}
 }
 
@@ -200,7 +200,7 @@ func theTimeStartsAgainWhenTheNodeRegisters(t *testing.T, w *world) {
 	w.goneFor(t, c, "flaps", 0, forgetAfter-forgetPeriod)
 	w.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "flaps"}})
 	until(t, w, stateOf("flaps"), "what was watched is void", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Spec.Gone == nil
+		return s.Status.Node.Gone == nil
 	})
 	c.advance(1000 * time.Hour)
 	w.reconcileNode(t, "flaps")
@@ -235,7 +235,7 @@ func aMachineThatContinuesUnderAnotherNameIsNotForgotten(t *testing.T, w *world)
 	renamed := stateOf("is-named")
 	w.goneFor(t, c, "was-named", 0, forgetAfter-forgetPeriod)
 	w.changeStatus(t, renamed, func() {
-		renamed.Status.ObservedUID, renamed.Status.BootID, renamed.Status.Reports = renamed.UID, "boot-1", 1
+		renamed.Status.Protocol.ObservedUID, renamed.Status.BootID, renamed.Status.Protocol.Reports = renamed.UID, "boot-1", 1
 		renamed.Status.Volumes = []volumesv1alpha1.NodeVolume{
 			{VolumeName: uniqueName("was-named"), AttachmentUID: uid, InUse: true},
 		}
@@ -246,7 +246,7 @@ func aMachineThatContinuesUnderAnotherNameIsNotForgotten(t *testing.T, w *world)
 	c.advance(1000 * time.Hour)
 	w.reconcileNode(t, "was-named")
 	w.keptName(t, "was-named", uid)
-	w.changeStatus(t, renamed, func() { renamed.Status.Volumes, renamed.Status.Reports = nil, 2 })
+	w.changeStatus(t, renamed, func() { renamed.Status.Volumes, renamed.Status.Protocol.Reports = nil, 2 })
 	c.advance(forgetPeriod)
 	w.reconcileNode(t, "was-named")
 	c.advance(forgetPeriod)
@@ -269,6 +269,6 @@ func wantedVolumesOfAnAbsentNodeAreKept(t *testing.T, w *world) {
 	}
 	w.stillThere(t, "wanted", "wanted")
 	until(t, w, stateOf("wanted"), "the entry stays Attached", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "wanted").State == volumesv1alpha1.AttachmentAttached && s.Spec.Gone == nil
+		return entryIn(s, "wanted").State == volumesv1alpha1.AttachmentAttached && s.Status.Node.Gone == nil
 	})
 }

@@ -76,7 +76,7 @@ func (s *recorder) start(list client.ObjectList, version string) {
 	}
 	objects, err := meta.ExtractList(list)
 	if err != nil {
-		s.Fatalf("%T: %v", list, err)
+		s.Fatalf("extracting the items of %T: %v", list, err)
 	}
 	for _, o := range objects {
 		s.add(apiChange{object: o.(client.Object), initial: true})
@@ -100,7 +100,7 @@ func (s *recorder) start(list client.ObjectList, version string) {
 func (s *recorder) add(h apiChange) {
 	version, err := strconv.ParseUint(h.object.GetResourceVersion(), 10, 64)
 	if err != nil {
-		s.Errorf("the resourceVersion of %T %s is not a number: %v", h.object, h.object.GetName(), err)
+		s.Errorf("resourceVersion of %T %s: error %v, want a number", h.object, h.object.GetName(), err)
 	}
 	h.version = version
 	s.mu.Lock()
@@ -114,7 +114,7 @@ func (s *recorder) observe(e watch.Event) {
 		return
 	}
 	if !ok {
-		s.Errorf("the recorder's watch ended: %v", e.Object)
+		s.Errorf("the recorder's watch ended with %v, want it to last as long as the test", e.Object)
 		return
 	}
 	if o.GetName() != s.sentinel {
@@ -148,7 +148,7 @@ func (s *recorder) history(ctx context.Context) []apiChange {
 		select {
 		case <-s.sentinels[fmt.Sprintf("%T", o)]:
 		case <-ctx.Done():
-			s.Fatalf("the recorder did not see the sentinel %T", o)
+			s.Fatalf("the recorder did not receive sentinel %T %s, want it", o, o.GetName())
 		}
 	}
 	return s.historySoFar()
@@ -178,12 +178,14 @@ func formatHistory(history []apiChange) string {
 		switch o := h.object.(type) {
 		case *volumesv1alpha1.NodeVolumeState:
 			for _, e := range o.Spec.Attachments {
-				what += fmt.Sprintf(" %s %s %.4s unlisted=%d;", short(e.VolumeName), e.State, e.AttachmentUID, e.UnlistedGeneration)
+				what += fmt.Sprintf(" %s %s %.4s unlisted=%d;", short(e.VolumeName), e.State, e.AttachmentUID,
+					e.Protocol.UnlistedGeneration)
 			}
 			for _, v := range o.Status.Volumes {
 				what += fmt.Sprintf(" %s in use %.4s by %s;", short(v.VolumeName), v.AttachmentUID, v.PublishedBy)
 			}
-			what += fmt.Sprintf(" fences=%d generation=%d observed=%d", o.Spec.Fences, o.Generation, o.Status.ObservedGeneration)
+			what += fmt.Sprintf(" fences=%d generation=%d observed=%d", o.Spec.Protocol.Fences, o.Generation,
+				o.Status.ObservedGeneration)
 		case *corev1.Node:
 			what = fmt.Sprintf(" attached=%v inUse=%v", o.Status.VolumesAttached, o.Status.VolumesInUse)
 		case *storagev1.VolumeAttachment:

@@ -85,7 +85,7 @@ func (h *host) run(random *rand.Rand, poked chan struct{}, pass func(context.Con
 		for {
 			for err := pass(ctx); err != nil && ctx.Err() == nil; err = pass(ctx) {
 				if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-					h.Errorf("node %s: %v", h.name, err)
+					h.Errorf("node %s: error %v, want none, a conflict or not found", h.name, err)
 					return
 				}
 			}
@@ -136,14 +136,14 @@ func (h *host) agentPass(ctx context.Context) error {
 		return err
 	}
 	before := nvs.DeepCopy()
-	nvs.Status.ObservedUID, nvs.Status.BootID, nvs.Status.ObservedGeneration = nvs.UID, "boot-1", nvs.Generation
+	nvs.Status.Protocol.ObservedUID, nvs.Status.BootID, nvs.Status.ObservedGeneration = nvs.UID, "boot-1", nvs.Generation
 	meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
 		Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
 	})
 	h.unmountUnwanted(nvs, intents.Items)
 	h.reportVolumes(nvs, intents.Items)
 	if !same(before.Status, nvs.Status) {
-		nvs.Status.Reports++
+		nvs.Status.Protocol.Reports++
 		if err := h.client.Status().Update(ctx, nvs); err != nil {
 			return err
 		}

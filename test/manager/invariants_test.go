@@ -154,7 +154,7 @@ func (p *snapshot) checkEntry(node string, e *volumesv1alpha1.NodeAttachment) []
 			add(fmt.Sprintf("is Attached while the lock is %+v", lock))
 		}
 	}
-	if n := p.nodes[node]; n != nil && e.UnlistedGeneration > 0 && listsVolume(n, e.VolumeName) {
+	if n := p.nodes[node]; n != nil && e.Protocol.UnlistedGeneration > 0 && listsVolume(n, e.VolumeName) {
 		add("is marked as unlisted and is listed")
 	}
 	return wrong

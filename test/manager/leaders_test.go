@@ -121,10 +121,10 @@ func (l *leaders) check(t *testing.T, failed error) {
 	history := l.recorder.history(ctx)
 	wrong := append(l.mounts.violations(), checkHistory(history)...)
 	for _, v := range wrong {
-		t.Error(v)
+		t.Errorf("history: %s; want no violation", v)
 	}
 	if failed != nil {
-		t.Error(failed)
+		t.Errorf("leaders: error %v, want none", failed)
 	}
 	if t.Failed() {
 		t.Logf("the latest requests:\n%s", l.delays.last(200))
@@ -360,7 +360,7 @@ func aLateWriteDoesNotMarkANewAttachmentAsUnlisted(t *testing.T, w *world) {
 	stopFirst()
 	stopSecond()
 	for _, wrong := range checkHistory(recorder.history(t.Context())) {
-		t.Error(wrong)
+		t.Errorf("history of volume slept: %s; want no violation", wrong)
 	}
 }
 

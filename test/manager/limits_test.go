@@ -160,14 +160,14 @@ func aNodeGetsNoMoreVolumesThanItCanHave(t *testing.T, w *world) {
 	requests, _ := w.manage(t, managerOptions{})
 	attached, waiting := w.decided(t, intents)
 	if len(attached) != limit {
-		t.Errorf("%d volumes are attached, want %d", len(attached), limit)
+		t.Errorf("volumes attached to node limit: %d, want %d", len(attached), limit)
 	}
 	c.expect(t, limit, limit)
 	for _, intent := range waiting {
 		message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 			volumesv1alpha1.ReasonNodeLimitReached)
 		if want := "node limit has 10 of 10 volumes of driver " + driverName; message != want {
-			t.Errorf("message %q, want %q", message, want)
+			t.Errorf("message of intent %s: %q; want %q", intent.Name, message, want)
 		}
 	}
 	w.awaitIntentEvent(t, waiting[0], "FailedAttachVolume")
@@ -193,7 +193,7 @@ func freeCapacityGoesToTheVolumeThatWaitedLongest(t *testing.T, w *world) {
 	w.attached(t, first[0])
 	waiting := w.intents(t, 3, "line", "line")
 	if attached, _ := w.decided(t, waiting); len(attached) > 0 {
-		t.Fatalf("%s was attached to a full node", attached[0].Name)
+		t.Fatalf("intent %s was attached to full node line, want it to wait", attached[0].Name)
 	}
 	w.delete(t, first[0])
 	for i, intent := range waiting {
@@ -216,7 +216,7 @@ func attachmentsOfOtherControllersCount(t *testing.T, w *world) {
 	})
 	attached, waiting := w.decided(t, w.intents(t, 3, "others", "others"))
 	if len(attached) != 1 || len(waiting) != 2 {
-		t.Fatalf("%d attached and %d waiting beside one of others, want 1 and 2", len(attached), len(waiting))
+		t.Fatalf("intents attached: %d, waiting: %d, beside one volume of others; want 1 and 2", len(attached), len(waiting))
 	}
 	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "others"}}
 	w.change(t, csi, func() { csi.Spec.Drivers[0].Allocatable.Count = ptr.To[int32](3) })

@@ -57,7 +57,7 @@ func (w *world) manage(t *testing.T, o managerOptions) (requests *requestCounter
 	t.Helper()
 	requests, filled, stop := w.start(t, o)
 	if !filled(t.Context()) {
-		t.Fatal("the cache did not fill")
+		t.Fatal("the manager's cache did not fill, want it filled")
 	}
 	return requests, stop
 }
@@ -105,7 +105,7 @@ func (w *world) start(
 		AttachMode: cmp.Or(o.attachMode, controller.Coexist), PodIntents: o.podIntents || o.attachMode == controller.Replace,
 		ForceDetachAfter: o.forceDetachAfter, ForgetGoneNodesAfter: o.forgetGoneAfter, Clock: o.clock, Policies: policies,
 	}); err != nil {
-		t.Fatalf("registering: %v", err)
+		t.Fatalf("registering the controllers: %v", err)
 	}
 	if o.metrics != nil {
 		if err := metrics.Register(ctx, mgr, o.metrics); err != nil {

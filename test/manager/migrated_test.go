@@ -252,7 +252,7 @@ func anIntentOfAUserForAnInlineVolumeWaitsForItsPod(t *testing.T, w *world) {
 	w.reason(t, intent, volumesv1alpha1.ConditionResolved, metav1.ConditionFalse, volumesv1alpha1.ReasonPodNotOnNode)
 	if err := w.client.SubResource("binding").Create(t.Context(), p,
 		&corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "disk-own"}}); err != nil {
-		t.Fatalf("binding: %v", err)
+		t.Fatalf("binding pod %s: %v", p.Name, err)
 	}
 	w.attaches(t, diskAttachment("own", "disk-own"))
 	w.attached(t, intent)

@@ -162,7 +162,8 @@ func aNodeThatIsNotReadyForLongIsForcedWhereThePolicyAllowsIt(t *testing.T, w *w
 	}
 	gone(t, w, timed)
 	if entryIn(state, "untimed").State != volumesv1alpha1.AttachmentAttached {
-		t.Errorf("volume untimed, whose policy does not allow force, is not Attached any more: %s", dump(state.Spec))
+		t.Errorf("entry of volume untimed, whose policy does not allow force: %s; want it Attached", dump(entryIn(state,
+			"untimed")))
 	}
 }
 

@@ -65,7 +65,7 @@ func (w *world) eventOf(t *testing.T, uid types.UID, what string, ok func(*event
 			return event
 		}
 	}
-	t.Fatalf("there was no event that %s", what)
+	t.Fatalf("no event of object %s within %s that %s, want one", uid, patience, what)
 	return nil
 }
 
@@ -103,7 +103,7 @@ func anEventOfThePodNamesThePodThatHoldsItsVolume(t *testing.T, w *world) {
 	const want = "the volume may be used on one node only and is held by node tell-a: pod default/tell-holder"
 	if message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
 		volumesv1alpha1.ReasonVolumeInUse); message != want {
-		t.Errorf("message %q, want %q", message, want)
+		t.Errorf("message of intent %s: %q; want %q", intent.Name, message, want)
 	}
 	first := w.eventOf(t, waiting.UID, "tells who waits of the holder", failedToAttach)
 	if !strings.Contains(first.Note, want) {
@@ -152,7 +152,7 @@ func aDriversErrorsBecomeOneEventOfThePod(t *testing.T, w *world) {
 	w.attacher.set("pv-sick", "the array is on fire", false)
 	w.volume(t, "sick", volumeOptions{})
 	until(t, w, stateOf("sick"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	pod := w.pod(t, "sick", "sick", "sick")
 	first := w.eventOf(t, pod.UID, "tells of the error", failedToAttach)
@@ -182,12 +182,12 @@ func scrape(t *testing.T, url string) []string {
 	}
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatalf("scraping: %v", err)
+		t.Fatalf("scraping %s: %v", url, err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
-		t.Fatalf("scraping: %v", err)
+		t.Fatalf("reading the metrics of %s: %v", url, err)
 	}
 	return strings.Split(string(body), "\n")
 }
@@ -216,7 +216,7 @@ func valueOf(t *testing.T, lines []string, metric string) float64 {
 		if rest, ok := strings.CutPrefix(line, metric+" "); ok {
 			value, err := strconv.ParseFloat(rest, 64)
 			if err != nil {
-				t.Fatalf("%s: %v", line, err)
+				t.Fatalf("metric line %q: error %v, want a number", line, err)
 			}
 			return value
 		}
@@ -264,7 +264,7 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 		`hawser_phase_duration_seconds_count{driver="stub.csi.hawser.io",phase="attach"}`,
 	} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) }) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("metrics have no line with %s, want one", want)
 		}
 	}
 
@@ -314,7 +314,7 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 		`hawser_phase_duration_seconds_count{driver="stub.csi.hawser.io",phase="detach"}`,
 	} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, want) }) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("metrics have no line with %s, want one", want)
 		}
 	}
 }

@@ -173,7 +173,8 @@ func aRaisedIntentGetsItsFinalizer(t *testing.T, w *world, o managerOptions, nam
 	w.change(t, intent, func() { intent.Spec.DesiredState = volumesv1alpha1.DesiredPublished })
 	until(t, w, intent, "the intent has its finalizer", status.Finalized)
 	if until(t, w, claim, "the claim is there", exists); !protected(claim) {
-		t.Errorf("claim %s is not protected, but its intent has its finalizer", claim.Name)
+		t.Errorf("finalizers of claim %s: %q; want that of Hawser, as its intent has its finalizer", claim.Name,
+			claim.Finalizers)
 	}
 	until(t, w, intent, "the intent is published", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		return status.Finalized(i) && isReady(i) && i.Status.ObservedGeneration == i.Generation
@@ -229,8 +230,8 @@ func anIntentRaisedAfterTheDeletionOfItsClaimIsNotPublished(t *testing.T, w *wor
 	w.keepsAttached(t, name)
 	if until(t, w, intent, "the intent is there", exists); status.Finalized(intent) ||
 		status.AgentConditionsPresent(intent) {
-		t.Errorf("intent %s, whose claim is being deleted, has a finalizer or conditions of the agent: %s",
-			intent.Name, dump(intent))
+		t.Errorf("intent %s, whose claim is being deleted: %s; want no finalizer and no conditions of the agent", intent.Name,
+			dump(intent))
 	}
 	w.change(t, claim, func() { claim.Finalizers = nil })
 	gone(t, w, claim)

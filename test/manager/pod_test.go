@@ -180,7 +180,7 @@ func (w *world) podIntents(t *testing.T, p *corev1.Pod, claims ...string) []*vol
 		}
 		watcher.Stop()
 		if ctx.Err() != nil {
-			t.Fatalf("pod %s has intents for %q, not for %q", p.Name, names, claims)
+			t.Fatalf("claims that pod %s has intents for: %q, want %q", p.Name, names, claims)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (w *world) podEvent(t *testing.T, p *corev1.Pod, reason string, words ...st
 		}
 		notes = append(notes, event.Note)
 	}
-	t.Fatalf("no event %s of pod %s tells of %q; there are %q", reason, p.Name, words, notes)
+	t.Fatalf("events %s of pod %s: %q, want one with %q", reason, p.Name, notes, words)
 }
 
 // noPodIntents fails if the pod has an intent at a time when a pod that came after it has its own already.
@@ -233,7 +233,7 @@ func aPodGetsItsVolumesAndReleasesThem(t *testing.T, w *world) {
 	w.volume(t, "pod-simple-a", volumeOptions{})
 	w.volume(t, "pod-simple-b", volumeOptions{})
 	until(t, w, stateOf("pod-simple"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	requests.reset()
 	p := w.pod(t, "pod-simple", "pod-simple", "pod-simple-a", "pod-simple-b")
@@ -344,7 +344,7 @@ func aPodThatIsNotBoundWaits(t *testing.T, w *world) {
 	w.noPodIntents(t, p)
 	if err := w.client.SubResource("binding").Create(t.Context(), p,
 		&corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "pod-bound"}}); err != nil {
-		t.Fatalf("binding: %v", err)
+		t.Fatalf("binding pod %s: %v", p.Name, err)
 	}
 	w.attached(t, w.podIntents(t, p, "pod-bound")[0])
 }
@@ -425,14 +425,14 @@ func aClaimThatAPodNamesTwiceIsAttachedOnce(t *testing.T, w *world) {
 	intent := w.podIntents(t, p, "pod-twice")[0]
 	w.attached(t, intent)
 	if intent.Spec.ReadOnly {
-		t.Errorf("intent %s is read-only, but one volume of pod %s writes", intent.Name, p.Name)
+		t.Errorf("intent %s is read-only, want it writable, as one volume of pod %s writes", intent.Name, p.Name)
 	}
 	q := newPod("pod-twice-ro", "pod-twice", "pod-twice-ro")
 	w.volume(t, "pod-twice-ro", volumeOptions{})
 	q.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	w.create(t, q)
 	if !w.podIntents(t, q, "pod-twice-ro")[0].Spec.ReadOnly {
-		t.Errorf("the intent of pod %s is not read-only, but its only volume is", q.Name)
+		t.Errorf("intent of pod %s is writable, want it read-only, as its only volume is", q.Name)
 	}
 }
 
@@ -746,7 +746,7 @@ func manyPodsCostOneCreateAndOneDeleteEach(t *testing.T, w *world) {
 	requests, _ := w.manage(t, withPods(true))
 	w.managedNode(t, "pod-many")
 	until(t, w, stateOf("pod-many"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return exists(s) && s.Status.ObservedUID == s.UID
+		return exists(s) && s.Status.Protocol.ObservedUID == s.UID
 	})
 	for i := range count {
 		w.volume(t, fmt.Sprintf("pod-many-%d", i), volumeOptions{})

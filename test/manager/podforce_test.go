@@ -83,8 +83,8 @@ func withoutATimeForPodsNoVolumeIsForcedAway(t *testing.T, w *world) {
 	w.kill(t, p)
 	gone(t, w, attachmentOf("patient-2", "patient-other"))
 	w.stillThere(t, "patient", "patient")
-	if s := until(t, w, stateOf("patient"), "the state is there", exists); s.Spec.Unready != nil {
-		t.Errorf("node state patient measures the time without a policy: %s", dump(s.Spec.Unready))
+	if s := until(t, w, stateOf("patient"), "the state is there", exists); s.Status.Node.Unready != nil {
+		t.Errorf("time measured in node state patient without a policy: %s; want none", dump(s.Status.Node.Unready))
 	}
 	w.listed(t, "patient", "patient")
 	w.entryState(t, "patient", "patient", volumesv1alpha1.AttachmentAttached)

@@ -113,7 +113,7 @@ func (w *world) notAttached(t *testing.T, claim, node string) {
 func expectGate(t *testing.T, gate *policy.Gate, missing string, ready bool) {
 	t.Helper()
 	if err := gate.Ready(nil); (err == nil) != ready || !ready && !strings.Contains(err.Error(), missing) {
-		t.Errorf("readiness: %v", err)
+		t.Errorf("readiness: error %v, want none: %t, or one that names %q", err, ready, missing)
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(gate)

@@ -117,12 +117,12 @@ func aNodeThatRegistersBeforeTheUnlisting(t *testing.T, w *world) {
 	defer stop()
 	w.considered(t, "anew-1", "anew-1-other")
 	w.stillThere(t, "anew-1", "anew-1")
-	if e := w.entryState(t, "anew-1", "anew-1", volumesv1alpha1.AttachmentDetaching); e.UnlistedGeneration != 0 {
+	if e := w.entryState(t, "anew-1", "anew-1", volumesv1alpha1.AttachmentDetaching); e.Protocol.UnlistedGeneration != 0 {
 		t.Errorf("entry of volume anew-1: %s; want it not unlisted, as the Node could not be read", dump(e))
 	}
 	w.register(t, "anew-1")
 	until(t, w, stateOf("anew-1"), "it is unlisted on the new Node", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "anew-1").UnlistedGeneration > 0
+		return entryIn(s, "anew-1").Protocol.UnlistedGeneration > 0
 	})
 	until(t, w, nodeNamed("anew-1"), "a listing that was decided on before is void", func(n *corev1.Node) bool {
 		return n.Annotations["volumes.hawser.io/unlistings"] == "1"
@@ -143,7 +143,7 @@ func aNodeThatRegistersBeforeTheCheck(t *testing.T, w *world) {
 	a.set(func() { a.skipsChecks = true })
 	w.kill(t, p)
 	until(t, w, stateOf("anew-2"), "it is unlisted", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return entryIn(s, "anew-2").UnlistedGeneration > 0
+		return entryIn(s, "anew-2").Protocol.UnlistedGeneration > 0
 	})
 	w.deregister(t, "anew-2")
 	waits := w.considered(t, "anew-2", "anew-2-other")

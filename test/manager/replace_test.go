@@ -143,7 +143,7 @@ func nothingIsDetachedWhileTheNodesListCannotBeWritten(t *testing.T, w *world) {
 		select {
 		case <-api.tried:
 		case <-time.After(patience):
-			t.Fatalf("the manager did not try to write the Node's list within %s", patience)
+			t.Fatalf("the manager did not try to write the list of Node unwritten within %s, want it to retry", patience)
 		}
 	}
 	until(t, w, attachmentOf("unwritten", "unwritten"), "it is attached", held)
@@ -217,7 +217,7 @@ func nothingIsDeletedBeforeTheAgentsCheck(t *testing.T, w *world) {
 	w.notListed(t, "look", "look")
 	until(t, w, stateOf("look"), "the agent is asked to look", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		e := handshake.AttachmentOf(nvs, uniqueName("look"))
-		return e != nil && e.UnlistedGeneration == nvs.Generation
+		return e != nil && e.Protocol.UnlistedGeneration == nvs.Generation
 	})
 	until(t, w, attachmentOf("look", "look"), "it is not deleted", held)
 	a.set(func() { a.skipsChecks = false })
@@ -356,7 +356,7 @@ func aNodeOutOfServiceIsUnlisted(t *testing.T, w *world) {
 	w.notListed(t, "dead", "dead")
 	entry := w.entryState(t, "dead", "dead", volumesv1alpha1.AttachmentDetaching)
 	if entry.Evidence.Type != volumesv1alpha1.EvidenceOutOfServiceTaint {
-		t.Errorf("detached on evidence %s, want OutOfServiceTaint", entry.Evidence.Type)
+		t.Errorf("evidence of the detach of volume dead: %s; want OutOfServiceTaint", entry.Evidence.Type)
 	}
 	w.pod(t, "dead-2", "alive", "dead")
 	w.listed(t, "alive", "dead")
@@ -395,7 +395,8 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	select {
 	case <-g.held:
 	case <-time.After(patience):
-		t.Fatalf("the manager did not try to write the boot within %s", patience)
+		t.Fatalf("the manager did not try to write the boot of the unlisting to node state unlisted within %s, want it",
+			patience)
 	}
 	stop()
 	w.notListed(t, "unlisted", "unlisted")
@@ -404,7 +405,7 @@ func theNextManagerWritesTheBootOfAnUnlisting(t *testing.T, w *world) {
 	defer stop()
 	until(t, w, stateOf("unlisted"), "the boot is written", func(nvs *volumesv1alpha1.NodeVolumeState) bool {
 		entry := handshake.AttachmentOf(nvs, uniqueName("unlisted"))
-		return entry != nil && entry.UnlistedBootID == "boot-1"
+		return entry != nil && entry.Protocol.UnlistedBootID == "boot-1"
 	})
 }
 
@@ -422,7 +423,7 @@ func anExclusiveVolumeFollowsItsPod(t *testing.T, w *world) {
 	w.kubeletUses(t, "from")
 	w.listed(t, "to", "moves")
 	if n := until(t, w, nodeNamed("from"), "the node is there", exists); lists(n, "moves") {
-		t.Errorf("node from lists volume moves, which node to lists too: %v", n.Status.VolumesAttached)
+		t.Errorf("Node from lists %v, want it without volume moves, which Node to lists", n.Status.VolumesAttached)
 	}
 	w.kill(t, q)
 	gone(t, w, attachmentOf("moves", "to"))

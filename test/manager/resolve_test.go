@@ -104,6 +104,14 @@ func invalidInputs() []invalidInput {
 			},
 		},
 		{
+			name: "handle-too-long", reason: volumesv1alpha1.ReasonVolumeSourceInvalid,
+			names: []string{"pv-handle-too-long", "2049 bytes", "at most 2048"},
+			setUp: func(t *testing.T, w *world, name, _ string) func() {
+				w.volumeWithHandle(t, name, volumesv1alpha1.MaxVolumeHandleLength+1)
+				return nil
+			},
+		},
+		{
 			name: "node-missing", reason: volumesv1alpha1.ReasonNodeNotFound, names: []string{"node-node-missing"}, bare: true,
 			setUp: func(t *testing.T, w *world, name, node string) func() {
 				w.volume(t, name, volumeOptions{})
@@ -148,6 +156,27 @@ func invalidInputs() []invalidInput {
 			},
 		},
 	}
+}
+
+// volumeWithHandle makes a claim and its volume, whose handle has so many bytes.
+func (w *world) volumeWithHandle(t *testing.T, name string, length int) {
+	t.Helper()
+	claim := newClaim(name, volumeOptions{})
+	w.create(t, claim)
+	pv := newVolume(claim, volumeOptions{})
+	pv.Spec.CSI.VolumeHandle = name + strings.Repeat("x", length-len(name))
+	w.create(t, pv)
+	w.bind(t, claim)
+}
+
+func theLongestHandleIsAttached(t *testing.T, w *world) {
+	w.manage(t, managerOptions{})
+	w.node(t, "node-longest")
+	w.volumeWithHandle(t, "longest", volumesv1alpha1.MaxVolumeHandleLength)
+	intent := w.intent(t, "longest", "node-longest", "longest")
+	w.attached(t, intent)
+	w.delete(t, intent)
+	gone(t, w, intent)
 }
 
 func setUpWaitForFirstConsumer(t *testing.T, w *world, name, node string) func() {

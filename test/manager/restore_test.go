@@ -41,14 +41,14 @@ func TestRestores(t *testing.T) {
 func (w *world) session(t *testing.T, node string, number int64) {
 	t.Helper()
 	state := until(t, w, stateOf(node), "the state is there", exists)
-	w.changeStatus(t, state, func() { state.Status.Session, state.Status.Reports = number, number })
+	w.changeStatus(t, state, func() { state.Status.Protocol.Session, state.Status.Protocol.Reports = number, number })
 }
 
 func (w *world) confirmed(t *testing.T, node string, session int64) *volumesv1alpha1.NodeVolumeState {
 	t.Helper()
 	return until(t, w, stateOf(node), "session "+strconv.FormatInt(session, 10)+" is confirmed",
 		func(s *volumesv1alpha1.NodeVolumeState) bool {
-			return s.Spec.ConfirmedSession == session
+			return s.Spec.Protocol.ConfirmedSession == session
 		})
 }
 
@@ -96,7 +96,7 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		w.change(t, lease, func() {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, volumesv1alpha1.LeaseRestoredAnnotation, "true")
 		})
-		before := w.state(t, "speaks").Spec.ConfirmedSession
+		before := w.state(t, "speaks").Spec.Protocol.ConfirmedSession
 		w.session(t, "speaks", before+5)
 		if note := w.awaitEvent(t, "speaks", node.EventWaitingForAgents); !strings.Contains(note, "restored from a backup") {
 			t.Errorf("event of node state speaks: %q; want that the API server was restored from a backup", note)
@@ -108,8 +108,8 @@ func aSessionWaitsForUnreachableAgents(t *testing.T, w *world) {
 		leaves(nodeNamed(silent))
 		confirmed := w.confirmed(t, "speaks", before+6)
 		if version(t, confirmed.ResourceVersion) < version(t, mark.ResourceVersion) {
-			t.Errorf("%s: the session was confirmed at version %s, before the node was declared gone at %s", silent,
-				confirmed.ResourceVersion, mark.ResourceVersion)
+			t.Errorf("session of node speaks was confirmed at version %s, want it after node %s was gone, at version %s",
+				confirmed.ResourceVersion, silent, mark.ResourceVersion)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func version(t *testing.T, s string) uint64 {
 	t.Helper()
 	v, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		t.Fatalf("resourceVersion %q: %v", s, err)
+		t.Fatalf("resourceVersion %q: error %v, want a number", s, err)
 	}
 	return v
 }
@@ -141,7 +141,7 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 
 	// The API server is restored: it has forgotten that the volume has moved, but the node where it is in use reports it.
 	w.changeStatus(t, other, func() {
-		other.Status.ObservedUID, other.Status.BootID, other.Status.Reports = other.UID, "boot-1", 1
+		other.Status.Protocol.ObservedUID, other.Status.BootID, other.Status.Protocol.Reports = other.UID, "boot-1", 1
 		other.Status.Volumes = []volumesv1alpha1.NodeVolume{
 			{VolumeName: uniqueName("moved"), AttachmentUID: "forgotten", InUse: true},
 		}
@@ -150,12 +150,12 @@ func aVolumeInUseOnAnotherNodeIsDetachedFirst(t *testing.T, w *world) {
 	_, stop = w.manage(t, managerOptions{})
 	defer stop()
 	if e := entryIn(w.confirmed(t, "was-there", 7), "moved"); e.State == volumesv1alpha1.AttachmentAttached {
-		t.Errorf("the session of node was-there was confirmed with volume moved attached: %s", dump(e))
+		t.Errorf("entry of volume moved in the confirmed session of node was-there: %s; want it not Attached", dump(e))
 	}
 	gone(t, w, attachmentOf("moved", "was-there"))
 	x.awaitCondition(t, metav1.ConditionFalse, volumesv1alpha1.ReasonVolumeInUse)
 
-	w.changeStatus(t, other, func() { other.Status.Volumes, other.Status.Reports = nil, 2 })
+	w.changeStatus(t, other, func() { other.Status.Volumes, other.Status.Protocol.Reports = nil, 2 })
 	x.awaitAttached(t)
 }
 
@@ -172,7 +172,7 @@ func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 
 	// A driver that knows no attach keeps no two nodes apart, and the kubelets have asked no controller.
 	w.changeStatus(t, another, func() {
-		another.Status.ObservedUID, another.Status.BootID, another.Status.Reports = another.UID, "boot-1", 1
+		another.Status.Protocol.ObservedUID, another.Status.BootID, another.Status.Protocol.Reports = another.UID, "boot-1", 1
 		another.Status.Volumes = []volumesv1alpha1.NodeVolume{
 			{VolumeName: uniqueName("both"), InUse: true, PublishedBy: volumesv1alpha1.PublisherKubelet},
 		}
@@ -189,6 +189,6 @@ func aSessionNamesTheVolumeThatTwoNodesUse(t *testing.T, w *world) {
 		uniqueName("both")+" is in use on node another") {
 		t.Errorf("event of node state one: %q; want volume both in use on node another", note)
 	}
-	w.changeStatus(t, another, func() { another.Status.Volumes, another.Status.Reports = nil, 2 })
+	w.changeStatus(t, another, func() { another.Status.Volumes, another.Status.Protocol.Reports = nil, 2 })
 	w.confirmed(t, "one", 7)
 }

@@ -38,7 +38,7 @@ func documented(t *testing.T, page, heading string, replace ...string) string {
 		}
 	}
 	if !found || script.Len() == 0 {
-		t.Fatalf("docs/%s has no commands under %q", page, heading)
+		t.Fatalf("docs/%s, heading %q: no commands, want some", page, heading)
 	}
 	return strings.NewReplacer(replace...).Replace(script.String())
 }
@@ -55,7 +55,7 @@ func (w *world) walk(t *testing.T, commands string) {
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+apiserver.Kubeconfig(t, w.config), "PATH="+assets+":"+os.Getenv("PATH"))
 	message, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, message)
+		t.Fatalf("running the documented commands: error %v, want success: %s\n%s", err, message, commands)
 	}
 	t.Logf("%s", message)
 }
@@ -130,7 +130,7 @@ func TestADeletedNodeStateReportsWhatItWaitsForAndIsCreatedAgain(t *testing.T) {
 	// An empty one is deleted at once.
 	w.node(t, "empty")
 	empty := until(t, w, stateOf("empty"), "the agent has reported", func(s *volumesv1alpha1.NodeVolumeState) bool {
-		return s.Status.Reports > 0
+		return s.Status.Protocol.Reports > 0
 	})
 	uid = empty.UID
 	w.delete(t, empty)

@@ -78,7 +78,7 @@ func (c *blocker) awaitRequests(t *testing.T) {
 		select {
 		case <-h.waits:
 		case <-over.C:
-			t.Fatalf("the manager did not list or watch %s within %s", resource, patience)
+			t.Fatalf("the manager did not list or watch %s within %s, want it to", resource, patience)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (v *conflicts) expect(t *testing.T, writes ...string) {
 	defer v.mu.Unlock()
 	for _, what := range writes {
 		if v.refused[what] == 0 {
-			t.Errorf("no %s met a conflict; refused were %v", what, v.refused)
+			t.Errorf("refused writes: %v, want a conflict of %s among them", v.refused, what)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func uninstall(t *testing.T, arg string) {
 	gone(t, w, va)
 	if err := w.client.List(t.Context(), &volumesv1alpha1.NodeVolumeStateList{}); !meta.IsNoMatchError(err) &&
 		!apierrors.IsNotFound(err) {
-		t.Errorf("the kinds are still served: %v", err)
+		t.Errorf("listing node states after the uninstall: error %v, want no match or not found", err)
 	}
 }
 

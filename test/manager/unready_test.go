@@ -66,7 +66,7 @@ func (w *world) watched(t *testing.T, name string, since time.Time, d time.Durat
 	t.Helper()
 	until(t, w, stateOf(name), fmt.Sprintf("node %s was watched for %s", name, d),
 		func(s *volumesv1alpha1.NodeVolumeState) bool {
-			u := s.Spec.Unready
+			u := s.Status.Node.Unready
 			return u != nil && u.Observed.Duration == d && u.Transition.Unix() == since.Unix()
 		})
 }
@@ -170,7 +170,7 @@ func theTimeStartsAgainAfterANodeWasReadyBetweenTwoManagers(t *testing.T, w *wor
 	// Ready: what was watched is forgotten, in the API too.
 	w.setReady(t, "relapse", corev1.ConditionTrue, again.Add(time.Minute))
 	until(t, w, stateOf("relapse"), "the time that was watched is forgotten",
-		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Spec.Unready == nil })
+		func(s *volumesv1alpha1.NodeVolumeState) bool { return s.Status.Node.Unready == nil })
 	w.advance(t, second, "relapse", time.Hour)
 	w.stillThere(t, "relapse", "relapse")
 	w.agent(t, "relapse")
@@ -256,7 +256,7 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	w.keepRenewing(t, "new-name")
 	state := stateOf("new-name")
 	w.changeStatus(t, state, func() {
-		state.Status.ObservedUID, state.Status.BootID, state.Status.Reports = state.UID, "boot-1", 1
+		state.Status.Protocol.ObservedUID, state.Status.BootID, state.Status.Protocol.Reports = state.UID, "boot-1", 1
 		state.Status.Volumes = []volumesv1alpha1.NodeVolume{
 			{VolumeName: uniqueName("renamed"), AttachmentUID: uid, InUse: true},
 		}
@@ -272,7 +272,7 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 		t.Errorf("event of node state old-name: %q; want the new name", note)
 	}
 	// The agent under the new name unmounts what no intent of its own asks for, as an administrator made it do.
-	w.changeStatus(t, state, func() { state.Status.Volumes, state.Status.Reports = nil, 2 })
+	w.changeStatus(t, state, func() { state.Status.Volumes, state.Status.Protocol.Reports = nil, 2 })
 	until(t, w, stateOf("old-name"), "the volume is detached", func(s *volumesv1alpha1.NodeVolumeState) bool {
 		return entryIn(s, "renamed").DetachedTime != nil
 	})
@@ -296,7 +296,7 @@ func theTimeInALeaseDoesNotDecideWhetherAnAgentIsReachable(t *testing.T, w *worl
 		intent := w.intent(t, node, node, node)
 		until(t, w, intent, "the intent is Ready", isReady)
 		if unreachable(until(t, w, stateOf(node), "the state is there", exists)) {
-			t.Errorf("node state %s: the agent, whose clock is %s, counts as unreachable", node, name)
+			t.Errorf("agent of node state %s, whose clock is %s, counts as unreachable, want it reachable", node, name)
 		}
 		w.fallsSilent(t, c, machine)
 	}

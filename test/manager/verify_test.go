@@ -182,7 +182,7 @@ func (w *world) awaitEvent(t *testing.T, name, reason string) string {
 			return event.Note
 		}
 	}
-	t.Fatalf("no event %s about %s", reason, name)
+	t.Fatalf("no event %s about %s within %s, want one", reason, name, patience)
 	return ""
 }
 
@@ -238,7 +238,7 @@ func TestAVolumeThatAnotherClientDetachedInTheDriverIsAttachedAgain(t *testing.T
 		return va.UID == uid && va.Status.Attached
 	})
 	if _, err := backend.Published(handle, d.id); err != nil {
-		t.Errorf("the driver has not published it again: %v", err)
+		t.Errorf("volume %s on node %s in the driver: error %v, want it published again", handle, d.id, err)
 	}
 	w.delete(t, intent)
 	gone(t, w, intent)

@@ -84,6 +84,6 @@ func changesDuringALossOfAllWatchesAreHandled(t *testing.T, w *world, mode contr
 	wrong := append(checkHistory(everything.history(t.Context())),
 		disturbances(history, []*storagev1.VolumeAttachment{attachment}, listed)...)
 	for _, what := range wrong {
-		t.Error(what)
+		t.Errorf("history in %s: %s; want no violation and no disturbance", mode, what)
 	}
 }

@@ -34,17 +34,18 @@ func TestEveryTestThatThePageOfParityNamesExists(t *testing.T) {
 		rows++
 		found := reference.FindAllStringSubmatch(cells[2], -1)
 		if len(found) == 0 && !strings.HasPrefix(cells[2], "none: ") {
-			t.Errorf("no test is named for %s", cells[0])
+			t.Errorf("row %s names no test, want one, or none: and why", cells[0])
 		}
 		if n := strings.Count(cells[2], "`"); n != 2*len(found) {
-			t.Errorf("not every name can be parsed: %s", cells[2])
+			t.Errorf("cell %q: %d quotes for %d names, want 2 for each, so that every name can be parsed", cells[2], n,
+				len(found))
 		}
 		for _, f := range found {
 			exists(t, f[1], f[2], f[3])
 		}
 	}
 	if rows < 40 {
-		t.Errorf("only %d rows were read", rows)
+		t.Errorf("%d rows were read, want at least 40", rows)
 	}
 }
 
@@ -64,9 +65,9 @@ func exists(t *testing.T, pkg, test, name string) {
 		source.Write(data)
 	}
 	if !strings.Contains(source.String(), "\nfunc "+test+"(") {
-		t.Errorf("there is no %s in %s", test, pkg)
+		t.Errorf("%s has no %s, want it", pkg, test)
 	}
 	if name != "" && !strings.Contains(source.String(), strconv.Quote(name)) {
-		t.Errorf("there is no case %q in %s", name, pkg)
+		t.Errorf("%s has no case %q, want it", pkg, name)
 	}
 }

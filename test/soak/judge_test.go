@@ -69,7 +69,7 @@ func TestTheJudgeFindsAVolumeThatIsUsableOnTwoNodes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, wrong := judgeOf(t, c.exclusive, a, c.second); len(*wrong) != c.want {
-				t.Errorf("%q", *wrong)
+				t.Errorf("violations: %q, want %d", *wrong, c.want)
 			}
 		})
 	}
@@ -129,11 +129,11 @@ func TestTheJudgeReadsTheLedger(t *testing.T) {
 				j.check(func(err error) { wrong = append(wrong, err.Error()) })
 			}
 			if (len(wrong) > 0) != c.wrong {
-				t.Errorf("%q", wrong)
+				t.Errorf("violations: %q, want some: %t", wrong, c.wrong)
 			}
 			slices.Sort(wrong)
 			if n := len(wrong); len(slices.Compact(wrong)) != n {
-				t.Errorf("reported twice: %q", wrong)
+				t.Errorf("violations: %q, want each reported once", wrong)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestAForcedDetachExcusesNothingAfterItsEnd(t *testing.T) {
 	reported := 0
 	j.check(func(error) { reported++ })
 	if reported == 0 {
-		t.Error("it was excused")
+		t.Errorf("violations after the forced detach ended: %d, want some", reported)
 	}
 }
 
@@ -165,10 +165,10 @@ func TestTheSameSeedChoosesTheSame(t *testing.T) {
 		return names
 	}
 	if first, again := fmt.Sprint(chosen(1)), fmt.Sprint(chosen(1)); first != again {
-		t.Errorf("%s\n%s", first, again)
+		t.Errorf("actions of seed 1:\n%s, want the same again\n%s", again, first)
 	}
 	if fmt.Sprint(chosen(1)) == fmt.Sprint(chosen(2)) {
-		t.Error("another seed chooses the same")
+		t.Error("actions of seeds 1 and 2 are the same, want others")
 	}
 }
 
@@ -188,7 +188,7 @@ func TestLeftoversOfUpstreamAloneAreDistinguishedFromHawsers(t *testing.T) {
 				va.ManagedFields = append(va.ManagedFields, metav1.ManagedFieldsEntry{Manager: m})
 			}
 			if got := upstreamAlone(va); got != c.alone {
-				t.Errorf("upstream's alone: %t, want %t", got, c.alone)
+				t.Errorf("VolumeAttachment %s is upstream's alone: %t, want %t", name, got, c.alone)
 			}
 		})
 	}

@@ -120,10 +120,10 @@ func TestTheObserverRelatesADetachToTheUseOfTheVolume(t *testing.T) {
 			w.deletes(t, c.by, now, 403)
 			found, err := w.detaches()
 			if err != nil || len(found) != 1 {
-				t.Fatalf("%v, %v", found, err)
+				t.Fatalf("detaches: %v, error %v; want one", found, err)
 			}
 			if got := w.judge(found[0]); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+				t.Errorf("judgment of the detach (%s): %q, want %q", c.name, got, c.want)
 			}
 		})
 	}
@@ -193,12 +193,12 @@ func TestTheJudgeOfCoexist(t *testing.T) {
 			var wrong []string
 			j.check(func(err error) { wrong = append(wrong, err.Error()) })
 			if c.wrong == "" && len(wrong) > 0 || c.wrong != "" && !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
-				t.Errorf("wrong: %q, want %q", wrong, c.wrong)
+				t.Errorf("violations: %q, want one with %q, or none if that is empty", wrong, c.wrong)
 			}
 			risks := 0
 			j.reportRisks(func(string, ...any) { risks++ })
 			if risks != c.risks {
-				t.Errorf("%d risks, want %d", risks, c.risks)
+				t.Errorf("risks that were reported: %d, want %d", risks, c.risks)
 			}
 		})
 	}
@@ -213,8 +213,8 @@ func TestTheDriversOwnRefusalsAreCounted(t *testing.T) {
 		}
 	}
 	j.observer.deletes(t, "somebody", time.Now(), 200)
-	j.check(func(err error) { t.Error(err) })
+	j.check(func(err error) { t.Errorf("judge: violation %v, want none", err) })
 	if !strings.Contains(j.summary(), "the last guard 1 times") {
-		t.Error(j.summary())
+		t.Errorf("summary: %s; want that the last guard acted once", j.summary())
 	}
 }

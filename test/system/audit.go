@@ -36,6 +36,15 @@ func user(account string) string {
 	return "system:serviceaccount:" + install.Namespace() + ":" + account
 }
 
+// NodeUser is the user with which the agent of a node reads Secrets.
+func NodeUser(node string) string { return user("hawser-agent-node-" + node) }
+
+// Name that an object of config/ has in this installation.
+func Name(base string) string { return namePrefix + base }
+
+// Account is the namespace and the name of a service account of config/ in this installation, as kubectl takes them.
+func Account(base string) string { return install.Namespace() + ":" + Name(base) }
+
 // Request is one line of the API server's audit log.
 type Request struct {
 	Stage      string `json:"stage"`

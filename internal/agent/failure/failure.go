@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -80,10 +79,6 @@ var PreciseCodes = []string{
 	volumesv1alpha1.ReasonFilesystemMismatch, volumesv1alpha1.ReasonMountOptions,
 }
 
-// LongestMessage of one failure. A condition of the node names some of them and holds 32 KiB. A longer message would
-// keep the node's whole state from being written.
-const LongestMessage = 4096
-
 // New counts one more failed attempt of the operation after previous, which may be nil.
 func New(previous *Failure, operation, inputs string, err error, now time.Time) *Failure {
 	f := &Failure{inputs: inputs}
@@ -101,7 +96,7 @@ func New(previous *Failure, operation, inputs string, err error, now time.Time) 
 	if previous != nil {
 		before = &previous.OperationError
 	}
-	f.OperationError = *status.NextError(before, operation, code, Shorten(message, LongestMessage), now)
+	f.OperationError = *status.NextError(before, operation, code, message, now)
 	f.schedule(p, now)
 	if previous != nil {
 		f.Announced = previous.Announced && previous.Message == f.Message && !powerOfTwo(f.Attempts)
@@ -185,12 +180,4 @@ func NextError(previous *volumesv1alpha1.OperationError, operation string, err e
 		before = &Failure{OperationError: *previous}
 	}
 	return &New(before, operation, "", err, now).OperationError
-}
-
-// Shorten cuts a text that is too long, between two characters.
-func Shorten(s string, longest int) string {
-	if len(s) <= longest {
-		return s
-	}
-	return strings.ToValidUTF8(s[:longest-3], "") + "..."
 }

@@ -182,7 +182,7 @@ func (o *Observer) observe() error {
 	o.keepHeld(last.Uses, now.Uses, own)
 	now.shown = o.mountsOfKubelet(table, own, sourcesOf(now.Uses))
 	if nvs != nil {
-		now.UID, now.Generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Fences
+		now.UID, now.Generation, now.fences = nvs.UID, nvs.Generation, nvs.Spec.Protocol.Fences
 	}
 	for _, s := range strange {
 		now.Unattributed = append(now.Unattributed, fmt.Sprintf("%s: %s", s.Path, s.Reason()))

@@ -154,7 +154,7 @@ func (env *Environment) secrets(ctx context.Context, ref *corev1.SecretReference
 	}
 	var secret corev1.Secret
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	if err := env.Live.Get(ctx, key, &secret); err != nil {
+	if err := env.Secrets.Get(ctx, key, &secret); err != nil {
 		return nil, &failure.Problem{Reason: volumesv1alpha1.ReasonSecretNotReadable,
 			Message: fmt.Sprintf("reading secret %s", key), Err: err}
 	}

@@ -48,6 +48,7 @@ type Options struct {
 	Now         func() record.Moment
 	Mounts      Mounts
 	Live        client.Client
+	Secrets     SecretReader
 	Registry    driver.Registry
 	Filesystems FilesystemKnower
 	Recorder    events.EventRecorder
@@ -64,6 +65,11 @@ type Options struct {
 	Requeue func(volume string)
 	// Step is called between any two parts of a step, with their names.
 	Step func(name string)
+}
+
+// SecretReader reads Secrets live.
+type SecretReader interface {
+	Get(ctx context.Context, key client.ObjectKey, secret client.Object, opts ...client.GetOption) error
 }
 
 // Environment is where steps run.

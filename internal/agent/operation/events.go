@@ -11,6 +11,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/failure"
 	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Reasons of events, as upstream has them.
@@ -32,7 +33,7 @@ const longestNote = 1024
 func (env *Environment) Event(i *volumesv1alpha1.VolumeAttachmentIntent, eventType, reason, action, note string) {
 	regarding := &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
 		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
-	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", failure.Shorten(note, longestNote))
+	env.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", status.Shorten(note, longestNote))
 }
 
 // announceFailure sends an event for a failure that is new, or has repeated another power of two times.

@@ -30,8 +30,6 @@ var stageStep = step{
 	},
 }
 
-// The right to read Secrets is separate, in config/rbac, because clusters may want to narrow it.
-
 const (
 	// sharedDirMode is the kubelet's for directories that it shares with drivers.
 	sharedDirMode = 0o750

@@ -33,10 +33,10 @@ func (l LastReport) ForgottenBy(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	case "":
 		return false // nothing was reported
 	case nvs.UID:
-		return nvs.Status.Reports < l.Reports
+		return nvs.Status.Protocol.Reports < l.Reports
 	default:
 		// it was reported to, and then one that was made after it
-		return nvs.UID != "" && nvs.Status.ObservedUID == nvs.UID
+		return nvs.UID != "" && nvs.Status.Protocol.ObservedUID == nvs.UID
 	}
 }
 

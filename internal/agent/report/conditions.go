@@ -15,6 +15,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // ConditionValue is a condition's value with its reason and message.
@@ -23,7 +24,7 @@ type ConditionValue struct {
 	reason, Message string
 }
 
-// SetConditions sets the node's conditions by the reports, in the order of names.
+// SetConditions sets the node's conditions by the reports, in the order of names: those that the node state lists.
 func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
 	drivers, healthy := DriversReady(nvs), volumesHealthy(reports, names)
 	consistent := n.mountsConsistent(reports, names)
@@ -34,7 +35,7 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 			break
 		}
 	}
-	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports))
+	released := n.volumesReleased(len(nvs.Spec.Attachments), len(reports), len(reports)-len(names))
 	for t, c := range map[string]ConditionValue{
 		volumesv1alpha1.ConditionReady: ready, volumesv1alpha1.ConditionDriversReady: drivers,
 		volumesv1alpha1.ConditionVolumesHealthy: healthy, volumesv1alpha1.ConditionMountsConsistent: consistent,
@@ -45,20 +46,25 @@ func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[s
 			value = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&nvs.Status.Conditions, metav1.Condition{
-			Type: t, Status: value, Reason: c.reason, Message: c.Message, ObservedGeneration: nvs.Generation,
+			Type: t, Status: value, Reason: c.reason, ObservedGeneration: nvs.Generation,
+			Message: status.Shorten(c.Message, volumesv1alpha1.MaxConditionMessageLength),
 		})
 	}
 	slices.SortFunc(nvs.Status.Conditions, func(x, y metav1.Condition) int { return strings.Compare(x.Type, y.Type) })
 }
 
 // volumesReleased: the node may be removed. Something that belongs to no volume that is known may be any volume.
-func (n *Node) volumesReleased(attached, used int) ConditionValue {
+func (n *Node) volumesReleased(attached, used, unlisted int) ConditionValue {
 	strange := len(n.unattributed())
 	if attached+used+strange == 0 {
 		return ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReleased,
 			Message: "no volume is attached or in use"}
 	}
 	message := fmt.Sprintf("%d attached, %d in use", attached, used)
+	if unlisted > 0 {
+		message += fmt.Sprintf(" (%d of them not listed, because the volume's name has more than %d bytes)", unlisted,
+			volumesv1alpha1.MaxVolumeNameLength)
+	}
 	if strange > 0 {
 		message += fmt.Sprintf(", and %d of no known volume", strange)
 	}

@@ -62,11 +62,11 @@ func (w *Writer) number(next *volumesv1alpha1.NodeVolumeState, batch []Change) (
 	if w.session == 0 && !begins {
 		return 0, errNoSession
 	}
-	w.highest = max(w.highest, next.Status.Reports) + 1
-	next.Status.Reports = w.highest
-	next.Status.Session = w.session
+	w.highest = max(w.highest, next.Status.Protocol.Reports) + 1
+	next.Status.Protocol.Reports = w.highest
+	next.Status.Protocol.Session = w.session
 	if begins {
-		next.Status.Session = w.highest
+		next.Status.Protocol.Session = w.highest
 	}
 	return w.ends, nil
 }
@@ -136,12 +136,12 @@ func (w *Writer) next(base *volumesv1alpha1.NodeVolumeState, batch []Change) (ne
 func (w *Writer) succeeded(next *volumesv1alpha1.NodeVolumeState, batch []Change, written bool, breaks int) {
 	w.mu.Lock()
 	if written {
-		w.last = record.LastReport{Schema: record.Schema, UID: next.UID, Reports: next.Status.Reports}
+		w.last = record.LastReport{Schema: record.Schema, UID: next.UID, Reports: next.Status.Protocol.Reports}
 	}
 	// What was acknowledged after the session had ended may have been said to a restored API server.
 	if written && w.ends == breaks {
 		if slices.ContainsFunc(batch, func(c Change) bool { return c.begins && c.since == w.ends }) {
-			w.session = next.Status.Session
+			w.session = next.Status.Protocol.Session
 		}
 		if w.session != 0 {
 			w.acked = next

@@ -15,6 +15,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Node renders the node's state. What it notes beside the volumes' lines has a place here.
@@ -58,13 +59,17 @@ func (n *Node) Render(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]V
 		s.ObservedGeneration = 0 // what an earlier boot observed does not hold for this one
 	}
 	if looked.UID == nvs.UID && looked.Generation <= nvs.Generation {
-		s.ObservedGeneration, s.ObservedUID = looked.Generation, nvs.UID
+		s.ObservedGeneration, s.Protocol.ObservedUID = looked.Generation, nvs.UID
 	}
 	reports = withKubelet(reports, looked.Uses)
-	s.BootID, s.AgentVersion, s.Drivers = n.BootID, n.Version, n.Drivers()
+	s.BootID, s.Drivers = n.BootID, n.Drivers()
+	s.AgentVersion = status.Shorten(n.Version, volumesv1alpha1.MaxVersionLength)
 	names := make([]string, 0, len(reports))
 	for name := range reports {
-		names = append(names, name)
+		// One of the kubelet's, which no entry can name. One line that is too long would cost the whole report.
+		if len(name) <= volumesv1alpha1.MaxVolumeNameLength {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	summary := volumesv1alpha1.NodeVolumeSummary{Attached: int32(len(nvs.Spec.Attachments))}

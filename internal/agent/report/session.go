@@ -162,7 +162,7 @@ func (s *Session) persistState(nvs *volumesv1alpha1.NodeVolumeState) error {
 	if next.Restored && !s.Restored {
 		s.Log.Info("the API server was restored from a backup; nothing is staged or published here until every agent "+
 			"has reported to the manager",
-			"remembered", nvs.Status.Reports, "reported", s.Persisted.Reports)
+			"remembered", nvs.Status.Protocol.Reports, "reported", s.Persisted.Reports)
 	}
 	s.Restored = next.Restored
 	if next.UID != nvs.UID {

@@ -26,9 +26,9 @@ type reporting struct {
 
 func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	nvs := o.(*volumesv1alpha1.NodeVolumeState)
-	nvs.UID, nvs.Status.Reports = "state", 3
+	nvs.UID, nvs.Status.Protocol.Reports = "state", 3
 	next := nvs.DeepCopy()
-	next.Status.Reports = 4
+	next.Status.Protocol.Reports = 4
 	r.report(next)
 	return nil
 }
@@ -36,10 +36,11 @@ func (r *reporting) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 func TestAReportThatComesWhileTheAgentLooksForARestoreIsNoRestore(t *testing.T) {
 	a := NewSession(SessionOptions{Writer: NewWriter(clock.RealClock{}, logr.Discard())})
 	a.Persisted, a.End = record.LastReport{Schema: record.Schema,
-		UID: "state"}, func(error) { t.Error("the agent ends") }
+		UID: "state"}, func(error) { t.Error("the agent whose node state has UID state ends, want it to continue") }
 	a.Writer.Written = func(*volumesv1alpha1.NodeVolumeState) {}
 	a.Writer.succeeded(&volumesv1alpha1.NodeVolumeState{
-		ObjectMeta: metav1.ObjectMeta{UID: "state"}, Status: volumesv1alpha1.NodeVolumeStateStatus{Reports: 3},
+		ObjectMeta: metav1.ObjectMeta{UID: "state"},
+		Status:     volumesv1alpha1.NodeVolumeStateStatus{Protocol: volumesv1alpha1.AgentProtocol{Reports: 3}},
 	}, nil, true, 0)
 	a.Live = &reporting{report: func(nvs *volumesv1alpha1.NodeVolumeState) { a.Writer.succeeded(nvs, nil, true, 0) }}
 	if err := a.CheckRestored(t.Context()); err != nil {

@@ -20,8 +20,10 @@ func TestAReadThatTheWatchHasOvertakenDoesNotHideWhatTheWatchBrought(t *testing.
 	version := func(resourceVersion string, confirmed int64) *volumesv1alpha1.NodeVolumeState {
 		return &volumesv1alpha1.NodeVolumeState{
 			ObjectMeta: metav1.ObjectMeta{UID: "state", ResourceVersion: resourceVersion},
-			Spec:       volumesv1alpha1.NodeVolumeStateSpec{ConfirmedSession: confirmed},
-			Status:     volumesv1alpha1.NodeVolumeStateStatus{Session: 4, Reports: 4},
+			Spec: volumesv1alpha1.NodeVolumeStateSpec{
+				Protocol: volumesv1alpha1.ManagerProtocol{ConfirmedSession: confirmed},
+			},
+			Status: volumesv1alpha1.NodeVolumeStateStatus{Protocol: volumesv1alpha1.AgentProtocol{Session: 4, Reports: 4}},
 		}
 	}
 	for _, test := range []struct {

@@ -82,8 +82,8 @@ func (w *Writer) inSession() bool {
 func (w *Writer) Confirmed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.session != 0 && w.known != nil && w.known.Status.Session == w.session &&
-		w.known.Spec.ConfirmedSession == w.session
+	return w.session != 0 && w.known != nil && w.known.Status.Protocol.Session == w.session &&
+		w.known.Spec.Protocol.ConfirmedSession == w.session
 }
 
 // NumberAbove has the next report take a higher number than that.

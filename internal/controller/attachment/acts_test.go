@@ -205,7 +205,7 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 	take := act(func(ctx context.Context, c *Controller, f *decision.Facts, n *decision.Node) error {
 		taken, err := c.locker().take(ctx, f, n)
 		if taken != (err == nil) {
-			t.Errorf("taken %t, %v", taken, err)
+			t.Errorf("taking the lock of volume %s: taken %t, error %v; want either", f.Volume, taken, err)
 		}
 		return err
 	})
@@ -305,15 +305,15 @@ func TestAnActThatTheAPIServerDoesNotAnswerFailsAndWritesNothingMore(t *testing.
 				err := test.do(t.Context(), c, f, n)
 				if r.sent < fails {
 					if err != nil {
-						t.Errorf("nothing failed, but %v", err)
+						t.Errorf("%s with no failed request: error %v, want none", test.name, err)
 					}
 					break
 				}
 				if !errors.Is(err, errDown) {
-					t.Errorf("request %d failed, but that is not told: %v", fails, err)
+					t.Errorf("%s with failed request %d: error %v, want %v", test.name, fails, err, errDown)
 				}
 				if r.wroteAfter {
-					t.Errorf("something is written after request %d failed", fails)
+					t.Errorf("%s: something is written after request %d failed, want nothing", test.name, fails)
 				}
 			}
 		})

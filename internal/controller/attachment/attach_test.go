@@ -35,24 +35,24 @@ func TestAnAttachmentIsMadeForTheNodeAndTheVolumeAndHeldFromTheStart(t *testing.
 	f, n := factsOf(t, c)
 	f.Exclusive = true
 	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait != nil {
-		t.Fatal(err, n.Wait)
+		t.Fatalf("attaching volume v to node a: error %v, wait %+v; want neither", err, n.Wait)
 	}
 	va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a"))
 	if va == nil || va.Spec.Attacher != "d" || va.Spec.NodeName != "a" ||
 		va.Spec.Source.PersistentVolumeName == nil || *va.Spec.Source.PersistentVolumeName != "pv" {
-		t.Fatalf("attachment %+v", va)
+		t.Fatalf("attachment of volume v to node a: %+v, want attacher d, node a and PersistentVolume pv", va)
 	}
 	if !decision.IsHeld(va) || va.Annotations[volumesv1alpha1.VolumeNameAnnotation] != "v" {
-		t.Errorf("annotations %v", va.Annotations)
+		t.Errorf("annotations of attachment %s: %v, want a hold and volume name v", va.Name, va.Annotations)
 	}
 	if len(n.Attachments) != 1 || !n.Attachments[0].Held {
-		t.Errorf("the facts say %+v", n.Attachments)
+		t.Errorf("attachments of node a in the facts: %+v, want one that is held", n.Attachments)
 	}
 	if c.ownWrites.newer(va.Name, "") == nil {
-		t.Error("the next pass makes it once more before the cache shows it")
+		t.Errorf("own write of attachment %s is not known to the next pass, want it known before the cache has it", va.Name)
 	}
 	if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "a" {
-		t.Errorf("lock %+v, %v", lock, err)
+		t.Errorf("lock of volume v: %+v, error %v; want holder a", lock, err)
 	}
 }
 
@@ -61,10 +61,11 @@ func TestNothingIsAttachedForWhichTheLockCannotBeTaken(t *testing.T) {
 	f, n := factsOf(t, c)
 	f.Exclusive, f.Lock = true, lockOn("b")
 	if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
-		t.Errorf("waits %v, attachments %v, %v", n.Wait, n.Attachments, err)
+		t.Errorf("attaching volume v, locked by node b, to node a: wait %+v, attachments %v, error %v; want a wait alone",
+			n.Wait, n.Attachments, err)
 	}
 	if va := liveAttachment(t, c, volume.AttachmentName("d", "h", "a")); va != nil {
-		t.Errorf("attached to two nodes: %+v", va.Spec)
+		t.Errorf("volume v, locked by node b, has an attachment to node a: %+v, want none", va.Spec)
 	}
 }
 
@@ -86,10 +87,11 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			if taken := n.AttachmentOf("2") != nil; taken != test.taken || taken == (n.Wait != nil) {
-				t.Errorf("taken %t, waits %+v", taken, n.Wait)
+				t.Errorf("attachment that %s: taken %t, wait %+v; want taken %t, or a wait", test.name, taken, n.Wait, test.taken)
 			}
 			if n.Wait != nil && (n.Wait.Reason != test.reason || !strings.Contains(n.Wait.Message, test.is.Spec.NodeName)) {
-				t.Errorf("waits %+v", n.Wait)
+				t.Errorf("attachment that %s: wait %+v, want reason %s and the name of node %s", test.name, n.Wait, test.reason,
+					test.is.Spec.NodeName)
 			}
 		})
 	}
@@ -99,7 +101,8 @@ func TestAnAttachmentThatWasThereFirst(t *testing.T) {
 		none, _ := over(t)
 		c.Reader = none.Client
 		if err := c.attacher().create(t.Context(), f, n); err != nil || n.Wait == nil || len(n.Attachments) > 0 {
-			t.Errorf("waits %v, %v, %v", n.Wait, n.Attachments, err)
+			t.Errorf("attaching volume v while the old attachment goes: wait %+v, attachments %v, error %v; want a wait alone",
+				n.Wait, n.Attachments, err)
 		}
 	})
 }
@@ -135,15 +138,16 @@ func TestAnAttachmentIsChangedOnlyAsItWasDecidedOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n.Attachments[0].Held != test.held || (n.Wait == nil) != test.held {
-				t.Errorf("held %t, waits %v", n.Attachments[0].Held, n.Wait)
+				t.Errorf("attachment va-1 in the facts: held %t, wait %+v; want held %t, or a wait", n.Attachments[0].Held, n.Wait,
+					test.held)
 			}
 			va := liveAttachment(t, c, "va-1")
 			if va != nil && (decision.IsHeld(va) != test.held ||
 				(va.Annotations[volumesv1alpha1.VolumeNameAnnotation] == "v") != test.held) {
-				t.Errorf("annotations %v", va.Annotations)
+				t.Errorf("annotations of attachment va-1: %v, want a hold and volume name v: %t", va.Annotations, test.held)
 			}
 			if noted := c.ownWrites.newer("va-1", a.ResourceVersion) != nil; noted != test.held {
-				t.Errorf("the next pass knows of the change: %t", noted)
+				t.Errorf("own write of attachment va-1 is known to the next pass: %t, want %t", noted, test.held)
 			}
 		})
 	}
@@ -168,7 +172,7 @@ func TestAChangeNamesTheAttachmentThatItIsMeantFor(t *testing.T) {
 	}
 	for _, part := range []string{"va-1 ", `"uid":"1"`, `"resourceVersion":"` + a.ResourceVersion + `"`} {
 		if !strings.Contains(sent, part) {
-			t.Errorf("%s is not in %s", part, sent)
+			t.Errorf("patch of attachment va-1: %s, want %s in it", sent, part)
 		}
 	}
 }
@@ -200,6 +204,6 @@ func TestAttachedIsNotWrittenWhileTheUsersOfTheVolumeAreUnknown(t *testing.T) {
 		t.Errorf("confirming volume v on node a: error %v, expected %v", err, errDown)
 	}
 	if e := handshake.AttachmentOf(liveState(t, c, "a"), "v"); e != nil {
-		t.Errorf("volume v has the entry %+v on node a", e)
+		t.Errorf("entry of volume v on node a: %+v, want none while its users are unknown", e)
 	}
 }

@@ -56,7 +56,7 @@ func TestTheSingleUserOfAVolume(t *testing.T) {
 			decision.Elect(&f)
 			if stay, keptOut := namesOf(c.node.Wanted), namesOf(c.node.Refused); !slices.Equal(stay, c.stay) ||
 				!slices.Equal(keptOut, c.keptOut) {
-				t.Errorf("stay %v, want %v; kept out %v, want %v", stay, c.stay, keptOut, c.keptOut)
+				t.Errorf("intents of volume v on node a: wanted %v, refused %v; want %v, %v", stay, keptOut, c.stay, c.keptOut)
 			}
 		})
 	}

@@ -40,12 +40,12 @@ func onlyCached(t *testing.T, objects ...client.Object) *Controller {
 type unread struct{ t *testing.T }
 
 func (u unread) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	u.t.Errorf("%T %s is read live", o, key)
+	u.t.Errorf("%T %s is read live, want it read from the cache", o, key)
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
 func (u unread) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	u.t.Errorf("%T is read live", list)
+	u.t.Errorf("%T is listed live, want it listed from the cache", list)
 	return nil
 }
 
@@ -124,16 +124,17 @@ func TestWhatAPassStartsFromIsInTheCacheAlone(t *testing.T) {
 	}
 	a, b := f.Node("a"), f.Node("b")
 	if len(a.Wanted) != 1 || a.Wanted[0].Claim == nil || a.Wanted[0].Result.Source == nil {
-		t.Errorf("wanted on a: %+v", a.Wanted)
+		t.Errorf("wanted intents of node a: %+v, want one with its claim and its source", a.Wanted)
 	}
 	if want := (decision.Limit{Known: true, Max: 5, Used: 1}); a.Limit != want || a.DriverMissing || !f.CutsAccess {
-		t.Errorf("limit %+v, the driver is missing: %t, it cuts access: %t", a.Limit, a.DriverMissing, f.CutsAccess)
+		t.Errorf("node a: limit %+v, driver missing %t, driver cuts access %t; want limit %+v, false, true", a.Limit,
+			a.DriverMissing, f.CutsAccess, want)
 	}
 	if a.Lists.Missing {
-		t.Error("the Node is missing")
+		t.Error("Node a is missing in the facts, want it there")
 	}
 	if b.AttachmentNamed("listed") == nil || !b.Pods {
-		t.Errorf("attachments of b: %+v, pods: %t", b.Attachments, b.Pods)
+		t.Errorf("node b: attachments %+v, pods %t; want attachment listed and pods", b.Attachments, b.Pods)
 	}
 }
 
@@ -173,7 +174,7 @@ func TestAChangeFindsItsVolumesInTheCacheAlone(t *testing.T) {
 			c.Replace = true
 			got := woken(t, change.of(c), nil, change.is)
 			if !slices.Contains(got, volume.UniqueNameOf(x.pv)) {
-				t.Errorf("woken: %v", got)
+				t.Errorf("volumes that a change %s wakes: %v, want %s among them", change.name, got, volume.UniqueNameOf(x.pv))
 			}
 		})
 	}

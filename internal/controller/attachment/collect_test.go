@@ -53,12 +53,12 @@ func TestACollectedLockFencesItsLastHolder(t *testing.T) {
 			}
 			lock, err := c.Locks.Read(t.Context(), gone)
 			if err != nil || (lock == exclusive.Lock{}) != test.gone {
-				t.Errorf("lock %+v, %v", lock, err)
+				t.Errorf("lock of volume %s: %+v, error %v; want it gone: %t", gone, lock, err, test.gone)
 			}
 			nvs := &volumesv1alpha1.NodeVolumeState{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "a"}, nvs); client.IgnoreNotFound(err) != nil ||
-				nvs.Spec.Fences != test.fences {
-				t.Errorf("%d fences, %v", nvs.Spec.Fences, err)
+				nvs.Spec.Protocol.Fences != test.fences {
+				t.Errorf("node state a: %d fences, error %v; want %d", nvs.Spec.Protocol.Fences, err, test.fences)
 			}
 		})
 	}
@@ -75,7 +75,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 				met = true
 				if _, taken, err := rival.Swap(ctx, gone, exclusive.Lock{Write: 1}, exclusive.Lock{Holder: "b"}); err != nil ||
 					!taken {
-					t.Errorf("taken: %t, %v", taken, err)
+					t.Errorf("taking the lock of volume %s for node b: taken %t, error %v; want it taken", gone, taken, err)
 				}
 			}
 			return w.Update(ctx, o, opts...)
@@ -86,7 +86,7 @@ func TestALockThatIsTakenJustBeforeItIsDeletedStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "b" || !met {
-		t.Errorf("lock %+v, %v; met %t", left, err, met)
+		t.Errorf("lock of volume %s: %+v, error %v, rival's write came between: %t; want holder b", gone, left, err, met)
 	}
 }
 
@@ -95,11 +95,12 @@ func TestAFreeLockIsTakenByOneWrite(t *testing.T) {
 	n := on("b", wanted("i"))
 	f := &decision.Facts{Volume: gone, Exclusive: true, Lock: handshake.Lock{Exists: true}, Nodes: []*decision.Node{n}}
 	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
-		t.Fatalf("taken: %t, %v", taken, err)
+		t.Fatalf("taking the free lock of volume %s for node b: taken %t, error %v; want it taken", gone, taken, err)
 	}
 	left, err := c.Locks.Read(t.Context(), gone)
 	if err != nil || left.Handshake() != (handshake.Lock{Exists: true, Holder: "b"}) || f.Lock != left.Handshake() ||
 		left.Write != 2 {
-		t.Errorf("lock %+v, %v", left, err)
+		t.Errorf("lock of volume %s: %+v, error %v, in the facts %+v; want holder b by write 2 in both", gone, left, err,
+			f.Lock)
 	}
 }

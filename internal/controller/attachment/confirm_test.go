@@ -79,10 +79,10 @@ func TestWhatIsCheckedBeforeANodeMayUseAVolume(t *testing.T) {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached && n.State.Entry.UID == "1"; attached != test.want {
-				t.Errorf("may be used %t, want %t", attached, test.want)
+				t.Errorf("node a may use volume v: %t, want %t", attached, test.want)
 			}
 			if waits := n.Wait != nil; waits == test.want {
-				t.Errorf("waits %t", waits)
+				t.Errorf("volume v on node a: wait %+v, want one: %t", n.Wait, !test.want)
 			}
 		})
 	}
@@ -96,7 +96,8 @@ func TestTheAccessModesCountAsTheyAre(t *testing.T) {
 	if err := c.attacher().confirm(t.Context(),
 		&decision.Facts{Volume: "v", AttachRequired: true, Nodes: []*decision.Node{n}}, n,
 		&n.Attachments[0]); err != nil || n.State.Entry.State != handshake.Absent {
-		t.Errorf("entry %+v, %v", n.State.Entry, err)
+		t.Errorf("entry of volume v on node a: %+v, error %v; want none, as the live access modes allow one node",
+			n.State.Entry, err)
 	}
 }
 
@@ -106,7 +107,7 @@ func TestARefusedNodeGetsTheHolderOfTheLock(t *testing.T) {
 	n := on("a", wanted("i"), va("1", "held", "attached"))
 	f := &decision.Facts{Volume: "v", Exclusive: true, AttachRequired: true, Lock: lockOn("a"), Nodes: []*decision.Node{n}}
 	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || f.Lock.Holder != "b" {
-		t.Errorf("lock %+v, %v", f.Lock, err)
+		t.Errorf("lock of volume v in the facts: %+v, error %v; want holder b", f.Lock, err)
 	}
 }
 
@@ -120,11 +121,12 @@ func TestAnEntryIsWrittenOnlyIfItChanges(t *testing.T) {
 		before := liveState(t, c, "a").ResourceVersion
 		f, n := factsOf(t, c)
 		if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait != nil {
-			t.Fatal(err, n.Wait)
+			t.Fatalf("confirming volume v on node a: error %v, wait %+v; want neither", err, n.Wait)
 		}
 		after := liveState(t, c, "a")
 		if written := after.ResourceVersion != before; written != changed || after.Spec.Attachments[0].FSType != "" {
-			t.Errorf("changed %t: written %t, %+v", changed, written, after.Spec.Attachments)
+			t.Errorf("node state a after an entry with change %t: written %t, entries %+v; want it written only for a change",
+				changed, written, after.Spec.Attachments)
 		}
 	}
 }
@@ -137,7 +139,8 @@ func TestAConfirmThatTheCacheDoesNotShowYetIsNotRepeated(t *testing.T) {
 	n.Attachments[0].PublishContext = map[string]string{"device": "as it was"}
 	if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil || n.Wait == nil ||
 		n.Entry.PublishContext["device"] != "as it is" {
-		t.Errorf("waits %v, entry %+v, %v", n.Wait, n.Entry, err)
+		t.Errorf("volume v on node a: wait %+v, entry %+v, error %v; want a wait and the live publish context", n.Wait,
+			n.Entry, err)
 	}
 }
 
@@ -149,7 +152,8 @@ func TestAFullNodeStateIsReported(t *testing.T) {
 	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonNodeStateTooLarge ||
 		!strings.Contains(n.Wait.Message, "node a") {
-		t.Errorf("waits %+v, %v", n.Wait, err)
+		t.Errorf("volume v on node a, whose node state is full: wait %+v, error %v; want reason %s and the name of the node",
+			n.Wait, err, volumesv1alpha1.ReasonNodeStateTooLarge)
 	}
 }
 
@@ -163,7 +167,7 @@ func TestWhileADriverGetsVolumesAttachedTheOthersAreNotCalledSlow(t *testing.T) 
 		t.Fatal(err)
 	}
 	if c.attachTimes.left(next, "d", true, now.Now()) == 0 {
-		t.Error("the next in the driver's queue is said to be slow")
+		t.Error("intent next, which waits for driver d, has no time left, want it not slow yet")
 	}
 }
 
@@ -194,10 +198,10 @@ func TestADriverWithoutAttachIsConfirmedUnderAUIDThatStays(t *testing.T) {
 			}
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
 			if e == nil || e.AttachmentUID == "" || test.uid != "" && e.AttachmentUID != test.uid {
-				t.Errorf("entry %+v", e)
+				t.Errorf("entry of volume v on node a: %+v, want one with UID %q, or any if that is empty", e, test.uid)
 			}
 			if confirmed := e.FSType == "" && e.AttachmentName == ""; confirmed != test.confirmed {
-				t.Errorf("confirmed %t", confirmed)
+				t.Errorf("entry of volume v on node a: confirmed %t, want %t: %+v", confirmed, test.confirmed, e)
 			}
 		})
 	}
@@ -208,7 +212,7 @@ func TestADriverWithoutAttachIsNotConfirmedOnANodeWithoutAState(t *testing.T) {
 	f, n := factsOf(t, c)
 	f.AttachRequired = false
 	if err := c.attacher().confirm(t.Context(), f, n, nil); err != nil || n.State.Exists || n.Wait == nil {
-		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
+		t.Errorf("node a without a state: %+v, wait %+v, error %v; want no state and a wait", n.State, n.Wait, err)
 	}
 }
 
@@ -245,7 +249,7 @@ func TestAVolumeIsNotUsedOnOneNodeWhileItIsAttachedToAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.want {
-				t.Errorf("may be used: %t", attached)
+				t.Errorf("node a may use volume v: %t, want %t", attached, test.want)
 			}
 		})
 	}
@@ -261,6 +265,7 @@ func TestANodeDoesNotGetAVolumeThatStillHasAnotherSingleUser(t *testing.T) {
 	n.Wanted[0].Object.UID = "uid-i"
 	err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0])
 	if err != nil || n.State.Entry.State != handshake.Absent || n.Wait == nil {
-		t.Errorf("entry %+v, waits %v, %v", n.State.Entry, n.Wait, err)
+		t.Errorf("volume v, whose single user is intent other: entry %+v, wait %+v, error %v; want no entry and a wait",
+			n.State.Entry, n.Wait, err)
 	}
 }

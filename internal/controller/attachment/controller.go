@@ -71,6 +71,8 @@ type Controller struct {
 	// Reader reads live.
 	Reader client.Reader
 	Writer *nodestate.Writer
+	// Observations writes for how long a node was out of reach.
+	Observations *nodestate.Writer
 	// Locks of exclusive volumes.
 	Locks *exclusive.Store
 	// Lister keeps the Nodes' volumesAttached in Replace.

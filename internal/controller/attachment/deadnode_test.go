@@ -34,8 +34,8 @@ func deadBeforeItLooked(
 	state.Status.ObservedGeneration = 1
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
-		UnlistedGeneration: 2,
-		Evidence:           &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
+		Protocol: volumesv1alpha1.AttachmentProtocol{UnlistedGeneration: 2},
+		Evidence: &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased},
 	}}
 	va := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -77,14 +77,14 @@ func TestTheVolumeOfANodeThatIsGoneBeforeItsAgentCheckedIsDetached(t *testing.T)
 		wait = look()
 	}
 	if got := evidence(); got != volumesv1alpha1.EvidenceNodeGone {
-		t.Errorf("detached on evidence %s, and nothing will bring the volume back", got)
+		t.Errorf("evidence of the detach: %s, want %s, after which the entry ends", got, volumesv1alpha1.EvidenceNodeGone)
 	}
 }
 
 func TestNoTimeIsMeasuredForAnAgentThatHasToCheck(t *testing.T) {
 	look, evidence := deadBeforeItLooked(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if again, got := look(), evidence(); again != 0 || got != volumesv1alpha1.EvidenceAgentReleased {
-		t.Errorf("looked at again in %s, evidence %s", again, got)
+		t.Errorf("next pass in %s, evidence %s; want no requeue and %s", again, got, volumesv1alpha1.EvidenceAgentReleased)
 	}
 }
 
@@ -115,6 +115,6 @@ func TestAnAttachmentOfUpstreamToANodeThatIsGoneIsDetached(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := handshake.AttachmentOf(nvs, name); e == nil || e.Evidence.Type != volumesv1alpha1.EvidenceNodeGone {
-		t.Errorf("entry %+v, and nothing will bring the volume back", e)
+		t.Errorf("entry of volume %s on node a: %+v, want evidence %s", name, e, volumesv1alpha1.EvidenceNodeGone)
 	}
 }

@@ -58,6 +58,6 @@ func TestADeclarationEnqueuesItsVolume(t *testing.T) {
 	other := declaredState()
 	other.Annotations["other"] = "2"
 	if got := woken(t, c.enqueuer().stateChanged, declaredState(), other); got != nil {
-		t.Errorf("another annotation wakes %v", got)
+		t.Errorf("volumes that an annotation which declares nothing wakes: %v, want none", got)
 	}
 }

@@ -81,20 +81,20 @@ func TestWhatBecomesOfAnAttachmentThatIsToBeDeleted(t *testing.T) {
 			}
 			va = liveAttachment(t, c, "va-1")
 			if deleted := va.DeletionTimestamp != nil; deleted != test.deleted {
-				t.Errorf("deleted %t, want %t", deleted, test.deleted)
+				t.Errorf("attachment va-1 is deleted: %t, want %t", deleted, test.deleted)
 			}
 			if unheld := !decision.IsHeld(va); unheld != test.unheld {
-				t.Errorf("hold taken off %t, want %t", unheld, test.unheld)
+				t.Errorf("hold of attachment va-1 is removed: %t, want %t", unheld, test.unheld)
 			}
 			if held := slices.Contains(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); held != test.nameHeld ||
 				!slices.Contains(va.Finalizers, "driver") {
-				t.Errorf("finalizers %v, name held %t, want %t", va.Finalizers, held, test.nameHeld)
+				t.Errorf("finalizers of attachment va-1: %v, name held %t, want %t", va.Finalizers, held, test.nameHeld)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
-				t.Errorf("waits %t, want %t", waits, test.waits)
+				t.Errorf("volume v on node a waits: %t, want %t", waits, test.waits)
 			}
 			if n.State.Entry.Forced && !n.Live {
-				t.Error("nobody looked at the node")
+				t.Error("node state a was not read live before a forced detach, want it read")
 			}
 		})
 	}
@@ -123,10 +123,11 @@ func TestADeleteCarriesWhatItWasDecidedOn(t *testing.T) {
 			}
 			if p := sent.Preconditions; p == nil || ptr.Deref(p.UID, "") != a.UID || ptr.Deref(p.ResourceVersion,
 				"") != a.ResourceVersion {
-				t.Errorf("preconditions %+v", p)
+				t.Errorf("preconditions of the delete of attachment va-1: %+v, want UID %s and version %s", p, a.UID,
+					a.ResourceVersion)
 			}
 			if n.Wait == nil {
-				t.Error("it is deleted again and again")
+				t.Error("no wait after the delete of attachment va-1, want one, so that it is sent once")
 			}
 		})
 	}
@@ -144,7 +145,7 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	}
 	known := c.ownWrites.newer("va-1", want.ResourceVersion)
 	if known == nil {
-		t.Fatal("the next pass deletes it once more")
+		t.Fatal("own delete of attachment va-1 is not known to the next pass, want it known before the cache has it")
 	}
 	later := &decision.Node{}
 	later.AddAttachment(known)
@@ -152,7 +153,7 @@ func TestADeletedAttachmentCountsAsTerminatingBeforeTheCacheShowsIt(t *testing.T
 	if a.Name != want.Name || a.ResourceVersion != want.ResourceVersion || a.UID != "1" || !a.Terminating ||
 		a.Unpublished || !a.Attached ||
 		!slices.Equal(a.Finalizers, want.Finalizers) || a.DetachError == nil || !a.Deleted.Equal(now.Now()) {
-		t.Errorf("the next pass sees %+v", a)
+		t.Errorf("attachment va-1 in the next pass: %+v, want it terminating, else as before: %+v", a, want)
 	}
 }
 
@@ -170,7 +171,7 @@ func TestADeleteMayUseAReadThatIsJustFreshEnough(t *testing.T) {
 	c.Clock = exactClock{slowClock{now}}
 	if err := c.detacher().delete(t.Context(), f, n, &n.Attachments[0]); err != nil ||
 		liveAttachment(t, c, "va-1") != nil {
-		t.Errorf("not deleted: %v", err)
+		t.Errorf("attachment va-1 after its delete: error %v, want none and the attachment gone", err)
 	}
 }
 
@@ -223,23 +224,23 @@ func TestWhatBecomesOfTheEntryOfADetach(t *testing.T) {
 			after := liveState(t, c, "a")
 			e := handshake.AttachmentOf(after, "v")
 			if stays := e != nil; stays != test.stays || stays && (e.DetachedTime != nil) != test.detached {
-				t.Errorf("entry %+v", e)
+				t.Errorf("entry of volume v on node a: %+v, want it there %t, with a detach time %t", e, test.stays, test.detached)
 			}
 			if unchanged := before.ResourceVersion == after.ResourceVersion; unchanged != test.unchanged {
-				t.Errorf("unchanged %t, want %t", unchanged, test.unchanged)
+				t.Errorf("node state a is unchanged: %t, want %t", unchanged, test.unchanged)
 			}
 			if handshake.AttachmentOf(after, "other") == nil {
-				t.Error("another volume's entry is gone")
+				t.Error("entry of volume other on node a is gone, want it kept")
 			}
 			if _, declared := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; declared ||
 				len(after.Annotations) != 1 {
-				t.Errorf("declared: %v", after.Annotations)
+				t.Errorf("annotations of node state a: %v, want the declaration of attachment 9 alone", after.Annotations)
 			}
 			if waits := n.Wait != nil; waits != test.waits {
-				t.Errorf("waits %t, want %t", waits, test.waits)
+				t.Errorf("volume v on node a waits: %t, want %t", waits, test.waits)
 			}
 			if !n.Live || (n.State.Entry.State != handshake.Absent) != test.stays {
-				t.Errorf("the facts say %+v", n.State)
+				t.Errorf("node a in the facts: %+v, read live %t; want read live, with an entry: %t", n.State, n.Live, test.stays)
 			}
 		})
 	}
@@ -251,7 +252,8 @@ func TestAnEntryIsGoneWithItsNodeState(t *testing.T) {
 	if err := c.detacher().forget(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}}, n); err != nil ||
 		n.State.Exists ||
 		n.Wait != nil {
-		t.Errorf("%+v, waits %v, %v", n.State, n.Wait, err)
+		t.Errorf("node a, which has no state: %+v, wait %+v, error %v; want no state, no wait and no error", n.State, n.Wait,
+			err)
 	}
 }
 
@@ -264,20 +266,20 @@ func TestOnlyOurFinalizerFreesTheName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !n.Live || len(got) != 2 {
-		t.Errorf("finalizers %v before the node was looked at", got)
+		t.Errorf("finalizers of attachment va-1: %v, node read live %t; want both while the node is read", got, n.Live)
 	}
 	if err := c.detacher().freeName(t.Context(), f, n, &n.Attachments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveAttachment(t, c, "va-1").Finalizers; !slices.Equal(got, []string{"another"}) || n.Wait == nil {
-		t.Errorf("finalizers %v, waits %v", got, n.Wait)
+		t.Errorf("finalizers of attachment va-1: %v, wait %+v; want another alone and a wait", got, n.Wait)
 	}
 }
 
 func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheUnlisting(t *testing.T) {
 	for _, checked := range []bool{true, false} {
 		state := entryIn(reported("a"), leavesIt, "1", byTaint)
-		state.Spec.Attachments[0].UnlistedGeneration = 5
+		state.Spec.Attachments[0].Protocol.UnlistedGeneration = 5
 		if state.Status.ObservedGeneration = 4; checked {
 			state.Status.ObservedGeneration = 5
 		}
@@ -288,7 +290,7 @@ func TestWhereTheKubeletMountsAForcedDetachIsOverOnceTheAgentHasCheckedAfterTheU
 			t.Fatal(err)
 		}
 		if stays := handshake.AttachmentOf(liveState(t, c, "a"), "v") != nil; stays == checked {
-			t.Errorf("the agent has checked: %t, the entry of volume v on node a stays: %t", checked, stays)
+			t.Errorf("entry of volume v on node a, agent has checked %t: there %t, want %t", checked, stays, !checked)
 		}
 	}
 }

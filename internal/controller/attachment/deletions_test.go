@@ -59,10 +59,10 @@ func TestAnAttachmentThatTheWatchSawGoingIsNotReadAgain(t *testing.T) {
 			va, err := c.live().readEntryAttachment(t.Context(),
 				&volumesv1alpha1.NodeAttachment{AttachmentName: "csi-1", AttachmentUID: "1"})
 			if va != nil || err != nil {
-				t.Errorf("read %v, %v", va, err)
+				t.Errorf("attachment csi-1 with UID 1: %v, error %v; want none", va, err)
 			}
 			if (reads > 0) != tc.read {
-				t.Errorf("%d live reads", reads)
+				t.Errorf("live reads of attachment csi-1: %d, want some: %t", reads, tc.read)
 			}
 		})
 	}

@@ -98,10 +98,12 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 			}
 			marked := decision.MarkedDetaching(n.State, "1")
 			if marked != (test.want != "") || (n.Wait != nil) == marked {
-				t.Fatalf("marked %t, waits %v", marked, n.Wait)
+				t.Fatalf("volume v on node a: marked as detaching %t, wait %+v; want %t, or a wait", marked, n.Wait,
+					test.want != "")
 			}
 			if told := len(recorder.Events) == 1; told != (marked && !test.kept) {
-				t.Errorf("%d events", len(recorder.Events))
+				t.Errorf("events about the detach of volume v from node a: %d, want one: %t", len(recorder.Events),
+					marked && !test.kept)
 			}
 			if !marked {
 				return
@@ -109,10 +111,12 @@ func TestTheEvidenceOfADetach(t *testing.T) {
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
 			if e.Evidence.Type != test.want || !strings.Contains(e.Evidence.Message, test.message) ||
 				e.AttachmentName != "va-1" || e.Evidence.MountTableOnly {
-				t.Errorf("entry of %s, evidence %+v", e.AttachmentName, e.Evidence)
+				t.Errorf("entry of volume v on node a: attachment %s, evidence %+v; want va-1 and %s with %q", e.AttachmentName,
+					e.Evidence, test.want, test.message)
 			}
 			if !test.kept && (e.Evidence.BootID != "boot" || e.Evidence.Time.Unix() != now.Now().Unix()) {
-				t.Errorf("found %s in boot %q", e.Evidence.Time, e.Evidence.BootID)
+				t.Errorf("evidence of volume v on node a: found %s in boot %q, want %s in boot %q", e.Evidence.Time,
+					e.Evidence.BootID, now.Now(), "boot")
 			}
 		})
 	}
@@ -142,7 +146,7 @@ func TestADetachOnEvidenceIsUnprotectedUnlessTheDriverCutsTheNodesAccess(t *test
 				t.Fatal(err)
 			}
 			if e := handshake.AttachmentOf(liveState(t, c, "a"), "v").Evidence; e.Unprotected != test.want {
-				t.Errorf("evidence %+v", e)
+				t.Errorf("evidence of volume v on node a: %+v, want unprotected %t", e, test.want)
 			}
 		})
 	}
@@ -167,7 +171,8 @@ func TestADetachWithoutAnAttachmentHasAUIDOfItsOwn(t *testing.T) {
 			}
 			if uid := n.State.Entry.UID; n.State.Entry.State != handshake.Detaching || uid == "" || test.want != "" &&
 				uid != test.want {
-				t.Errorf("entry %+v", n.State.Entry)
+				t.Errorf("entry of volume v on node a: %+v, want Detaching with UID %q, or any if that is empty", n.State.Entry,
+					test.want)
 			}
 		})
 	}
@@ -187,7 +192,8 @@ func TestADetachThatAnotherLeaderWroteIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(recorder.Events) != 0 || n.Wait != nil || !n.State.Entry.Forced {
-		t.Errorf("%d events, waits %v, %+v", len(recorder.Events), n.Wait, n.State.Entry)
+		t.Errorf("detach of volume v that another leader wrote: %d events, wait %+v, entry %+v; want none, none and forced",
+			len(recorder.Events), n.Wait, n.State.Entry)
 	}
 }
 
@@ -215,10 +221,10 @@ func TestOnlyAnOutageCastsDoubtOnANodesSilence(t *testing.T) {
 				decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0],
 					Evidence: test.evidence})
 			if test.down != errors.Is(err, errDown) {
-				t.Fatal(err)
+				t.Fatalf("marking volume v on node a as detaching: error %v, want %v: %t", err, errDown, test.down)
 			}
 			if doubted := c.Tracker.Silence("a") < 0; doubted != test.doubted {
-				t.Errorf("doubted %t, want %t", doubted, test.doubted)
+				t.Errorf("silence of node a is doubted: %t, want %t", doubted, test.doubted)
 			}
 		})
 	}
@@ -259,10 +265,11 @@ func TestWhatIsWrittenOfAnAttachmentThatIsLost(t *testing.T) {
 			e := handshake.AttachmentOf(liveState(t, c, "a"), "v")
 			if lost := e.State == leavesIt; lost != (test.want != "") || lost && (e.Evidence.Type != test.want ||
 				!strings.Contains(e.Evidence.Message, test.message)) {
-				t.Errorf("entry %s, evidence %+v", e.State, e.Evidence)
+				t.Errorf("entry of volume v on node a: %s, evidence %+v; want evidence %q with %q", e.State, e.Evidence, test.want,
+					test.message)
 			}
 			if (n.Wait == nil) != (test.want != "") {
-				t.Errorf("waits %v", n.Wait)
+				t.Errorf("volume v on node a: wait %+v, want one: %t", n.Wait, test.want == "")
 			}
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // EventFailedDetach is the reason of an event on a NodeVolumeState: a volume is to be detached and its driver does not.
@@ -64,10 +65,7 @@ func (r intentReporter) noteDetachError(ctx context.Context, f *decision.Facts, 
 	if a == nil || a.DetachError == nil || n.Entry == nil {
 		return nil
 	}
-	message := a.DetachError.Message
-	if len(message) > longestDetachError {
-		message = strings.ToValidUTF8(message[:longestDetachError], "") + "..."
-	}
+	message := status.Shorten(a.DetachError.Message, longestDetachError)
 	if n.Entry.DetachError == message {
 		return nil
 	}

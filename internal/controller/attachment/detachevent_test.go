@@ -53,11 +53,11 @@ func TestReleasedVolumesThatWereWrittenTogetherShareAnEvent(t *testing.T) {
 	c := &Controller{Events: r}
 	got := r.tell(c, "1", volumesv1alpha1.EvidenceAgentReleased, "v1", "v2", "v3")
 	if len(got) != 1 || got[0].kind != corev1.EventTypeNormal || !strings.HasSuffix(got[0].note, ": v1, v2, v3") {
-		t.Errorf("events: %+v", got)
+		t.Errorf("events of one write: %+v, want one Normal that names v1, v2 and v3", got)
 	}
 	if got := r.tell(c, "2", volumesv1alpha1.EvidenceAgentReleased, "v4"); len(got) != 1 ||
 		!strings.HasSuffix(got[0].note, ": v4") {
-		t.Errorf("of the next write: %+v", got)
+		t.Errorf("events of the next write: %+v, want one that names v4", got)
 	}
 }
 
@@ -65,13 +65,14 @@ func TestEachForcedDetachHasAnEventOfItsOwn(t *testing.T) {
 	r := &recorder{}
 	got := r.tell(&Controller{Events: r}, "1", volumesv1alpha1.EvidenceOutOfServiceTaint, "v1", "v2")
 	if len(got) != 2 {
-		t.Fatalf("events: %+v", got)
+		t.Fatalf("events of two forced detaches: %+v, want 2", got)
 	}
 	for i, volume := range []string{"v1", "v2"} {
 		related, ok := got[i].related.(*corev1.ObjectReference)
 		if !ok || related.Name != "va-"+volume || got[i].kind != corev1.EventTypeWarning ||
 			!strings.HasPrefix(got[i].note, "detaching "+volume+" on evidence OutOfServiceTaint: because; unprotected") {
-			t.Errorf("event: %+v", got[i])
+			t.Errorf("event of the forced detach of volume %s: %+v, want a Warning about va-%s that it is unprotected", volume,
+				got[i], volume)
 		}
 	}
 }

@@ -63,10 +63,10 @@ func TestAPodWithTheNameOfAnotherEnqueuesTheVolumesOfBoth(t *testing.T) {
 	// A watch that was interrupted shows the end of one and the beginning of the other as one change.
 	got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("2", "b", "two"))
 	if want := []string{volume.UniqueNameOf(v1), volume.UniqueNameOf(v2)}; !slices.Equal(got, want) {
-		t.Errorf("woken: %v", got)
+		t.Errorf("volumes that two pods named web-0 wake: %v, want %v", got, want)
 	}
 	if got := woken(t, c.enqueuer().podChanged, pod("1", "a", "one"), pod("1", "a", "one")); got != nil {
-		t.Errorf("a pod that goes on wakes %v", got)
+		t.Errorf("volumes that pod web-0, which continues, wakes: %v, want none", got)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAPodEnqueuesItsVolumesWhenItStartsAndTerminatesButNotWhenItIsDeleted(t 
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			if got := woken(t, c.enqueuer().podChanged, change.before, change.after); len(got) > 0 != change.wakes {
-				t.Errorf("woken: %v", got)
+				t.Errorf("volumes that pod p wakes when %s: %v, want some: %t", change.name, got, change.wakes)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func TestANodeThatBecomesManagedEnqueuesItsAttachedVolumes(t *testing.T) {
 	after := before.DeepCopy()
 	after.Annotations = map[string]string{cached.ManagedNodeAnnotation: "true"}
 	if got := woken(t, c.enqueuer().nodeChanged, before, after); !slices.Equal(got, []string{volume.UniqueNameOf(pv)}) {
-		t.Errorf("woken: %v", got)
+		t.Errorf("volumes that node a wakes when it becomes managed: %v, want %s", got, volume.UniqueNameOf(pv))
 	}
 }
 
@@ -136,12 +136,13 @@ func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing
 	c := onlyCached(t, ours, held, upstreams, foreign, state)
 	heard := func(ctx context.Context, _, _ client.Object, q queue) { c.enqueuer().agentHeard(ctx, "a", q) }
 	if got := woken(t, heard, nil, nil); !slices.Equal(got, []string{volume.UniqueNameOf(ours)}) {
-		t.Errorf("woken: %v", got)
+		t.Errorf("volumes that the agent of node a wakes in Coexist: %v, want %s", got, volume.UniqueNameOf(ours))
 	}
 	c.Replace = true
 	if got := woken(t, heard, nil, nil); !slices.Equal(got,
 		[]string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
-		t.Errorf("woken in place of upstream: %v", got)
+		t.Errorf("volumes that the agent of node a wakes in Replace: %v, want %s and %s", got, volume.UniqueNameOf(ours),
+			volume.UniqueNameOf(upstreams))
 	}
 }
 
@@ -164,6 +165,6 @@ func TestTheVolumesOfANodeComeOneAfterAnother(t *testing.T) {
 		got = append(got, handle)
 	}
 	if want := []string{"1", "3", "2", "4"}; !slices.Equal(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("order of the volumes of nodes a and b: %v, want %v", got, want)
 	}
 }

@@ -83,7 +83,8 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 	}
 	wasAttached, isAttached := entriesOf(was), entriesOf(is)
 	for name, entry := range isAttached {
-		looked := looksSince(was, is, entry.UnlistedGeneration) || looksSince(was, is, entry.RebootGeneration)
+		looked := looksSince(was, is, entry.Protocol.UnlistedGeneration) ||
+			looksSince(was, is, entry.Protocol.RebootGeneration)
 		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
 			e.add(q, is.Name, name)
 		}

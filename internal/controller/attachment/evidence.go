@@ -31,17 +31,18 @@ const goneWatched = liveness.DefaultDuration
 
 // outageWatcher watches nodes that are out of reach, until that is evidence for a detach.
 type outageWatcher struct {
-	client  client.Client
-	reader  client.Reader
-	writer  *nodestate.Writer
-	tracker *liveness.Tracker
-	clock   clock.PassiveClock
-	watched *outage.Watch
+	client       client.Client
+	reader       client.Reader
+	observations *nodestate.Writer
+	tracker      *liveness.Tracker
+	clock        clock.PassiveClock
+	watched      *outage.Watch
 }
 
 func (c *Controller) outages() outageWatcher {
 	return outageWatcher{
-		client: c.Client, reader: c.Reader, writer: c.Writer, tracker: c.Tracker, clock: c.Clock, watched: &c.unready,
+		client: c.Client, reader: c.Reader, observations: c.Observations, tracker: c.Tracker, clock: c.Clock,
+		watched: &c.unready,
 	}
 }
 
@@ -182,22 +183,22 @@ func (w outageWatcher) await(ctx context.Context, n *decision.Node, due time.Dur
 
 // watch reads a node and persists for how long it has been watched. Of many volumes that come at once one reads it.
 func (w outageWatcher) watch(ctx context.Context, name string, period time.Duration) error {
-	_, err := w.writer.Apply(ctx, name, func(
+	_, err := w.observations.Apply(ctx, name, func(
 		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
 	) (nodestate.Change, error) {
 		if nvs == nil {
 			return nil, nil
 		}
 		if w.watched.Due(name, period, w.clock.Now()) == 0 {
-			if _, err := w.lookAt(ctx, name, nvs.Spec.Unready, period); err != nil {
+			if _, err := w.lookAt(ctx, name, nvs.Status.Node.Unready, period); err != nil {
 				return nil, err
 			}
 		}
 		checkpoint := w.watched.Checkpoint(name)
-		if equality.Semantic.DeepEqual(checkpoint, nvs.Spec.Unready) {
+		if equality.Semantic.DeepEqual(checkpoint, nvs.Status.Node.Unready) {
 			return nil, nil
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = checkpoint }, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Unready = checkpoint }, nil
 	})
 	if err != nil {
 		return fmt.Errorf("watching node %s: %w", name, err)
@@ -209,18 +210,18 @@ func (w outageWatcher) watch(ctx context.Context, name string, period time.Durat
 func (w outageWatcher) clear(ctx context.Context, n *decision.Node) error {
 	nvs, node := &volumesv1alpha1.NodeVolumeState{}, &corev1.Node{}
 	err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, nvs)
-	if err != nil || nvs.Spec.Unready == nil {
+	if err != nil || nvs.Status.Node.Unready == nil {
 		return client.IgnoreNotFound(err)
 	}
 	if err := w.client.Get(ctx, client.ObjectKey{Name: n.Name}, node); err != nil || !liveness.Ready(node) {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = w.writer.Apply(ctx, n.Name,
+	_, err = w.observations.Apply(ctx, n.Name,
 		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-			if nvs == nil || nvs.Spec.Unready == nil {
+			if nvs == nil || nvs.Status.Node.Unready == nil {
 				return nil, nil
 			}
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Unready = nil }, nil
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Unready = nil }, nil
 		})
 	if err != nil {
 		return fmt.Errorf("clearing how long node %s was not Ready: %w", n.Name, err)

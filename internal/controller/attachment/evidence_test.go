@@ -99,16 +99,16 @@ func TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache(t *testin
 					if evidence != nil {
 						got = evidence.Type
 						if !strings.Contains(evidence.Message, "node a ") {
-							t.Errorf("the evidence names no node: %s", evidence.Message)
+							t.Errorf("message of the evidence: %q, want node a named", evidence.Message)
 						}
 					}
 					if got != c.want || n.Evidence != evidence {
-						t.Errorf("evidence %q, want %q", got, c.want)
+						t.Errorf("evidence against node a: %q, want %q", got, c.want)
 					}
 					break
 				}
 				if evidence != nil {
-					t.Fatalf("evidence %s before its time", end.Sub(now.Now()))
+					t.Fatalf("evidence against node a %s too early: %+v, want none", end.Sub(now.Now()), evidence)
 				}
 				now.SetTime(now.Now().Add(min(10*time.Second, end.Sub(now.Now()))))
 			}
@@ -137,12 +137,13 @@ func TestTheTimeAtWhichAGoneOrUnreadyNodeBecomesEvidence(t *testing.T) {
 		}
 		if evidence, err := controller.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil ||
 			n.EvidenceDue != c.want {
-			t.Errorf("%s: evidence %v in %s, want %s, %v", c.name, evidence, n.EvidenceDue, c.want, err)
+			t.Errorf("%s: evidence %v, due in %s, error %v; want none, due in %s", c.name, evidence, n.EvidenceDue, err, c.want)
 		}
 		behind(t, controller, c.live...)
 		if err := controller.outages().gatherEvidence(t.Context(), n); err != nil || n.Missing != (c.live == nil) ||
 			n.EvidenceDue != c.want {
-			t.Errorf("%s, from the cache: missing %t, in %s, %v", c.name, n.Missing, n.EvidenceDue, err)
+			t.Errorf("%s, from the cache: Node missing %t, evidence due in %s, error %v; want %t, %s and none", c.name,
+				n.Missing, n.EvidenceDue, err, c.live == nil, c.want)
 		}
 	}
 }
@@ -160,7 +161,8 @@ func TestALongSilenceThatWasNotWatchedIsNoEvidenceYet(t *testing.T) {
 		now.SetTime(now.Now().Add(step.after))
 		evidence, err := controller.outages().confirmEvidence(t.Context(), n)
 		if err != nil || n.EvidenceDue != step.due || (evidence != nil) != (step.due == 0) {
-			t.Errorf("evidence %v in %s, want it in %s, %v", evidence, n.EvidenceDue, step.due, err)
+			t.Errorf("evidence against node a: %v, due in %s, error %v; want it due in %s", evidence, n.EvidenceDue, err,
+				step.due)
 		}
 	}
 }
@@ -206,7 +208,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 			n.Evidence = nil
 			if evidence, err := controller.outages().confirmEvidence(t.Context(), n); err == nil || evidence != nil ||
 				n.Evidence != nil {
-				t.Errorf("evidence %v, %v", evidence, err)
+				t.Errorf("node a, while %s cannot be read: evidence %v, error %v; want an error alone", c.name, evidence, err)
 			}
 		})
 	}
@@ -215,7 +217,8 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 		failing(controller, true, "*v1.Node")
 		n := forcible("a")
 		if err := controller.outages().gatherEvidence(t.Context(), n); err == nil || n.Missing || n.Evidence != nil {
-			t.Errorf("missing %t, evidence %v, %v", n.Missing, n.Evidence, err)
+			t.Errorf("node a, while its Node cannot be read: missing %t, evidence %v, error %v; want an error alone", n.Missing,
+				n.Evidence, err)
 		}
 	})
 }
@@ -223,7 +226,7 @@ func TestWhatCannotBeReadOfANodeIsNoEvidence(t *testing.T) {
 func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 	const update = "the update"
 	checked := reported("a")
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{
 		Transition: noon, Observed: metav1.Duration{Duration: time.Minute},
 	}
 	for _, c := range []struct {
@@ -255,26 +258,27 @@ func TestACheckpointIsClearedOnlyOfANodeThatIsReady(t *testing.T) {
 			controller, _ := over(t, live...)
 			behind(t, controller, c.cached...)
 			updates := 0
-			controller.Writer.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
-				Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			controller.Observations.Client = interceptor.NewClient(controller.Client.(client.WithWatch), interceptor.Funcs{
+				SubResourceUpdate: func(ctx context.Context, w client.Client, part string, o client.Object,
+					opts ...client.SubResourceUpdateOption) error {
 					if updates++; c.fails == update {
 						return errDown
 					}
-					return w.Update(ctx, o, opts...)
+					return w.SubResource(part).Update(ctx, o, opts...)
 				},
 			})
 			failing(controller, true, c.fails)
 			if err := controller.outages().clear(t.Context(), forcible("a")); (err != nil) != c.told {
-				t.Errorf("error %v", err)
+				t.Errorf("clearing the checkpoint of node a: error %v, want one: %t", err, c.told)
 			}
 			if c.live == nil {
 				return
 			}
-			if stays := liveState(t, controller, "a").Spec.Unready != nil; stays != c.stays {
-				t.Errorf("the checkpoint stays: %t", stays)
+			if stays := liveState(t, controller, "a").Status.Node.Unready != nil; stays != c.stays {
+				t.Errorf("checkpoint of node a is kept: %t, want %t", stays, c.stays)
 			}
-			if c.live.Spec.Unready == nil && updates > 0 {
-				t.Error("nothing was to be cleared, and an update was sent")
+			if c.live.Status.Node.Unready == nil && updates > 0 {
+				t.Errorf("%d updates of node state a without a checkpoint, want none", updates)
 			}
 		})
 	}
@@ -290,7 +294,7 @@ func counting(c *Controller) *int {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Writer.Reader = c.Reader
+	c.Writer.Reader, c.Observations.Reader = c.Reader, c.Reader
 	return &reads
 }
 
@@ -299,12 +303,12 @@ func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 	reads := counting(c)
 	for _, step := range []struct {
 		after, due time.Duration
-		reads      int
-	}{{0, time.Minute, 1}, {0, time.Minute, 1}, {40 * time.Second, 20 * time.Second, 1},
-		{20 * time.Second, time.Minute, 2}} {
+		reads      int // of the node's state, and of the Node
+	}{{0, time.Minute, 2}, {0, time.Minute, 2}, {40 * time.Second, 20 * time.Second, 2},
+		{20 * time.Second, time.Minute, 4}} {
 		now.SetTime(now.Now().Add(step.after))
 		if _, due := pass(t, c, "a"); due != step.due || *reads != step.reads {
-			t.Errorf("due in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
+			t.Errorf("next pass of node a in %s after %d live reads, want %s after %d", due, *reads, step.due, step.reads)
 		}
 	}
 }
@@ -312,7 +316,7 @@ func TestANodeIsReadOnceAPeriodHoweverManyVolumesWait(t *testing.T) {
 func TestANodeWithoutANodeStateIsReadAgainAfterAPeriod(t *testing.T) {
 	c, _ := over(t, unreadyNode("a", noon))
 	if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
-		t.Errorf("evidence %t, due in %s", evidence, due)
+		t.Errorf("node a without a node state: evidence %t, due in %s; want none, due in 1m", evidence, due)
 	}
 }
 
@@ -327,25 +331,28 @@ func TestAFailedReadIsRetriedAndItsTimeDoesNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
-		t.Error("the failure was not noticed")
+		t.Error("reading Node a fails: no error, want one")
 	}
 	c.Reader = up
 	pass(t, c, "a")
 	if got := c.unready.Total("a", since(noon), now.Now()); got != 0 {
-		t.Errorf("watched for %s", got)
+		t.Errorf("time measured of node a over a failed read: %s, want none", got)
 	}
 }
 
 func TestACheckpointThatCannotBeClearedIsTriedAgain(t *testing.T) {
 	checked := reported("a")
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, checked, readyNode("a"))
-	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
+	c.Observations.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(context.Context, client.Client, string, client.Object,
+			...client.SubResourceUpdateOption) error {
+			return errDown
+		},
 	})
 	if _, err := c.outages().await(t.Context(), forcible("a"),
 		decision.EvidenceDue(&decision.Facts{}, c.Protocol, forcible("a"))); err == nil {
-		t.Error("the failure was not noticed")
+		t.Error("clearing the checkpoint of node a fails: no error, want one")
 	}
 }
 
@@ -353,7 +360,7 @@ func TestANodeWithoutACheckpointIsNotReadForIt(t *testing.T) {
 	c, _ := over(t, reported("a"), readyNode("a"))
 	reads := counting(c)
 	if err := c.outages().clear(t.Context(), forcible("a")); err != nil || *reads > 0 {
-		t.Errorf("%d live reads, %v", *reads, err)
+		t.Errorf("node a without a checkpoint: %d live reads, error %v; want none", *reads, err)
 	}
 }
 
@@ -370,13 +377,13 @@ func TestASpellIsOfANodeThatIsNotReadyOrNotThere(t *testing.T) {
 		"not there, and its agent heard": {nil, outage.Spell{Absent: true, Heard: c.Tracker.LastWord("a")}},
 	} {
 		if got := c.outages().spellOf("a", test.node); !got.Is(test.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+			t.Errorf("spell of a node that is %s: %+v, want %+v", name, got, test.want)
 		}
 	}
 	before := c.outages().spellOf("a", nil)
 	c.Tracker.Observe("a", renewedLease("a", later))
 	if c.outages().spellOf("a", nil).Is(before) {
-		t.Error("an agent that is heard again does not end the spell")
+		t.Error("spell of node a after its agent renewed its Lease: as before, want another one")
 	}
 }
 
@@ -387,20 +394,20 @@ func TestOneOfManyVolumesReadsTheNode(t *testing.T) {
 	}
 	failing(c, false, "*v1.Node")
 	if err := c.outages().watch(t.Context(), "a", time.Minute); err != nil {
-		t.Errorf("the next one looked too: %v", err)
+		t.Errorf("the second volume on node a: error %v, want none and no read of the Node", err)
 	}
 }
 
 func TestACheckpointThatAnotherHasClearedIsNotClearedAgain(t *testing.T) {
 	checked, cleared := reported("a"), reported("a")
 	checked.ResourceVersion, cleared.ResourceVersion = "7", "8"
-	checked.Spec.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
+	checked.Status.Node.Unready = &volumesv1alpha1.UnreadyObservation{Transition: noon}
 	c, _ := over(t, cleared)
 	behind(t, c, checked, readyNode("a"))
 	if err := c.outages().clear(t.Context(), forcible("a")); err != nil {
 		t.Fatal(err)
 	}
 	if got := liveState(t, c, "a").ResourceVersion; got != "8" {
-		t.Errorf("its state was written again, as %s", got)
+		t.Errorf("node state a was written again, as version %s, want 8", got)
 	}
 }

@@ -37,7 +37,10 @@ func TestNothingIsKeptOfAnIntentDeletedBeforeTheAnswer(t *testing.T) {
 	if err := c.release(t.Context(), n, []*decision.Intent{intent}); err != nil {
 		t.Fatal(err)
 	}
-	c.released.Range(func(uid, _ any) bool { t.Errorf("intent %s is remembered for good", uid); return true })
+	c.released.Range(func(uid, _ any) bool {
+		t.Errorf("deleted intent with UID %s is remembered as released, want it forgotten", uid)
+		return true
+	})
 }
 
 func TestTheAbsenceOfANodeIsForgottenWithItsNodeState(t *testing.T) {
@@ -45,6 +48,6 @@ func TestTheAbsenceOfANodeIsForgottenWithItsNodeState(t *testing.T) {
 	c.unready.Observe("a", outage.Spell{Absent: true}, 0, 0, now.Now())
 	woken(t, c.enqueuer().stateChanged, reported("a"), nil)
 	if c.unready.Known("a") {
-		t.Error("the node is remembered for good")
+		t.Error("absence of node a is remembered after its node state was deleted, want it forgotten")
 	}
 }

@@ -78,7 +78,7 @@ func TestAnIntentThatIsPinnedWhileIntentsAreListedIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := len(f.Node("a").Wanted); got != test.want {
-				t.Errorf("%d intents want it; %d do", got, test.want)
+				t.Errorf("intents of node a that want volume %s: %d, want %d", name, got, test.want)
 			}
 		})
 	}

@@ -62,22 +62,22 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 		entry := handshake.AttachmentOf(decision.OrEmpty(nvs), f.Volume)
 		// It was unlisted for that attachment; for another one the Node may list it again.
 		if entry == nil || entry.AttachmentUID != uid || entry.State != volumesv1alpha1.AttachmentDetaching ||
-			entry.UnlistedGeneration > 0 {
+			entry.Protocol.UnlistedGeneration > 0 {
 			return nil, nil
 		}
 		forced := handshake.NodeOf(nvs, f.Volume).Entry.Forced
-		look, boot := !forced || !refused, forced && entry.UnlistedBootID == "" && r.BootID != ""
+		look, boot := !forced || !refused, forced && entry.Protocol.UnlistedBootID == "" && isBootID(r.BootID)
 		if !look && !boot {
 			return nil, nil
 		}
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
 			entry := handshake.AttachmentOf(nvs, f.Volume)
 			if boot {
-				entry.UnlistedBootID = r.BootID
+				entry.Protocol.UnlistedBootID = r.BootID
 			}
 			if look {
-				nvs.Spec.Fences++
-				entry.UnlistedGeneration = nvs.Generation + 1
+				nvs.Spec.Protocol.Fences++
+				entry.Protocol.UnlistedGeneration = nvs.Generation + 1
 			}
 		}, nil
 	})
@@ -90,6 +90,9 @@ func (k kubeletLists) unlist(ctx context.Context, f *decision.Facts, n *decision
 	}
 	return nil
 }
+
+// isBootID reports whether a node's name of its boot can be written down. Without one, a reboot ends no forced detach.
+func isBootID(id string) bool { return id != "" && len(id) <= volumesv1alpha1.MaxBootIDLength }
 
 // ask makes the agent check its node once more. The lock comes first: what the kubelet waits with counts as in use on
 // the node once the earlier attachment is forgotten.
@@ -108,8 +111,8 @@ func (k kubeletLists) ask(ctx context.Context, f *decision.Facts, n *decision.No
 				return nil, nil
 			}
 			return func(nvs *volumesv1alpha1.NodeVolumeState) {
-				nvs.Spec.Fences++
-				handshake.AttachmentOf(nvs, f.Volume).RebootGeneration = nvs.Generation + 1
+				nvs.Spec.Protocol.Fences++
+				handshake.AttachmentOf(nvs, f.Volume).Protocol.RebootGeneration = nvs.Generation + 1
 			}, nil
 		})
 	if err != nil {

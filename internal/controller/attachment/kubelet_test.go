@@ -40,8 +40,8 @@ func TestALeaderThatDoesNotKnowOfTheForceAsksForNoCheckWhileTheKubeletContinues(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, "v"); e.UnlistedGeneration > 0 {
-		t.Error("the next look would count, although the kubelet may go on to a call that it was about to make")
+	if e := handshake.AttachmentOf(nvs, "v"); e.Protocol.UnlistedGeneration > 0 {
+		t.Errorf("entry of volume v on node a: %+v; want no check asked for, as the kubelet may still make a call", e)
 	}
 }
 
@@ -69,11 +69,12 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 		}
 		return n.Entry
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" || e.UnlistedGeneration > 0 || n.Wait != nil {
-		t.Errorf("entry %+v, waits for %v", e, n.Wait)
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" || e.Protocol.UnlistedGeneration > 0 || n.Wait != nil {
+		t.Errorf("entry of volume v on node a: %+v, wait %v; want unlisted in boot-1, without a generation and a wait", e,
+			n.Wait)
 	}
 	if decision.ToUnlist(f, c.Protocol, n) {
-		t.Error("unlisted again and again while the kubelet lists the volume in use")
+		t.Error("volume v is to be unlisted again while the kubelet of node a has it in use, want it unlisted once")
 	}
 	if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
 		t.Fatal(err)
@@ -82,8 +83,8 @@ func TestTheBootInWhichAVolumeWasUnlistedIsWrittenDown(t *testing.T) {
 	if err := c.Client.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	if e := unlist(); e.UnlistedBootID != "boot-1" {
-		t.Errorf("the boot is %s, but the volume was unlisted before", e.UnlistedBootID)
+	if e := unlist(); e.Protocol.UnlistedBootID != "boot-1" {
+		t.Errorf("boot in which volume v was unlisted: %s, want boot-1", e.Protocol.UnlistedBootID)
 	}
 }
 
@@ -94,9 +95,9 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 	state.Status.BootID = "boot-2"
 	state.Spec.Attachments = []volumesv1alpha1.NodeAttachment{{
 		VolumeName: name, AttachmentUID: "1", AttachmentName: "va", State: volumesv1alpha1.AttachmentDetaching,
-		UnlistedBootID: "boot-1",
-		DetachedTime:   ptr.To(metav1.Now()),
-		Evidence:       &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
+		Protocol:     volumesv1alpha1.AttachmentProtocol{UnlistedBootID: "boot-1"},
+		DetachedTime: ptr.To(metav1.Now()),
+		Evidence:     &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceOutOfServiceTaint},
 	}}
 	c, _ := over(t, pv, state)
 	c.Protocol.Kubelet = true
@@ -107,13 +108,13 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lock, err := c.Locks.Read(t.Context(), name); err != nil || lock.Holder != "a" {
-		t.Errorf("lock %+v, %v", lock, err)
+		t.Errorf("lock of volume %s: %+v, error %v; want holder a", name, lock, err)
 	}
 	nvs, err := c.live().readState(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := handshake.AttachmentOf(nvs, name); e.RebootGeneration == 0 || nvs.Spec.Fences != 1 {
-		t.Errorf("entry %+v, fences %d", e, nvs.Spec.Fences)
+	if e := handshake.AttachmentOf(nvs, name); e.Protocol.RebootGeneration == 0 || nvs.Spec.Protocol.Fences != 1 {
+		t.Errorf("entry of volume %s on node a: %+v, %d fences; want a reboot generation and 1", name, e, nvs.Spec.Protocol.Fences)
 	}
 }

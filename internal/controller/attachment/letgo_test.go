@@ -34,7 +34,8 @@ func TestALockIsCollectedOnlyWhenEachRequestIsAnswered(t *testing.T) {
 				break
 			}
 			if !errors.Is(err, errDown) || r.wroteAfter {
-				t.Errorf("%s: %s is not answered: %v, wrote after it: %t", name, r.lost, err, r.wroteAfter)
+				t.Errorf("lock that is %s, answer to %s lost: error %v, wrote after it %t; want %v and no write", name, r.lost, err,
+					r.wroteAfter, errDown)
 			}
 		}
 	}
@@ -46,10 +47,10 @@ func TestALockInUseIsNotReadForCollection(t *testing.T) {
 	c.Locks = exclusive.New(c.Client, c.Reader, c.Clock, nil)
 	if err := c.locker().collect(t.Context(),
 		&decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true}, Described: true}); err != nil || *reads > 0 {
-		t.Errorf("%d live reads, %v", *reads, err)
+		t.Errorf("lock of volume %s, which is in use: %d live reads, error %v; want none", gone, *reads, err)
 	}
 	if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != "a" {
-		t.Errorf("the lock: %+v, %v", left, err)
+		t.Errorf("lock of volume %s, which is in use: %+v, error %v; want holder a", gone, left, err)
 	}
 }
 
@@ -59,7 +60,8 @@ func TestADeletedLockIsNoWork(t *testing.T) {
 	r.through(c)
 	f := &decision.Facts{Volume: gone, Lock: handshake.Lock{Exists: true, Holder: "a"}}
 	if err := c.locker().collect(t.Context(), f); err != nil || f.Lock.Exists || r.sent > 1 {
-		t.Errorf("%d requests, %+v, %v", r.sent, f.Lock, err)
+		t.Errorf("deleted lock of volume %s: %d requests, lock %+v, error %v; want at most 1 request and no lock", gone,
+			r.sent, f.Lock, err)
 	}
 }
 
@@ -87,7 +89,7 @@ func TestALockIsNotGivenUpWhileItsNodeHasTheVolume(t *testing.T) {
 		}
 		if left, err := c.Locks.Read(t.Context(), gone); err != nil || left.Holder != lock.Holder ||
 			left.MovedFrom != lock.MovedFrom {
-			t.Errorf("%s: the lock is %+v, %v", name, left, err)
+			t.Errorf("lock of volume %s, which is %s: %+v, error %v; want it unchanged: %+v", gone, name, left, err, lock)
 		}
 	}
 }
@@ -97,14 +99,14 @@ func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 	reason := declaredState()
 	reason.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = "another reason"
 	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) {
-		t.Errorf("another reason wakes %v", got)
+		t.Errorf("volumes that another reason of a declaration wakes: %v, want v1", got)
 	}
 	unreasoned := declaredState()
 	unreasoned.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"] = ""
 	without := declaredState()
 	delete(without.Annotations, volumesv1alpha1.DeclaredReleasedPrefix+"1")
 	if got := woken(t, c.enqueuer().stateChanged, without, unreasoned); !slices.Equal(got, []string{"v1"}) {
-		t.Errorf("one without a reason wakes %v", got)
+		t.Errorf("volumes that a declaration without a reason wakes: %v, want v1", got)
 	}
 	lists := 0
 	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
@@ -115,13 +117,14 @@ func TestAChangedDeclarationEnqueuesItsVolume(t *testing.T) {
 	})
 	if got := woken(t, c.enqueuer().stateChanged, declaredState(), reason); !slices.Equal(got, []string{"v1"}) ||
 		lists != 1 {
-		t.Errorf("where the attachments cannot be listed: %v after %d", got, lists)
+		t.Errorf("volumes that a declaration wakes while attachments cannot be listed: %v after %d lists; want v1 after 1",
+			got, lists)
 	}
 	if woken(t, c.enqueuer().stateChanged, declaredState(), declaredState()); lists != 1 {
-		t.Errorf("%d lists where nothing has changed", lists-1)
+		t.Errorf("lists for a node state whose declarations are unchanged: %d, want none", lists-1)
 	}
 	if _, err := index.AttachmentsOf(t.Context(), c.Client, "a"); !errors.Is(err, errDown) {
-		t.Error(err)
+		t.Errorf("listing the attachments to node a: error %v, want %v", err, errDown)
 	}
 }
 
@@ -134,11 +137,11 @@ func TestAnAttachmentOfAnEntryIsReadUnlessItIsKnownToBeGone(t *testing.T) {
 	} {
 		*reads = 0
 		if va, err := c.live().readEntryAttachment(t.Context(), entry); va != nil || err != nil || *reads != want {
-			t.Errorf("%+v: %v, %v after %d reads", entry, va, err, *reads)
+			t.Errorf("attachment of entry %+v: %v, error %v after %d reads; want none after %d", entry, va, err, *reads, want)
 		}
 	}
 	c.deletions.observe(attachmentWithUID("1", "a"), attachmentWithUID("1", "a"))
 	if c.deletions.has("1") {
-		t.Error("what was only changed counts as gone")
+		t.Error("attachment with UID 1 counts as deleted after a mere change, want it there")
 	}
 }

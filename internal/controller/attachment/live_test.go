@@ -53,7 +53,7 @@ func overAPI(
 ) (*Controller, *testingclock.FakePassiveClock, *controllertest.API) {
 	t.Helper()
 	api := controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).WithStatusSubresource(
-		&volumesv1alpha1.VolumeAttachmentIntent{},
+		&volumesv1alpha1.VolumeAttachmentIntent{}, &volumesv1alpha1.NodeVolumeState{},
 	), objects...)
 	now := testingclock.NewFakePassiveClock(metav1.Now().Time)
 	controller := &Controller{Tracker: liveness.NewTracker(now), Clock: now, ownWrites: ownWrites{clock: now},
@@ -66,6 +66,7 @@ func overAPI(
 // connect has the controller read its cache and write with one client, and read live with another.
 func connect(c *Controller, cl client.Client, reader client.Reader) {
 	c.Client, c.Reader, c.Writer = cl, reader, &nodestate.Writer{Client: cl, Reader: reader}
+	c.Observations = &nodestate.Writer{Client: cl, Reader: reader, OfStatus: true}
 	c.Locks = exclusive.New(cl, reader, c.Clock, nil)
 }
 
@@ -75,7 +76,7 @@ func named(t *testing.T, inner client.WithWatch) client.WithWatch {
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
 			if key.Name == "" {
-				t.Errorf("a %T without a name was read", o)
+				t.Errorf("a %T without a name was read, want each read to have one", o)
 			}
 			return w.Get(ctx, key, o, opts...)
 		},
@@ -93,7 +94,9 @@ func (inForce) Changed() <-chan event.GenericEvent { return nil }
 func reported(name string) *volumesv1alpha1.NodeVolumeState {
 	return &volumesv1alpha1.NodeVolumeState{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "state"},
-		Status:     volumesv1alpha1.NodeVolumeStateStatus{ObservedUID: "state"},
+		Status: volumesv1alpha1.NodeVolumeStateStatus{
+			Protocol: volumesv1alpha1.AgentProtocol{ObservedUID: "state"},
+		},
 	}
 }
 
@@ -123,7 +126,8 @@ func TestAnAttachmentCreatedAgainWithoutAHoldIsNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if attached := n.State.Entry.State == handshake.Attached; attached != held {
-			t.Errorf("held %v, attached %v", held, attached)
+			t.Errorf("attachment va-1, created again with a hold %t: volume v on node a is Attached %t, want %t", held, attached,
+				held)
 		}
 	}
 }
@@ -141,16 +145,16 @@ func TestAnAgentWhoseLeaseIsRenewedIsNotGoneBecauseAWatchLags(t *testing.T) {
 	c.Tracker.Silence("a")
 	now.SetTime(now.Now().Add(time.Hour))
 	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
-		t.Errorf("evidence %v, %v", evidence, err)
+		t.Errorf("node a, whose agent's Lease was renewed: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue <= decision.GoneAfter {
-		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
+		t.Errorf("evidence against node a is due in %s, want above %s", n.EvidenceDue, decision.GoneAfter)
 	}
 	// A Lease that stays as it is ends in evidence all the same.
 	now.SetTime(now.Now().Add(n.EvidenceDue))
 	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceNodeGone || err != nil {
-		t.Errorf("evidence %v, %v", evidence, err)
+		t.Errorf("node a, whose agent's Lease stays as it is: evidence %v, error %v; want NodeGone", evidence, err)
 	}
 }
 
@@ -166,7 +170,7 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Writer.Reader = c.Reader
+	c.Writer.Reader, c.Observations.Reader = c.Reader, c.Reader
 	c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if down {
@@ -184,14 +188,14 @@ func TestAnOutageIsNoEvidenceAgainstANode(t *testing.T) {
 	step := decision.Step{Act: decision.MarkDetaching, Node: n, Attachment: &n.Attachments[0], Evidence: true}
 	if err := c.detacher().markDetaching(t.Context(), &decision.Facts{Volume: "v", Nodes: []*decision.Node{n}},
 		step); err == nil {
-		t.Fatal("the outage was not noticed")
+		t.Fatal("marking volume v on node a as detaching during an outage: no error, want one")
 	}
 	down = false
 	if evidence, err := c.outages().confirmEvidence(t.Context(), n); evidence != nil || err != nil {
-		t.Errorf("evidence %v, %v", evidence, err)
+		t.Errorf("node a after an outage of the API server: evidence %v, error %v; want none", evidence, err)
 	}
 	if n.EvidenceDue != time.Minute {
-		t.Errorf("evidence is looked for in %s", n.EvidenceDue)
+		t.Errorf("evidence against node a after the outage is due in %s, want 1m", n.EvidenceDue)
 	}
 }
 
@@ -217,7 +221,8 @@ func TestTheEvidenceReportsThatItRestsOnTheMountTableAlone(t *testing.T) {
 		e := handshake.AttachmentOf(nvs, "v").Evidence
 		if e == nil || e.Type != volumesv1alpha1.EvidenceAgentReleased || e.MountTableOnly != (uid == "1") ||
 			strings.Contains(e.Message, "mount table") != e.MountTableOnly {
-			t.Errorf("attachment %s: %+v", uid, e)
+			t.Errorf("evidence of volume v, with a mount table release for attachment %s: %+v; want AgentReleased, by the "+
+				"table alone: %t", uid, e, uid == "1")
 		}
 	}
 }
@@ -245,7 +250,7 @@ func TestAPodThatTheCacheDoesNotShowYetKeepsItsAttachment(t *testing.T) {
 			controller, _ := over(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, c.pod)
 			f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
 			if free, _, err := controller.live().freeOfPods(t.Context(), f, on("a")); free != c.free || err != nil {
-				t.Errorf("free %v, %v", free, err)
+				t.Errorf("volume v on node a with a pod %s: free %t, error %v; want free %t", c.name, free, err, c.free)
 			}
 		})
 	}
@@ -277,7 +282,7 @@ func TestTheReadsForADeleteRunAtTheSameTime(t *testing.T) {
 	})
 	f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
 	if free, _, err := c.live().freeOfPods(ctx, f, on("a")); !free || err != nil {
-		t.Errorf("free %v, %v", free, err)
+		t.Errorf("volume v on node a, with reads at the same time: free %t, error %v; want free", free, err)
 	}
 }
 
@@ -290,13 +295,13 @@ func TestANodeWaitsForTheFenceOfAMoveThatWasMeantForAnother(t *testing.T) {
 	}, Nodes: []*decision.Node{on("a"), on("b"), on("c", wanted("i"))}}
 	n := f.Nodes[2]
 	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
-		t.Fatalf("taken %v, %v", taken, err)
+		t.Fatalf("lock of volume v, which moves from a to b, for node c: taken %t, error %v; want neither", taken, err)
 	}
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 0 {
-		t.Errorf("tried again in the same pass: %s", describeStep(steps[0]))
+		t.Errorf("steps in the pass in which node c was refused: %s, want none", describeStep(steps[0]))
 	}
 	if n.Wait == nil || n.Wait.Reason != volumesv1alpha1.ReasonVolumeInUse {
-		t.Errorf("nobody is told: %+v", n.Wait)
+		t.Errorf("node c: wait %+v, want reason %s", n.Wait, volumesv1alpha1.ReasonVolumeInUse)
 	}
 }
 
@@ -335,17 +340,18 @@ func TestADeleteDecidedOnAnOldReadIsRetriedAfterABackoff(t *testing.T) {
 	})
 	c.Clock = slowClock{now}
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err == nil {
-		t.Error("nothing brings the volume back")
+		t.Errorf("pass of volume %s, whose delete rests on an old read: no error, want one, so that it is retried", name)
 	}
 	if va, err := c.live().readAttachment(t.Context(), "va"); va == nil || err != nil || reads != 1 {
-		t.Errorf("read %d times by a pass to which the API server answers too late; attachment %v, %v", reads, va, err)
+		t.Errorf("attachment va after %d reads of Node a, answered late: %v, error %v; want it kept after 1 read", reads, va,
+			err)
 	}
 	c.Clock = now
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
 		t.Error(err)
 	}
 	if va, err := c.live().readAttachment(t.Context(), "va"); va != nil || err != nil {
-		t.Errorf("the attachment is not deleted: %v", err)
+		t.Errorf("attachment va after the next pass: %v, error %v; want it deleted", va, err)
 	}
 }
 
@@ -354,7 +360,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 		lockObject("moved", exclusive.Lock{Holder: "b", MovedFrom: "a"}),
 		lockObject("elsewhere", exclusive.Lock{Holder: "b"}))
 	silent := reported("a")
-	silent.Status.ObservedUID = ""
+	silent.Status.Protocol.ObservedUID = ""
 	for _, change := range []struct {
 		name          string
 		before, after client.Object
@@ -373,7 +379,7 @@ func TestANodeThatReportsOrIsDeletedEnqueuesItsLastVolumes(t *testing.T) {
 			}
 			slices.Sort(woken)
 			if !slices.Equal(woken, []string{"held", "moved"}) {
-				t.Errorf("woken: %v", woken)
+				t.Errorf("volumes that node a wakes when it %s: %v, want held and moved", change.name, woken)
 			}
 		})
 	}

@@ -150,7 +150,7 @@ func (l locker) fenceHolder(ctx context.Context, f *decision.Facts, n *decision.
 			if guard = l.protocol.MayFence(from.State, va); guard != handshake.GuardNone || nvs == nil {
 				return nil, nil
 			}
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 		})
 	if err != nil {
 		return false, fmt.Errorf("fencing node %s: %w", from.Name, err)

@@ -88,20 +88,22 @@ func TestWhatTheLockNeedsBeforeItNamesAnotherNode(t *testing.T) {
 			nodes := len(f.Nodes)
 			taken, err := c.locker().take(t.Context(), f, n)
 			if err != nil || taken != test.taken || taken == (n.Wait != nil) {
-				t.Errorf("taken %t, waits %v, %v", taken, n.Wait, err)
+				t.Errorf("lock of volume v for node a: taken %t, wait %+v, error %v; want taken %t, or a wait", taken, n.Wait, err,
+					test.taken)
 			}
 			lock, err := c.Locks.Read(t.Context(), "v")
 			if err != nil || lock.Holder != test.holder || lock.MovedFrom != test.movedFrom || f.Lock != lock.Handshake() {
-				t.Errorf("lock %+v, known as %+v, %v", lock, f.Lock, err)
+				t.Errorf("lock of volume v: %+v, in the facts %+v, error %v; want holder %q, moved from %q in both", lock, f.Lock,
+					err, test.holder, test.movedFrom)
 			}
-			if test.b != nil && (liveState(t, c, "b").Spec.Fences == 1) != test.fenced {
-				t.Errorf("fenced: %t", !test.fenced)
+			if test.b != nil && (liveState(t, c, "b").Spec.Protocol.Fences == 1) != test.fenced {
+				t.Errorf("node state b is fenced: %t, want %t", !test.fenced, test.fenced)
 			}
 			if n.Wait != nil && test.told != (n.Wait.Holder != nil && n.Wait.Holder.Name == "b") {
-				t.Errorf("waits %+v", n.Wait)
+				t.Errorf("node a: wait %+v, want node b named as the holder: %t", n.Wait, test.told)
 			}
 			if test.lock.Holder == "" && test.cached == nil && len(f.Nodes) != nodes {
-				t.Errorf("nobody had it, and now there are %d nodes", len(f.Nodes))
+				t.Errorf("nodes in the facts of volume v without a holder: %d, want %d", len(f.Nodes), nodes)
 			}
 		})
 	}
@@ -114,7 +116,7 @@ func TestTheFirstLockNamesTheSingleUser(t *testing.T) {
 	taken, err := c.locker().take(t.Context(), f, n)
 	if lock, _ := c.Locks.Read(t.Context(), "v"); !taken || err != nil || lock.User.UID != "uid-i" ||
 		lock.User.Name != "i" {
-		t.Errorf("taken %t: %+v, %v", taken, lock, err)
+		t.Errorf("first lock of volume v: taken %t, %+v, error %v; want user i with UID uid-i", taken, lock, err)
 	}
 }
 
@@ -131,10 +133,10 @@ func TestALockDoesNotMoveOnACachedReadOfItsHolder(t *testing.T) {
 		f, n := factsOf(t, c)
 		f.Exclusive, f.Lock = true, lockOn("b")
 		if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
-			t.Errorf("taken %t, %v", taken, err)
+			t.Errorf("lock of volume v, held by node b, for node a: taken %t, error %v; want neither", taken, err)
 		}
 		if lock, err := c.Locks.Read(t.Context(), "v"); err != nil || lock.Holder != "b" || lock.MovedFrom != "" {
-			t.Errorf("lock %+v, %v", lock, err)
+			t.Errorf("lock of volume v: %+v, error %v; want holder b and no move", lock, err)
 		}
 	}
 }
@@ -144,7 +146,8 @@ func TestANodeThatLosesTheRaceForALockWaits(t *testing.T) {
 	f, n := factsOf(t, c)
 	_, swapped, err := c.locker().swap(t.Context(), f, n, exclusive.Lock{Holder: "another"}, exclusive.Lock{Holder: "a"})
 	if swapped || err != nil || n.Wait == nil {
-		t.Errorf("swapped %t, waits %v, %v", swapped, n.Wait, err)
+		t.Errorf("lock of volume v that changed meanwhile: swapped %t, wait %+v, error %v; want a wait alone", swapped,
+			n.Wait, err)
 	}
 }
 
@@ -185,10 +188,11 @@ func TestAMoveThatNothingWaitsForIsFinished(t *testing.T) {
 			lock, err := c.Locks.Read(t.Context(), "v")
 			if err != nil || lock.Holder != want.Holder || lock.MovedFrom != want.MovedFrom || !test.finished &&
 				lock.Write != 1 {
-				t.Errorf("lock %+v, %v", lock, err)
+				t.Errorf("lock of volume v: %+v, error %v; want holder %q, moved from %q, unchanged: %t", lock, err, want.Holder,
+					want.MovedFrom, !test.finished)
 			}
-			if fenced := liveState(t, c, "b").Spec.Fences == 1; fenced != test.finished {
-				t.Errorf("fenced %t", fenced)
+			if fenced := liveState(t, c, "b").Spec.Protocol.Fences == 1; fenced != test.finished {
+				t.Errorf("node state b is fenced: %t, want %t", fenced, test.finished)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func TestActsAreLoggedWithVolumeNodeAndIntents(t *testing.T) {
 			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 1})
 			logStep(ctrl.LoggerInto(t.Context(), log), &decision.Facts{Volume: "v"}, c.step)
 			if got := strings.Join(lines, "\n"); got != c.want {
-				t.Errorf("got  %s\nwant %s", got, c.want)
+				t.Errorf("log lines of %s:\ngot  %s\nwant %s", c.name, got, c.want)
 			}
 		})
 	}

@@ -68,17 +68,17 @@ func TestAccessModesThatChangedUnderALeaderMakeAVolumeUsableOnOneNode(t *testing
 			if test.lock != "" {
 				if _, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{},
 					exclusive.Lock{Holder: test.lock}); err != nil || !swapped {
-					t.Fatalf("swapped %t, %v", swapped, err)
+					t.Fatalf("writing lock %s of volume v: swapped %t, error %v; want swapped", test.lock, swapped, err)
 				}
 			}
 			if err := c.attacher().confirm(t.Context(), f, n, &n.Attachments[0]); err != nil {
 				t.Fatal(err)
 			}
 			if attached := n.State.Entry.State == handshake.Attached; attached != test.attached {
-				t.Errorf("attached %t, want %t", attached, test.attached)
+				t.Errorf("volume v is Attached on node a: %t, want %t", attached, test.attached)
 			}
 			if !test.attached && n.Wait == nil {
-				t.Error("it is tried again and again")
+				t.Error("node a, refused volume v: no wait, want one")
 			}
 		})
 	}

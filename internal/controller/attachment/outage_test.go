@@ -38,7 +38,7 @@ func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
 			c, now, api := overAPI(t, reported("a"), unreadyNode("a", noon))
 			for minute := range 6 {
 				if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
-					t.Fatalf("minute %d: evidence %v, due in %s", minute, evidence, due)
+					t.Fatalf("node a in minute %d: evidence %t, due in %s; want none, due in 1m", minute, evidence, due)
 				}
 				now.SetTime(now.Now().Add(time.Minute))
 				if minute == 2 {
@@ -50,7 +50,7 @@ func TestAWallClockThatJumpsMakesNoEvidenceAndTakesNoneAway(t *testing.T) {
 			n := forcible("a")
 			evidence, err := c.outages().confirmEvidence(t.Context(), n)
 			if err != nil || evidence == nil || evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
-				t.Errorf("after six minutes: evidence %v, %v", evidence, err)
+				t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 			}
 		})
 	}
@@ -98,10 +98,11 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 	}
 	writes := 0
 	count := func(c *Controller) {
-		c.Writer.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		c.Observations.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+			SubResourceUpdate: func(ctx context.Context, w client.Client, part string, o client.Object,
+				opts ...client.SubResourceUpdateOption) error {
 				writes++
-				return w.Update(ctx, o, opts...)
+				return w.SubResource(part).Update(ctx, o, opts...)
 			},
 		})
 	}
@@ -110,7 +111,7 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 	for life := 0; life < 2; life++ {
 		for minute := 0; minute < 3; minute++ {
 			if evidence, due := pass(t, c, "a"); evidence || due != time.Minute {
-				t.Fatalf("life %d, minute %d: evidence %v, due in %s", life, minute, evidence, due)
+				t.Fatalf("node a in life %d, minute %d: evidence %t, due in %s; want none, due in 1m", life, minute, evidence, due)
 			}
 			// Others come in between, and cost nothing.
 			now.SetTime(now.Now().Add(30 * time.Second))
@@ -121,23 +122,23 @@ func TestTheTimerSurvivesTheControllerAndItsWritesAreFew(t *testing.T) {
 			pass(t, c, "a")
 			// The next controller has another clock, and comes an hour later.
 			next, clock := over(t)
-			next.Client, next.Reader, next.Writer.Reader = c.Client, c.Reader, c.Reader
+			next.Client, next.Reader, next.Observations.Reader = c.Client, c.Reader, c.Reader
 			c, now = next, clock
 			now.SetTime(started.Add(-time.Hour))
 			count(c)
 		}
 	}
 	if evidence, _ := pass(t, c, "a"); !evidence {
-		t.Error("six minutes over two lives are no evidence")
+		t.Error("node a after six minutes over two lives of the controller: no evidence, want some")
 	}
 	// One at the start, then one a minute.
 	if writes != 6 {
-		t.Errorf("%d writes", writes)
+		t.Errorf("%d writes of node state a, want 6", writes)
 	}
 	n := forcible("a")
 	if evidence, err := c.outages().confirmEvidence(t.Context(), n); err != nil || evidence == nil ||
 		evidence.Type != volumesv1alpha1.EvidenceForcedAfterTimeout {
-		t.Errorf("evidence %v, %v", evidence, err)
+		t.Errorf("node a after six minutes: evidence %v, error %v; want ForcedAfterTimeout", evidence, err)
 	}
 }
 
@@ -147,9 +148,9 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	pass(t, c, "a")
 	now.SetTime(now.Now().Add(time.Minute))
 	pass(t, c, "a")
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready == nil ||
-		nvs.Spec.Unready.Observed.Duration != time.Minute {
-		t.Fatalf("state %+v, %v", nvs, err)
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready == nil ||
+		nvs.Status.Node.Unready.Observed.Duration != time.Minute {
+		t.Fatalf("node state a after a minute: %+v, error %v; want 1m in its checkpoint", nvs, err)
 	}
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
 	if err := c.Client.Status().Update(t.Context(), node); err != nil {
@@ -157,10 +158,10 @@ func TestANodeThatIsReadyAgainLeavesNoTimer(t *testing.T) {
 	}
 	api.Sync()
 	if evidence, due := pass(t, c, "a"); evidence || due != 0 {
-		t.Errorf("evidence %v, due in %s", evidence, due)
+		t.Errorf("node a, which is Ready again: evidence %t, due in %s; want none and no requeue", evidence, due)
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready != nil {
-		t.Errorf("state %+v, %v", nvs.Spec.Unready, err)
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+		t.Errorf("checkpoint of node a, which is Ready again: %+v, error %v; want none", nvs.Status.Node.Unready, err)
 	}
 }
 
@@ -174,12 +175,13 @@ func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 		}
 		if due, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); due != 0 ||
 			err != nil || n.Evidence != nil {
-			t.Fatalf("due in %s, %v, %v", due, n.Evidence, err)
+			t.Fatalf("node a with a policy that allows no force: due in %s, evidence %v, error %v; want none", due, n.Evidence,
+				err)
 		}
 		now.SetTime(now.Now().Add(time.Minute))
 	}
-	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Spec.Unready != nil {
-		t.Errorf("state %+v, %v", nvs.Spec.Unready, err)
+	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
+		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none", nvs.Status.Node.Unready, err)
 	}
 }
 
@@ -195,7 +197,7 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 			return w.Get(ctx, key, o, opts...)
 		},
 	})
-	c.Reader, c.Writer.Reader = broken, broken
+	c.Reader, c.Observations.Reader = broken, broken
 	pass(t, c, "a")
 	for range 4 {
 		now.SetTime(now.Now().Add(time.Minute))
@@ -208,15 +210,15 @@ func TestAnOutageIsNotWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.outages().await(t.Context(), n, decision.EvidenceDue(&decision.Facts{}, c.Protocol, n)); err == nil {
-		t.Error("the outage was not noticed")
+		t.Error("reading Node a during the outage: no error, want one")
 	}
 	down = false
 	now.SetTime(now.Now().Add(time.Hour))
 	if evidence, _ := pass(t, c, "a"); evidence {
-		t.Error("an outage is evidence")
+		t.Error("node a after an outage of the API server: evidence, want none")
 	}
 	if got := c.unready.Total("a", since(noon), now.Now()); got != 4*time.Minute {
-		t.Errorf("watched for %s", got)
+		t.Errorf("time measured of node a: %s, want %s", got, 4*time.Minute)
 	}
 }
 
@@ -249,7 +251,8 @@ func TestNothingIsDetachedFromANodeThatContinuesUnderAnotherName(t *testing.T) {
 			decision.DoubtSilence(f)
 			controller.reporter().reportRenamed(t.Context(), f, n)
 			if (n.Evidence != nil) != c.stands || len(recorder.Events) == 0 != c.stands {
-				t.Errorf("evidence %+v, %d events", n.Evidence, len(recorder.Events))
+				t.Errorf("node a, volume v on node b (%s): evidence %+v, %d events; want the evidence kept: %t, or an event",
+					c.name, n.Evidence, len(recorder.Events), c.stands)
 			}
 		})
 	}
@@ -269,7 +272,7 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		// The API server was away for an hour, and nothing was asked of it meanwhile. There is no Node.
 		now.SetTime(now.Now().Add(time.Hour))
 		if evidence, due := pass(t, c, "a"); evidence || due == 0 {
-			t.Fatalf("evidence %v, due in %s", evidence, due)
+			t.Fatalf("node a after an outage of the API server: evidence %t, due in %s; want none, and a requeue", evidence, due)
 		}
 		now.SetTime(now.Now().Add(goneWatched / 2))
 		if speaks {
@@ -287,7 +290,8 @@ func TestAnAgentHasItsFullTimeAfterAnOutageOfTheAPIServer(t *testing.T) {
 		n.Missing = true
 		evidence, err := c.outages().confirmEvidence(t.Context(), n)
 		if err != nil || (evidence == nil) != speaks {
-			t.Errorf("the agent speaks %v, evidence %v, %v", speaks, evidence, err)
+			t.Errorf("node a, whose agent renews its Lease %t: evidence %v, error %v; want none if it does", speaks, evidence,
+				err)
 		}
 	}
 }

@@ -48,21 +48,22 @@ func TestAReleasedIntentLosesOurFinalizerAndIsNotWaitedForAnyMore(t *testing.T) 
 			}
 			n := &decision.Node{Leaving: []*decision.Intent{i, stays}}
 			if err := c.release(t.Context(), n, []*decision.Intent{i}); (err != nil) != test.failed {
-				t.Errorf("failed: %v", err)
+				t.Errorf("releasing intent i: error %v, want one: %t", err, test.failed)
 			}
 			if !slices.Equal(n.Leaving, []*decision.Intent{stays}) {
-				t.Errorf("leaving are %v", namesOf(n.Leaving))
+				t.Errorf("leaving intents: %v, want stays alone", namesOf(n.Leaving))
 			}
 			if version, remembered := c.released.Load(i.Object.UID); remembered != test.remembered || remembered &&
 				version != i.Object.ResourceVersion {
-				t.Errorf("remembered at %v", version)
+				t.Errorf("intent i is remembered as released at version %v: %t, want %t at version %s", version, remembered,
+					test.remembered, i.Object.ResourceVersion)
 			}
 			live := &volumesv1alpha1.VolumeAttachmentIntent{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKeyFromObject(i.Object), live); err != nil {
 				t.Fatal(err)
 			}
 			if test.answer == nil && !slices.Equal(live.Finalizers, []string{"another"}) {
-				t.Errorf("finalizers %v", live.Finalizers)
+				t.Errorf("finalizers of intent i: %v, want another alone", live.Finalizers)
 			}
 		})
 	}
@@ -72,6 +73,6 @@ func TestIntentsReleasedTogetherAreAllDropped(t *testing.T) {
 	n := on("a", leaving("h", "i", "j", "k"))
 	n.Drop([]*decision.Intent{n.Leaving[0], n.Leaving[2]})
 	if got := namesOf(n.Leaving); !slices.Equal(got, []string{"default/i", "default/k"}) {
-		t.Errorf("leaving are %v", got)
+		t.Errorf("leaving intents: %v, want default/i and default/k", got)
 	}
 }

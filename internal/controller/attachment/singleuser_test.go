@@ -40,7 +40,7 @@ func TestTheIntentsThatMayBePinnedToAVolumeForASingleUser(t *testing.T) {
 		f, n := single("x")
 		test.change(f, n.Wanted[0])
 		if c.reporter().mayPin(f, n.Wanted[0]) != test.may {
-			t.Errorf("%s: may %t", name, !test.may)
+			t.Errorf("intent x (%s) may be pinned to volume v: %t, want %t", name, !test.may, test.may)
 		}
 	}
 }
@@ -66,12 +66,13 @@ func TestTheLocksUserIsReadLive(t *testing.T) {
 		behind(t, c)
 		refuseNoName(c)
 		if got, err := c.live().readUser(t.Context(), test.user); err != nil || got != test.want {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("user %q of the lock (%s): %+v, error %v; want %+v", test.user.Name, name, got, err, test.want)
 		}
 		failing(c, false, "*v1alpha1.VolumeAttachmentIntent")
 		if got, err := c.live().readUser(t.Context(),
 			test.user); errors.Is(err, errDown) == (test.user == exclusive.User{}) || got != (handshake.Intent{}) {
-			t.Errorf("%s, which cannot be read: %+v, %v", name, got, err)
+			t.Errorf("user %q of the lock (%s), which cannot be read: %+v, error %v; want no intent, and an error for a user",
+				test.user.Name, name, got, err)
 		}
 	}
 }
@@ -85,11 +86,11 @@ func TestTheUserIsNotTakenFromWhatCannotBeRead(t *testing.T) {
 		failing(c, false, kind)
 		lock := exclusive.Lock{Holder: "a", User: user}
 		if taken, err := c.locker().takeUser(t.Context(), f, n, lock); taken || !errors.Is(err, errDown) {
-			t.Errorf("%s: taken %t, %v", kind, taken, err)
+			t.Errorf("taking the user's place while a %s cannot be read: taken %t, error %v; want %v", kind, taken, err, errDown)
 		}
 		if kind == "*v1alpha1.VolumeAttachmentIntent" {
 			if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || !errors.Is(err, errDown) {
-				t.Errorf("passes %t, %v", passes, err)
+				t.Errorf("passing the lock on while a %s cannot be read: passes %t, error %v; want %v", kind, passes, err, errDown)
 			}
 		}
 	}
@@ -104,7 +105,8 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 		reads := counting(c)
 		if passes, err := c.locker().mayPassOn(t.Context(), f, n, exclusive.Lock{Holder: "b", User: user}); !passes ||
 			err != nil || *reads > 0 {
-			t.Errorf("%s: passes %t after %d reads, %v", name, passes, *reads, err)
+			t.Errorf("lock of volume v with user %s: passes on %t after %d reads, error %v; want true after none", name, passes,
+				*reads, err)
 		}
 	}
 	f, n := single("x")
@@ -112,12 +114,14 @@ func TestTheLockPassesOnWithoutAskingWhereItsUserStays(t *testing.T) {
 	reads := counting(c)
 	if taken, err := c.locker().takeUser(t.Context(), f, n, exclusive.Lock{Holder: "a", User: f.LockUser(n)}); !taken ||
 		err != nil || *reads > 0 {
-		t.Errorf("its own: taken %t after %d reads, %v", taken, *reads, err)
+		t.Errorf("lock of volume v with the same user: taken %t after %d reads, error %v; want true after none", taken,
+			*reads, err)
 	}
 	f.SingleUser = false
 	if taken, err := c.locker().takeUser(t.Context(), f, n,
 		exclusive.Lock{Holder: "a", User: exclusive.User{UID: "uid-y"}}); !taken || err != nil || *reads > 0 {
-		t.Errorf("for several: taken %t after %d reads, %v", taken, *reads, err)
+		t.Errorf("lock of volume v for several users: taken %t after %d reads, error %v; want true after none", taken, *reads,
+			err)
 	}
 }
 
@@ -127,7 +131,8 @@ func TestALockThatAnotherClientChangedIsNotTaken(t *testing.T) {
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "z", UID: "uid-z"})
 	stale := exclusive.Lock{Holder: "a", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
 	if taken, err := c.locker().takeUser(t.Context(), f, n, stale); taken || err != nil || n.Wait == nil {
-		t.Errorf("taken %t, %v", taken, err)
+		t.Errorf("lock of volume v that another client changed: taken %t, wait %+v, error %v; want a wait alone", taken,
+			n.Wait, err)
 	}
 }
 
@@ -138,7 +143,8 @@ func TestTheLockOfAWaitingNodeNamesItsHolder(t *testing.T) {
 	lock := exclusive.Lock{Holder: "b", User: exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"}}
 	if passes, err := c.locker().mayPassOn(t.Context(), f, n, lock); passes || err != nil || n.Wait == nil ||
 		n.Wait.Reason != volumesv1alpha1.ReasonReadWriteOncePod {
-		t.Errorf("passes %t, waits for %+v, %v", passes, n.Wait, err)
+		t.Errorf("lock of volume v with user x: passes on %t, wait %+v, error %v; want reason %s", passes, n.Wait, err,
+			volumesv1alpha1.ReasonReadWriteOncePod)
 	}
 }
 
@@ -154,7 +160,7 @@ func TestTheUserIsNotTakenWhileTheListOfTheNodeCannotBeRead(t *testing.T) {
 			t.Errorf("in Replace, while Node a cannot be read: the user is taken %t, error %v, expected %v", taken, err, errDown)
 		}
 		if !replace && err != nil {
-			t.Errorf("in Coexist, where Node a says nothing of it: error %v", err)
+			t.Errorf("in Coexist, where Node a is not asked about the user: error %v, want none", err)
 		}
 	}
 }

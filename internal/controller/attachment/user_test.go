@@ -92,7 +92,7 @@ func TestOnlyOneOfTwoLeadersPinsItsIntentOfASingleUser(t *testing.T) {
 		}
 	}
 	if !slices.Equal(pinned, []string{"x"}) {
-		t.Errorf("pinned to a volume for a single user: %v", pinned)
+		t.Errorf("intents pinned to a volume for a single user: %v, want x alone", pinned)
 	}
 }
 
@@ -101,7 +101,8 @@ func lockedFor(t *testing.T, c *Controller, user exclusive.User) {
 	t.Helper()
 	lock, swapped, err := c.Locks.Swap(t.Context(), "v", exclusive.Lock{}, exclusive.Lock{Holder: "a", User: user})
 	if err != nil || !swapped {
-		t.Fatalf("swapped %t: %+v, %v", swapped, lock, err)
+		t.Fatalf("writing the lock of volume v for user %q: swapped %t, %+v, error %v; want swapped", user.Name, swapped,
+			lock, err)
 	}
 }
 
@@ -174,14 +175,15 @@ func TestTheLockPassesToAnotherUserOnlyOnceTheFirstIsGoneAndTheNodeIsFree(t *tes
 			f.Lock = handshake.Lock{Exists: true, Holder: "a", User: test.user.UID}
 			taken, err := c.locker().take(t.Context(), f, n)
 			if err != nil || taken != test.taken || c.reporter().mayPin(f, n.Wanted[0]) != (test.taken || n.Wanted[0].Pinned()) {
-				t.Errorf("taken %t, may pin %t, %v", taken, c.reporter().mayPin(f, n.Wanted[0]), err)
+				t.Errorf("lock of volume v for intent y: taken %t, intent may be pinned %t, error %v; want taken %t", taken,
+					c.reporter().mayPin(f, n.Wanted[0]), err, test.taken)
 			}
 			if !test.taken && (n.Wait == nil || !strings.Contains(n.Wait.Message, test.message)) {
-				t.Errorf("waits for %+v", n.Wait)
+				t.Errorf("node a: wait %+v, want message %q", n.Wait, test.message)
 			}
 			lock, err := c.Locks.Read(t.Context(), "v")
 			if err != nil || (lock.User.UID == "uid-y") != test.taken || lock.Holder != "a" {
-				t.Errorf("the lock: %+v, %v", lock, err)
+				t.Errorf("lock of volume v: %+v, error %v; want holder a, user uid-y: %t", lock, err, test.taken)
 			}
 		})
 	}
@@ -196,7 +198,7 @@ func TestTheWriteOfTheUserOfALockIsRetried(t *testing.T) {
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return errDown },
 	})
 	if taken, err := c.locker().take(t.Context(), f, n); taken || !errors.Is(err, errDown) {
-		t.Errorf("taken %t, %v", taken, err)
+		t.Errorf("lock of volume v whose write fails: taken %t, error %v; want %v", taken, err, errDown)
 	}
 }
 
@@ -210,18 +212,18 @@ func TestTheLockDoesNotGoToAnotherNodeWhileItsUserIsThere(t *testing.T) {
 	lockedFor(t, c, exclusive.User{Namespace: "default", Name: "x", UID: "uid-x"})
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	if taken, err := c.locker().take(t.Context(), f, n); taken || err != nil {
-		t.Fatalf("taken %t, %v", taken, err)
+		t.Fatalf("lock of volume v, whose user x exists, for node b: taken %t, error %v; want neither", taken, err)
 	}
 	if err := c.Client.Delete(t.Context(), stored(user)[0]); err != nil {
 		t.Fatal(err)
 	}
 	n.Wait = nil
 	if taken, err := c.locker().take(t.Context(), f, n); !taken || err != nil {
-		t.Fatalf("taken %t, %v", taken, err)
+		t.Fatalf("lock of volume v, whose user x is gone, for node b: taken %t, error %v; want taken", taken, err)
 	}
 	lock, err := c.Locks.Read(t.Context(), "v")
 	if err != nil || lock.Holder != "b" || lock.MovedFrom != "" || lock.User.UID != "uid-y" {
-		t.Errorf("the lock: %+v, %v", lock, err)
+		t.Errorf("lock of volume v: %+v, error %v; want holder b, user uid-y and no move", lock, err)
 	}
 }
 
@@ -239,7 +241,8 @@ func TestTheLockDoesNotPassToAnAgentsIntentWhileTheNodeListsTheVolumeForPods(t *
 		taken, err := c.locker().takeUser(t.Context(), f, n, lock)
 		refused := n.Wait != nil && n.Wait.Reason == volumesv1alpha1.ReasonReadWriteOncePod
 		if err != nil || refused != listed || taken && listed || n.Lists.Attached != listed {
-			t.Errorf("listed %t: taken %t, %v, waits %+v", listed, taken, err, n.Wait)
+			t.Errorf("user of the lock on node a, Node lists volume v %t: taken %t, wait %+v, error %v; want it refused if "+
+				"listed", listed, taken, n.Wait, err)
 		}
 	}
 }

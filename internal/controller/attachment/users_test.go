@@ -68,7 +68,7 @@ func TestUpstreamKeepsAVolumeForItsPodsAndWhatItsKubeletLists(t *testing.T) {
 			free, since, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v", Bound: test.bound},
 				on("a", test.node...))
 			if err != nil || free != test.free || !since.Equal(now.Now()) {
-				t.Errorf("free %t since %s, %v", free, since, err)
+				t.Errorf("volume v on node a: free %t since %s, error %v; want %t since %s", free, since, err, test.free, now.Now())
 			}
 		})
 	}
@@ -91,7 +91,8 @@ func TestTheUsersOfAVolumeAreKnownSinceTheOldestAnswer(t *testing.T) {
 		}
 		if free, since, err := c.live().freeOfPods(t.Context(), f, on("a")); err != nil || !free ||
 			!since.Equal(now.Now().Add(test.since)) {
-			t.Errorf("%v: free %t since %s, %v", test.namespaces, free, since.Sub(now.Now()), err)
+			t.Errorf("volume v with claims in %v: free %t since %s, error %v; want free since %s", test.namespaces, free,
+				since.Sub(now.Now()), err, test.since)
 		}
 	}
 }
@@ -116,12 +117,13 @@ func TestAMissingAnswerDoesNotProveThatAVolumeIsUnused(t *testing.T) {
 		})
 		f := &decision.Facts{Volume: "v", Bound: []client.ObjectKey{{Namespace: "default", Name: "data"}}}
 		if free, _, err := c.live().freeOfPods(t.Context(), f, on("a")); free || !errors.Is(err, errDown) {
-			t.Errorf("%s: free %t, %v", fails, free, err)
+			t.Errorf("volume v while a %s cannot be read: free %t, error %v; want %v", fails, free, err, errDown)
 		}
 		// Without a namespace no pod is asked for.
 		if free, _, err := c.live().freeOfPods(t.Context(), &decision.Facts{Volume: "v"},
 			on("a")); free == (fails == "*v1.Node") || (err == nil) != free {
-			t.Errorf("%s, of no claim: free %t, %v", fails, free, err)
+			t.Errorf("volume v without a claim while a %s cannot be read: free %t, error %v; want an error for the Node alone",
+				fails, free, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestARequestDuringTheWaitForASlotIsPartOfThatCommit(t *testing.T) {
 	}
 	leave()
 	if group := <-groups; !slices.Equal(group, []int{0, 1, 2}) {
-		t.Errorf("committed %v", group)
+		t.Errorf("first commit of key: %v, want 0, 1 and 2", group)
 	}
 	b.Slots.Take()()
 }
@@ -33,7 +33,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 		b.Add(key, 1, func(key string, _ []int) { begun <- key; <-goOn })
 	}
 	if keys := []string{<-begun, <-begun}; keys[0] == keys[1] {
-		t.Errorf("%v at once", keys)
+		t.Errorf("commits at the same time: %v, want one of each key", keys)
 	}
 	close(goOn)
 }

@@ -38,22 +38,22 @@ func TestARequestDuringAReadIsAnsweredByTheNextRead(t *testing.T) {
 	<-begun
 	goOn <- struct{}{}
 	if <-first.done; first.value != 1 {
-		t.Errorf("the first was answered by read %d", first.value)
+		t.Errorf("first request was answered by read %d, want 1", first.value)
 	}
 	for _, one := range later {
 		if <-one.done; one.value != 2 {
-			t.Errorf("one that asked during the first read was answered by read %d", one.value)
+			t.Errorf("a request during the first read was answered by read %d, want 2", one.value)
 		}
 	}
 	if n := reads.Load(); n != 2 {
-		t.Errorf("%d reads", n)
+		t.Errorf("%d reads of key, want 2", n)
 	}
 }
 
 func TestAFailedReadIsReturned(t *testing.T) {
 	r := NewReads(inflight.New(1), func(context.Context, string) (int, error) { return 0, errors.ErrUnsupported })
 	if _, err := r.Get(t.Context(), "key"); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("told %v", err)
+		t.Errorf("error of a failed read: %v, want %v", err, errors.ErrUnsupported)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestACancelledRequestDoesNotEndTheReadOfTheOthers(t *testing.T) {
 	<-begun
 	giveUp()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("who gave up was told %v", err)
+		t.Errorf("error of the request that was canceled: %v, want %v", err, context.Canceled)
 	}
 	answered := make(chan error)
 	go func() { _, err := r.Get(t.Context(), "key"); answered <- err }()

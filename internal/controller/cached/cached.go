@@ -9,6 +9,7 @@ package cached
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -26,6 +27,7 @@ import (
 // Options of the manager's cache. Objects are shared, not copied, when they are read: a caller that
 // changes one copies it first.
 func Options() cache.Options {
+	nodeAccounts := labels.SelectorFromSet(labels.Set{install.NodeAccountLabel: "true"})
 	return cache.Options{
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		DefaultTransform:             cache.TransformStripManagedFields(),
@@ -42,6 +44,11 @@ func Options() cache.Options {
 				Label: labels.SelectorFromSet(labels.Set{volumesv1alpha1.ExclusiveLocksLabel: "true"}),
 				Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
 			},
+			&corev1.ServiceAccount{}: {
+				Label: nodeAccounts, Field: fields.OneTermEqualSelector("metadata.namespace", install.Namespace()),
+			},
+			&rbacv1.Role{}:                     {Label: nodeAccounts},
+			&rbacv1.RoleBinding{}:              {Label: nodeAccounts},
 			&storagev1.CSIDriver{}:             {},
 			&storagev1.CSINode{}:               {},
 			&storagev1.StorageClass{}:          {Transform: trimStorageClass},

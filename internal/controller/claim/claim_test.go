@@ -71,7 +71,7 @@ func TestUse(t *testing.T) {
 				claim.DeletionTimestamp = &now
 			}
 			if got := used(claim, c.intents); got != c.want {
-				t.Errorf("use %d, want %d", got, c.want)
+				t.Errorf("use of claim %s: %d, want %d", claim.Name, got, c.want)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestAnIntentThatBeginsToUseItsClaimEnqueuesIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := intentUse.Update(event.UpdateEvent{ObjectOld: &c.was, ObjectNew: &c.is}); got != c.want {
-				t.Errorf("let through: %t, want %t", got, c.want)
+				t.Errorf("update (%s) is let through: %t, want %t", c.name, got, c.want)
 			}
 		})
 	}
@@ -143,10 +143,10 @@ func TestOurOwnFinalizerDoesNotEnqueueAClaim(t *testing.T) {
 			is := protected.DeepCopy()
 			c.is(is)
 			if got := Changed.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.want {
-				t.Errorf("let through: %t, want %t", got, c.want)
+				t.Errorf("update (%s) is let through: %t, want %t", c.name, got, c.want)
 			}
 			if got := Protected.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: is}); got != c.comes {
-				t.Errorf("came to be protected: %t, want %t", got, c.comes)
+				t.Errorf("update (%s) protects the claim: %t, want %t", c.name, got, c.comes)
 			}
 		})
 	}
@@ -198,15 +198,15 @@ func TestAnIntentEnqueuesItsClaimOnlyWhereItMayMatter(t *testing.T) {
 			intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "c"}
 			controller := &Controller{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(claim).Build()}
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.want {
-				t.Errorf("woken: %v", got)
+				t.Errorf("claims that intent i wakes: %v, want some: %t", got, c.want)
 			}
 			intent.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 != c.only {
-				t.Errorf("woken by one that is only attached: %v", got)
+				t.Errorf("claims that intent i wakes, which wants no more than Attached: %v, want some: %t", got, c.only)
 			}
 			intent.Spec.Volume.PersistentVolumeClaim.ClaimName = "none"
 			if got := controller.ofIntent(t.Context(), intent); len(got) > 0 {
-				t.Errorf("woken without a claim: %v", got)
+				t.Errorf("claims that intent i wakes, whose claim does not exist: %v, want none", got)
 			}
 		})
 	}

@@ -92,10 +92,11 @@ func TestTheResultOfAnExpansionIsWrittenToTheClaim(t *testing.T) {
 				got.Status.Conditions[0].Message == "its words"
 			if status := got.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; capacity.String() != c.capacity ||
 				status != c.status || failed != c.failed {
-				t.Errorf("status: %+v", got.Status)
+				t.Errorf("status of claim c: %+v, want capacity %s, resize status %q, the driver's error: %t", got.Status,
+					c.capacity, c.status, c.failed)
 			}
 			if again := reconcile(); again.ResourceVersion != got.ResourceVersion {
-				t.Error("written twice")
+				t.Errorf("version of claim c after the second reconcile: %s, want %s", again.ResourceVersion, got.ResourceVersion)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func TestProtect(t *testing.T) {
 	carries := func(t *testing.T, claim *corev1.PersistentVolumeClaim, want ...string) {
 		t.Helper()
 		if !slices.Equal(claim.Finalizers, want) {
-			t.Errorf("finalizers %q, want %q", claim.Finalizers, want)
+			t.Errorf("finalizers of claim %s: %q, want %q", claim.Name, claim.Finalizers, want)
 		}
 	}
 	remove := func(t *testing.T, claim *corev1.PersistentVolumeClaim) {
@@ -78,7 +78,7 @@ func TestProtect(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
-			t.Fatalf("nothing holds the claim: %v", err)
+			t.Fatalf("reading claim %s, which was deleted with a finalizer: error %v, want it there", claim.Name, err)
 		}
 	}
 
@@ -95,7 +95,7 @@ func TestProtect(t *testing.T) {
 			protect(t, claim, intents)
 		}
 		if claim.ResourceVersion != version {
-			t.Error("the claim was written again")
+			t.Errorf("version of claim %s: %s, want it unchanged: %s", claim.Name, claim.ResourceVersion, version)
 		}
 	})
 	t.Run("a claim that is deleted waits for its intents, and then loses ours alone", func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestProtect(t *testing.T) {
 			t.Error(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); !apierrors.IsNotFound(err) {
-			t.Errorf("the claim is there: %v", err)
+			t.Errorf("reading claim gone, which was deleted: error %v, want not found", err)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,7 +108,8 @@ func kinds() []client.ObjectList {
 		&corev1.ConfigMapList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{},
 		&corev1.PodList{}, &coordinationv1.LeaseList{}, &storagev1.CSIDriverList{}, &storagev1.CSINodeList{},
 		&storagev1.StorageClassList{}, &storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{},
-		&volumesv1alpha1.VolumeAttachmentIntentList{},
+		&volumesv1alpha1.VolumeAttachmentIntentList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{},
+		&rbacv1.RoleBindingList{},
 	}
 }
 

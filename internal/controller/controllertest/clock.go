@@ -19,7 +19,7 @@ func Jump(t testing.TB, at time.Time, d time.Duration) time.Time {
 	wall := (*uint64)(unsafe.Pointer(&at))
 	*wall = uint64(int64(*wall) + int64(d/time.Second)<<30)
 	if got := at.Round(0).Sub(before.Round(0)); got != d || !at.Equal(before) {
-		t.Fatalf("the wall clock jumped by %s, the monotonic one by %s", got, at.Sub(before))
+		t.Fatalf("the wall clock jumped by %s, the monotonic one by %s; want %s and 0", got, at.Sub(before), d)
 	}
 	return at
 }

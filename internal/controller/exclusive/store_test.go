@@ -140,10 +140,10 @@ func TestOnlyOneOfTwoProcessesTakesALock(t *testing.T) {
 	other, _ := process(a)
 	if lock, taken := swap(t, one, "v", Lock{}, Lock{Holder: "a"}); !taken || lock.Holder != "a" || lock.Since == "" ||
 		lock.Write != 1 {
-		t.Errorf("taken %t: %+v", taken, lock)
+		t.Errorf("first lock of volume v: taken %t, %+v; want holder a by write 1", taken, lock)
 	}
 	if stands, taken := swap(t, other, "v", Lock{}, Lock{Holder: "b"}); taken || stands.Holder != "a" {
-		t.Errorf("taken %t, although this stands: %+v", taken, stands)
+		t.Errorf("lock of volume v, held by node a, for node b: taken %t, stored is %+v; want it refused", taken, stands)
 	}
 }
 
@@ -155,10 +155,11 @@ func TestALockThatWasMovedAwayAndBackIsAnotherLock(t *testing.T) {
 	away, _ := swap(t, other, "v", first, Lock{Holder: "b"})
 	back, moved := swap(t, other, "v", away, Lock{Holder: "a"})
 	if !moved {
-		t.Fatal("not moved")
+		t.Fatalf("lock of volume v, held by node b, was not moved to node a, want it moved: %+v", back)
 	}
 	if stands, moved := swap(t, sleeper, "v", first, Lock{Holder: "c"}); moved || stands != back {
-		t.Errorf("moved %t what stands as %+v by who knows %+v", moved, stands, first)
+		t.Errorf("moving lock %+v of volume v to node c: moved %t, stored is %+v; want it refused and %+v", first, moved,
+			stands, back)
 	}
 }
 
@@ -170,14 +171,14 @@ func TestARefusalIsDecidedOnALiveRead(t *testing.T) {
 	seen.renew(t, "v")
 	given, _ := swap(t, other, "v", lock, Lock{})
 	if (given != Lock{}) {
-		t.Fatalf("still there: %+v", given)
+		t.Fatalf("lock of volume v after it was given up: %+v, want an empty one", given)
 	}
 	// What is known here, and what is cached, is the lock of a.
 	if known, err := one.Known(t.Context(), "v"); err != nil || known != lock {
-		t.Fatalf("known: %+v, %v", known, err)
+		t.Fatalf("known lock of volume v: %+v, error %v; want the cached one: %+v", known, err, lock)
 	}
 	if stands, taken := swap(t, one, "v", Lock{}, Lock{Holder: "b"}); !taken || stands.Holder != "b" {
-		t.Errorf("taken %t: %+v", taken, stands)
+		t.Errorf("lock of volume v, given up, for node b: taken %t, stored is %+v; want holder b", taken, stands)
 	}
 }
 
@@ -223,11 +224,11 @@ func lockTwenty(t *testing.T) {
 	close(goOn)
 	wg.Wait()
 	if a.writes != 2 {
-		t.Errorf("%d writes for %d locks, of which all but the first waited", a.writes, len(names))
+		t.Errorf("%d writes for %d locks, of which all but the first waited; want 2", a.writes, len(names))
 	}
 	for _, name := range names {
 		if lock, err := s.Read(t.Context(), name); err != nil || lock.Holder != "a" {
-			t.Errorf("%s: %+v, %v", name, lock, err)
+			t.Errorf("lock of volume %s: %+v, error %v; want holder a", name, lock, err)
 		}
 	}
 }
@@ -242,7 +243,8 @@ func TestARefusedLockDoesNotDelayTheOthers(t *testing.T) {
 	taken := &request{volume: names[1], next: Lock{Holder: "a"}, done: make(chan struct{})}
 	one.commit(Key(names[0]).Name, []*request{refused, taken})
 	if refused.swapped || refused.stands.Holder != "b" || refused.err != nil || !taken.swapped || taken.err != nil {
-		t.Errorf("refused %+v, taken %+v", refused, taken)
+		t.Errorf("locks of one write: %s is %+v, %s is %+v; want the first refused for holder b, the second taken", names[0],
+			refused, names[1], taken)
 	}
 }
 
@@ -257,10 +259,11 @@ func TestAFailedWriteIsReturnedToAllThatShareIt(t *testing.T) {
 	}
 	if stands, swapped, err := s.Swap(t.Context(), "v", known,
 		Lock{Holder: "b"}); !errors.Is(err, errors.ErrUnsupported) || swapped || stands != (Lock{}) {
-		t.Errorf("%+v, %t, %v", stands, swapped, err)
+		t.Errorf("lock of volume v whose write fails: stored %+v, swapped %t, error %v; want error %v alone", stands, swapped,
+			err, errors.ErrUnsupported)
 	}
 	if now, err := s.Known(t.Context(), "v"); err != nil || now != known {
-		t.Errorf("%+v is known after a write that failed, %v", now, err)
+		t.Errorf("known lock of volume v after a write that failed: %+v, error %v; want %+v", now, err, known)
 	}
 }
 
@@ -272,7 +275,8 @@ func TestWithoutItsNamespaceAWriteIsNotRepeated(t *testing.T) {
 	s, _ := process(a)
 	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || !apierrors.IsNotFound(err) ||
 		a.writes != 1 {
-		t.Errorf("taken %t after %d writes, %v", taken, a.writes, err)
+		t.Errorf("lock of volume v without its namespace: taken %t after %d writes, error %v; want not found after 1", taken,
+			a.writes, err)
 	}
 }
 
@@ -285,10 +289,11 @@ func TestAConfigMapDeletedBeforeTheWatchReportedItIsCreatedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stands, moved := swap(t, s, "v", lock, Lock{Holder: "b"}); moved || stands != (Lock{}) {
-		t.Errorf("moved %t what is not there: %+v", moved, stands)
+		t.Errorf("lock of volume v, whose ConfigMap was deleted: moved %t, stored is %+v; want it refused and none", moved,
+			stands)
 	}
 	if _, taken := swap(t, s, "v", Lock{}, Lock{Holder: "b"}); !taken {
-		t.Error("not taken")
+		t.Error("lock of volume v, whose ConfigMap was deleted, was not taken, want it taken")
 	}
 }
 
@@ -302,7 +307,8 @@ func TestAnUnreadableConfigMapIsNotOverwritten(t *testing.T) {
 	s, _ := process(a)
 	if _, taken, err := s.Swap(t.Context(), "v", Lock{}, Lock{Holder: "a"}); taken || err == nil ||
 		!strings.Contains(err.Error(), broken.Name) {
-		t.Errorf("taken %t, %v", taken, err)
+		t.Errorf("lock of volume v in a broken ConfigMap: taken %t, error %v; want an error that names %s", taken, err,
+			broken.Name)
 	}
 }
 
@@ -325,21 +331,21 @@ func TestOnlyAChangeByAnotherClientEnqueuesItsVolume(t *testing.T) {
 	}
 	first, _ := swap(t, one, names[0], Lock{}, Lock{Holder: "a"})
 	if woken := changed(); len(woken) > 0 {
-		t.Errorf("its own write wakes %v", woken)
+		t.Errorf("volumes that the manager's own write wakes: %v, want none", woken)
 	}
 	swap(t, other, names[1], Lock{}, Lock{Holder: "b"})
 	swap(t, one, names[2], Lock{}, Lock{Holder: "c"})
 	if woken := changed(); !slices.Equal(woken, names[1:2]) {
-		t.Errorf("woken: %v", woken)
+		t.Errorf("volumes that another client's lock wakes: %v, want %s", woken, names[1])
 	}
 	swap(t, other, names[0], first, Lock{})
 	if woken := changed(); !slices.Equal(woken, names[:1]) {
-		t.Errorf("woken by the end of a lock: %v", woken)
+		t.Errorf("volumes that the end of a lock wakes: %v, want %s", woken, names[0])
 	}
 	// A manager that starts checks every lock once.
 	again, _ := process(a)
 	if woken, err := again.Changed(nil, before); err != nil || !slices.Equal(woken, names[1:]) {
-		t.Errorf("woken at the start: %v, %v", woken, err)
+		t.Errorf("volumes that a new manager's first change wakes: %v, error %v; want %v", woken, err, names[1:])
 	}
 }
 
@@ -354,10 +360,10 @@ func TestADeletedConfigMapIsForgotten(t *testing.T) {
 	}
 	delete(seen.seen, Key("v"))
 	if woken, err := s.Changed(object, nil); err != nil || !slices.Equal(woken, []string{"v"}) {
-		t.Errorf("woken: %v, %v", woken, err)
+		t.Errorf("volumes that the deleted ConfigMap wakes: %v, error %v; want v", woken, err)
 	}
 	if known, err := s.Known(t.Context(), "v"); err != nil || known != (Lock{}) {
-		t.Errorf("known: %+v, %v", known, err)
+		t.Errorf("known lock of volume v after its ConfigMap was deleted: %+v, error %v; want an empty one", known, err)
 	}
 }
 
@@ -370,7 +376,7 @@ func TestLocksWithAndWithoutAUserAreReadByOldAndNewManagers(t *testing.T) {
 	const want = `{"node":"a","movedFrom":"b","user":{"namespace":"default","name":"data","uid":"uid"},` +
 		`"since":"then","write":7}`
 	if string(line) != want {
-		t.Errorf("written:\n%s, want\n%s", line, want)
+		t.Errorf("lock of node a is written as\n%s, want\n%s", line, want)
 	}
 	var old struct {
 		Holder    string `json:"node,omitempty"`
@@ -379,15 +385,15 @@ func TestLocksWithAndWithoutAUserAreReadByOldAndNewManagers(t *testing.T) {
 		Write     int64  `json:"write"`
 	}
 	if err := json.Unmarshal(line, &old); err != nil || old.Holder != "a" || old.MovedFrom != "b" || old.Write != 7 {
-		t.Errorf("an older manager reads %+v, %v", old, err)
+		t.Errorf("lock as an older manager reads it: %+v, error %v; want holder a, moved from b, write 7", old, err)
 	}
 	var lock Lock
 	if err := json.Unmarshal([]byte(`{"node":"a","since":"then","write":7}`), &lock); err != nil ||
 		lock != (Lock{Holder: "a", Since: "then", Write: 7}) {
-		t.Errorf("of an older manager's line: %+v, %v", lock, err)
+		t.Errorf("lock that an older manager wrote: %+v, error %v; want holder a, then, write 7 and no user", lock, err)
 	}
 	if line, err := json.Marshal(lock); err != nil || strings.Contains(string(line), "user") {
-		t.Errorf("a line without a user: %s, %v", line, err)
+		t.Errorf("lock without a user is written as %s, error %v; want no user in it", line, err)
 	}
 }
 
@@ -395,6 +401,7 @@ func TestTheConfigMapOfALockDoesNotChange(t *testing.T) {
 	// A process that searched elsewhere would not find the locks of the others.
 	if key := Key("kubernetes.io/csi/loop.csi.hawser.io^vol-1"); key.Namespace != volumesv1alpha1.InstallNamespace ||
 		key.Name != "hawser-exclusive-locks-14" {
-		t.Errorf("the lock stands in %s", key)
+		t.Errorf("ConfigMap of the lock of vol-1: %s, want %s/hawser-exclusive-locks-14", key,
+			volumesv1alpha1.InstallNamespace)
 	}
 }

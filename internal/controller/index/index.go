@@ -14,12 +14,14 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/install"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 	// name; also pods that have the volume in themselves, and VolumeAttachments that do or that Hawser has named it on.
 	Volume = "hawser.volume"
 	// Node finds intents, pods that use volumes, VolumeAttachments and the ConfigMaps with claims of exclusive volumes
-	// by node name.
+	// by node name. Also the Roles and RoleBindings with which the node's agent reads Secrets.
 	Node = "hawser.node"
 	// PersistentVolume finds VolumeAttachments and NodeVolumeStates by PersistentVolume name.
 	PersistentVolume = "hawser.persistentVolume"
@@ -63,6 +65,8 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&corev1.Pod{}, Claim, podClaims},
 		{&corev1.Pod{}, Volume, podVolumes},
 		{&corev1.Pod{}, Node, podNode},
+		{&rbacv1.Role{}, Node, accountNode},
+		{&rbacv1.RoleBinding{}, Node, accountNode},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.field, i.keys); err != nil {
 			return fmt.Errorf("indexing %T by %s: %w", i.object, i.field, err)
@@ -152,6 +156,9 @@ func attachmentVolume(o client.Object) []string {
 func attachmentNode(o client.Object) []string {
 	return nonEmpty(o.(*storagev1.VolumeAttachment).Spec.NodeName)
 }
+
+// accountNode is the node whose agent reads Secrets by the Role or RoleBinding.
+func accountNode(o client.Object) []string { return nonEmpty(install.NodeOfAccount(o.GetName())) }
 
 // lockNodes are the nodes that hold the locks of exclusive volumes and those that they are being moved from. What
 // cannot be read is reported by its next reader.

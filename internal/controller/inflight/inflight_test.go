@@ -25,11 +25,11 @@ func TestNoMoreWorkRunsThanThereAreSlots(t *testing.T) {
 	cancel()
 	inSlot(t.Context(), s, func(context.Context) {
 		if inSlot(ended, s, func(context.Context) {}) {
-			t.Error("work began without a slot")
+			t.Error("work began without a slot, want it to wait for the only one")
 		}
 	})
 	if !inSlot(t.Context(), s, func(context.Context) {}) {
-		t.Error("the slot was not given back")
+		t.Error("the only slot was not given back after the work, want it free")
 	}
 }
 
@@ -39,18 +39,18 @@ func TestWaitingWorkLendsItsSlotAndTakesOneAfterwards(t *testing.T) {
 		// It would never end if the slot were kept.
 		Lend(ctx, func() { inSlot(t.Context(), s, func(context.Context) {}) })
 		if s.free != 0 {
-			t.Error("work goes on without a slot")
+			t.Errorf("work continues with %d slots free of 1, want it to hold the slot again", s.free)
 		}
 	})
 	if s.free != 1 {
-		t.Error("the slot was not given back")
+		t.Errorf("%d slots free after the work, want 1", s.free)
 	}
 }
 
 func TestAFailureOfTheWorkIsReturnedAndReleasesTheSlot(t *testing.T) {
 	s, failure := New(1), errors.New("failed")
 	if err := s.Do(t.Context(), func(context.Context) error { return failure }); !errors.Is(err, failure) {
-		t.Errorf("got %v", err)
+		t.Errorf("error of the work: %v, want %v", err, failure)
 	}
 	s.Take()()
 }
@@ -100,7 +100,7 @@ func TestContinuedWorkIsFirstAndSharedWorkLast(t *testing.T) {
 	s.patience = time.Hour
 	if got := order(s, shared, beginning, goingOn, beginning); !slices.Equal(got,
 		[]rank{goingOn, beginning, beginning, shared}) {
-		t.Errorf("got %v", got)
+		t.Errorf("order of the ranks: %v, want what continues, what begins, then what is shared", got)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestWhatIsSharedDoesNotWaitForever(t *testing.T) {
 	s.patience = time.Second
 	if got := order(s, shared, beginning, goingOn, shared); !slices.Equal(got,
 		[]rank{shared, goingOn, beginning, shared}) {
-		t.Errorf("got %v", got)
+		t.Errorf("order of the ranks: %v, want what is shared first, once it waited for its patience", got)
 	}
 }
 
@@ -120,18 +120,18 @@ func TestWhatIsSharedLeavesHalfOfTheSlotsToWork(t *testing.T) {
 	third := s.ask(shared)
 	select {
 	case <-third.granted:
-		t.Error("half of the slots are taken, and it goes on")
+		t.Error("third shared work was granted a slot of 4, want it to wait while half of them are shared")
 	default:
 	}
 	if !inSlot(t.Context(), s, func(context.Context) {}) {
-		t.Error("there is no slot for work")
+		t.Error("work gets no slot while half of 4 are shared, want one")
 	}
 	first()
 	<-third.granted
 	second()
 	s.leave()
 	if s.free != 4 {
-		t.Errorf("%d of 4 slots were given back", s.free)
+		t.Errorf("%d slots free after the work, want 4", s.free)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestWhatHasWaitedForLongTakesTheLastSlotByItself(t *testing.T) {
 	s.Take()()
 	leave()
 	if s.free != 2 {
-		t.Errorf("%d of 2 slots were given back", s.free)
+		t.Errorf("%d slots free after the work, want 2", s.free)
 	}
 }
 
@@ -154,10 +154,10 @@ func TestACancelledWaitLeavesItsTurnToTheNext(t *testing.T) {
 	go func() { given <- s.Do(ctx, func(context.Context) error { return nil }) }()
 	giveUp()
 	if err := <-given; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("error of a canceled wait: %v, want %v", err, context.Canceled)
 	}
 	leave()
 	if !inSlot(t.Context(), s, func(context.Context) {}) || s.free != 1 {
-		t.Error("the slot was given to one that had given up")
+		t.Errorf("%d slots free of 1 after a wait was canceled, want the slot given to the next work and back", s.free)
 	}
 }

@@ -80,7 +80,7 @@ func addWhileOneWaits(t *testing.T) {
 	q.ShutDown()
 	all.Wait()
 	if !slices.Equal(got, []string{"first", "often", "last"}) || len(seen) > 0 {
-		t.Errorf("looked at %q, and %d more", got, len(seen))
+		t.Errorf("reconciled objects: %q and %d more; want first, often and last, once each", got, len(seen))
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAReconcilerHoldsASlot(t *testing.T) {
 	q := started(t, s)
 	r := q.Reconciler(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
 		if s.free != 0 {
-			t.Error("it works without a slot")
+			t.Errorf("%s is reconciled with %d slots free of 1, want it to hold the slot", req.Name, s.free)
 		}
 		if req.Name == "fails" {
 			return reconcile.Result{}, failure
@@ -101,12 +101,12 @@ func TestAReconcilerHoldsASlot(t *testing.T) {
 		req, _ := q.Get()
 		result, err := r.Reconcile(t.Context(), req)
 		if !errors.Is(err, want) || want == nil && result.RequeueAfter != time.Minute {
-			t.Errorf("%s: got %v, %v", name, result, err)
+			t.Errorf("reconciling %s: %v, error %v; want error %v, or a requeue after 1m", name, result, err, want)
 		}
 		q.Done(req)
 	}
 	if s.free != 1 {
-		t.Error("a slot was not given back")
+		t.Errorf("%d slots free after the reconciles, want 1", s.free)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestWorkThatGetsNoSlotLeavesTheQueueAsItWas(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := q.Reconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		t.Error("work without a slot")
+		t.Error("work began without a slot, want none")
 		return reconcile.Result{}, nil
 	}))
 	for _, name := range []string{"a", "b"} {
 		q.Add(object(name))
 		req, _ := q.Get()
 		if _, err := r.Reconcile(ended, req); err == nil {
-			t.Error("it says that it has reconciled")
+			t.Errorf("reconciling %s without a slot: error %v, want one", name, err)
 		}
 		q.Done(req)
 	}
@@ -146,13 +146,13 @@ func TestObjectsOfAGroupAreHandledOneAfterAnother(t *testing.T) {
 		turns.Push(object(name))
 	}
 	if n := turns.Len(); n != 6 {
-		t.Errorf("%d wait", n)
+		t.Errorf("%d objects wait, want 6", n)
 	}
 	if got := turns.next(6); !slices.Equal(got, []string{"a1", "a2", "a3", "b1", "b2", "c1"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("order of the objects: %q, want one group after another: a1, a2, a3, b1, b2, c1", got)
 	}
 	if turns.Len() != 0 {
-		t.Errorf("%d are left", turns.Len())
+		t.Errorf("%d objects wait at the end, want none", turns.Len())
 	}
 }
 
@@ -168,7 +168,7 @@ func TestAGroupThatKeepsGrowingDoesNotStarveOthers(t *testing.T) {
 	got := turns.next(1)
 	push("a3")
 	if got = append(got, turns.next(3)...); !slices.Equal(got, []string{"a1", "a2", "b1", "a3"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("order of the objects: %q, want b1 before a3, which joined late", got)
 	}
 }
 
@@ -180,10 +180,10 @@ func TestAnObjectJoinsAGroupForItsNextTurnOnly(t *testing.T) {
 	turns.join("a", object("x"))
 	turns.Pop()
 	if len(turns.group) != 0 {
-		t.Errorf("left: %v", turns.group)
+		t.Errorf("groups kept of object x, which has had its turn: %v, want none", turns.group)
 	}
 	turns.Push(object("x"))
 	if _, alone := turns.waiting[""]; !alone {
-		t.Errorf("it waits in %v", turns.waiting)
+		t.Errorf("object x waits in groups %v, want it in none of its earlier ones", turns.waiting)
 	}
 }

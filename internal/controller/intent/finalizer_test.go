@@ -93,13 +93,13 @@ func TestAnIntentGetsItsFinalizerOnceItsClaimCannotGo(t *testing.T) {
 				return wrote
 			}
 			if wrote := ensure(); wrote != c.want {
-				t.Errorf("written: %t, want %t", wrote, c.want)
+				t.Errorf("finalizer of intent i is written: %t, want %t", wrote, c.want)
 			}
 			if ensure() {
-				t.Error("written again")
+				t.Error("finalizer of intent i was written again, want one write")
 			}
 			if got := status.Finalized(i); got != c.want {
-				t.Errorf("finalizer: %t, want %t", got, c.want)
+				t.Errorf("intent i has the release finalizer: %t, want %t", got, c.want)
 			}
 		})
 	}
@@ -142,14 +142,14 @@ func TestAFinalizerThatCannotBeWrittenIsTriedAgainUnlessTheIntentHasChanged(t *t
 			})
 			wrote, err := controller.ensureFinalizer(t.Context(), i, guarded)
 			if (err != nil) != c.fails || wrote && c.read != nil {
-				t.Errorf("written: %t, %v", wrote, err)
+				t.Errorf("finalizer of intent i: written %t, error %v; want an error: %t", wrote, err, c.fails)
 			}
 			if status.Finalized(i) {
-				t.Error("what the cache holds was changed")
+				t.Errorf("finalizers of the cached intent i: %v, want it unchanged", i.Finalizers)
 			}
 			i.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 			if err := controller.abandon(t.Context(), i); (err != nil) != (c.fails && c.write != nil) {
-				t.Errorf("letting it go: %v", err)
+				t.Errorf("releasing intent i: error %v, want one: %t", err, c.fails && c.write != nil)
 			}
 		})
 	}
@@ -199,13 +199,13 @@ func TestADeletedIntentIsReleasedAtOnceOnlyIfItWasNeverPinned(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !c.goes && !c.stale && live.ResourceVersion != i.ResourceVersion {
-				t.Error("something was written")
+				t.Errorf("version of intent i: %s, want it not written: %s", live.ResourceVersion, i.ResourceVersion)
 			}
 			if goes := before && !status.Finalized(live); goes != c.goes {
-				t.Errorf("let go: %t", goes)
+				t.Errorf("intent i lost the release finalizer: %t, want %t", goes, c.goes)
 			}
 			if status.Finalized(i) != before {
-				t.Error("what the cache holds was changed")
+				t.Errorf("finalizers of the cached intent i: %v, want it unchanged", i.Finalizers)
 			}
 		})
 	}

@@ -75,7 +75,7 @@ func (t *Tracker) Vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 
 func (t *Tracker) vouches(nvs *volumesv1alpha1.NodeVolumeState) bool {
 	v, heard := t.ears.voices[nvs.Name]
-	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Reports
+	return heard && (v.state == "" || v.state == nvs.UID) && v.reports <= nvs.Status.Protocol.Reports
 }
 
 // Unheard are those of the nodes whose agents were not heard yet and may still be, or whose states are older than

@@ -34,7 +34,7 @@ func said(node string, second, reports int64, restored bool) *coordinationv1.Lea
 
 func reported(node string, reports int64) *volumesv1alpha1.NodeVolumeState {
 	nvs := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "state-" + "a"}}
-	nvs.Status.Reports = reports
+	nvs.Status.Protocol.Reports = reports
 	return nvs
 }
 
@@ -43,7 +43,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	expect := func(what string, reports int64, want bool) {
 		t.Helper()
 		if got := tracker.Vouches(reported("a", reports)); got != want {
-			t.Errorf("%s: report %d counts is %t", what, reports, got)
+			t.Errorf("%s: report %d of node a counts: %t, want %t", what, reports, got, want)
 		}
 	}
 	expect("before anything was heard", 7, false)
@@ -65,7 +65,7 @@ func TestAReportCountsOnceItsAgentsLeaseWasSeenBeingRenewed(t *testing.T) {
 	other := reported("a", 9)
 	other.UID = "made again"
 	if tracker.Vouches(other) {
-		t.Error("a report to another object counts")
+		t.Errorf("a report to node state a with UID %s counts, want that it does not", other.UID)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestAnUnreachableAgentIsWaitedForForALimitedTimeUnlessThereWasARestore(t *t
 	expect := func(what string, excused func(string) bool, want int) {
 		t.Helper()
 		if got, _ := tracker.Unheard(states, excused); len(got) != want {
-			t.Errorf("%s: unheard are %v", what, got)
+			t.Errorf("%s: nodes whose agents were not heard: %v, want %d", what, got, want)
 		}
 	}
 	expect("nobody listens", nobody, 2)
@@ -122,10 +122,10 @@ func TestAListenerNoticesThatTheAPIServerWasRestored(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l := &Listener{}
 			if l.wentBack(list("200", said("a", 50, 1, false))) {
-				t.Error("the first list is older than nothing")
+				t.Error("the first list of Leases counts as older than one before, want that it does not")
 			}
 			if got := l.wentBack(test.again); got != test.want {
-				t.Errorf("went back is %t", got)
+				t.Errorf("the list of Leases went back: %t, want %t", got, test.want)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func TestANodeIsReadyOnlyIfItsReadyConditionIsTrue(t *testing.T) {
 	} {
 		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: c.conditions}}
 		if ready, at := Readiness(node); ready != c.ready || !at.Equal(&c.since) || Ready(node) != c.ready {
-			t.Errorf("%s: ready %t since %s", c.name, ready, at)
+			t.Errorf("Node with %s: ready %t since %s, want %t since %s", c.name, ready, at, c.ready, c.since)
 		}
 	}
 }

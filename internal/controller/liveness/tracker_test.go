@@ -28,28 +28,28 @@ func TestAnAgentIsSilentOnceItsLeaseWasNotRenewedForItsDuration(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	if !tracker.Observe("a", lease(5)) {
-		t.Error("the first word of an agent wakes nobody")
+		t.Error("the first Lease of the agent of node a wakes nothing, want node a")
 	}
 	step := func(d time.Duration) { c.SetTime(c.Now().Add(d)) }
 	step(30 * time.Second)
 	if s := tracker.Silence("a"); s != -10*time.Second {
-		t.Errorf("after 30 s the silence is %s", s)
+		t.Errorf("silence of node a after 30s: %s, want -10s", s)
 	}
 	if tracker.Observe("a", lease(15)) {
-		t.Error("a renewal in time wakes the node")
+		t.Error("a renewal of the Lease of node a in time wakes the node, want that it does not")
 	}
 	step(40 * time.Second)
 	if s := tracker.Silence("a"); s != 0 {
-		t.Errorf("40 s after the renewal the silence is %s", s)
+		t.Errorf("silence of node a 40s after the renewal: %s, want 0s", s)
 	}
 	if tracker.Observe("a", lease(15)) {
-		t.Error("the same renewal seen again brings the agent back")
+		t.Error("the same renewal of the Lease of node a, observed again, ends its silence, want that it does not")
 	}
 	if !tracker.Observe("a", lease(3)) {
-		t.Error("a renewal after the silence does not bring the agent back, because its clock went backwards")
+		t.Error("a renewal of the Lease of node a by a clock that went backwards does not end its silence, want that it does")
 	}
 	if s := tracker.Silence("a"); s != -40*time.Second {
-		t.Errorf("after the agent came back the silence is %s", s)
+		t.Errorf("silence of node a after its Lease was renewed: %s, want -40s", s)
 	}
 }
 
@@ -57,11 +57,11 @@ func TestAnAgentThatHasNotReportedYetHasItsFullTime(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	tracker := NewTracker(c)
 	if s := tracker.Silence("a"); s != -DefaultDuration {
-		t.Errorf("silence %s", s)
+		t.Errorf("silence of node a, of which nothing is known: %s, want %s", s, -DefaultDuration)
 	}
 	c.SetTime(c.Now().Add(DefaultDuration))
 	if s := tracker.Silence("a"); s != 0 {
-		t.Errorf("silence %s", s)
+		t.Errorf("silence of node a after %s without a Lease: %s, want 0s", DefaultDuration, s)
 	}
 }
 
@@ -73,11 +73,11 @@ func TestAWallClockThatJumpsNeitherSilencesAnAgentNorBringsItBack(t *testing.T) 
 			tracker.Observe("a", lease(5))
 			c.SetTime(controllertest.Jump(t, c.Now().Add(30*time.Second), by))
 			if s := tracker.Silence("a"); s != -10*time.Second {
-				t.Errorf("after 30 s the silence is %s", s)
+				t.Errorf("silence of node a after 30s and a jump of the wall clock: %s, want -10s", s)
 			}
 			c.SetTime(controllertest.Jump(t, c.Now().Add(30*time.Second), -by))
 			if s := tracker.Silence("a"); s != 20*time.Second {
-				t.Errorf("after 60 s the silence is %s", s)
+				t.Errorf("silence of node a after 60s and a jump of the wall clock back: %s, want 20s", s)
 			}
 		})
 	}

@@ -155,11 +155,11 @@ func TestOperationsAreTimedByTheReportsOfTheAttacher(t *testing.T) {
 			if c.deleted {
 				o.deleted(last)
 				if len(o.under) > 0 {
-					t.Errorf("left of what is gone: %v", o.under)
+					t.Errorf("operations kept of deleted attachments: %v, want none", o.under)
 				}
 			}
 			if got := operationsOf(t, driver); !maps.Equal(got, c.want) {
-				t.Errorf("observed %v, want %v", got, c.want)
+				t.Errorf("operations observed of driver %s: %v, want %v", driver, got, c.want)
 			}
 		})
 	}
@@ -171,20 +171,20 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	o.added(attachment("standby", hold))
 	o.changed(attachment("standby", hold), attachment("standby", hold, attached))
 	if got := operationsOf(t, "standby"); len(got) > 0 {
-		t.Errorf("observed by who does not lead: %v", got)
+		t.Errorf("operations observed by a manager that does not lead: %v, want none", got)
 	}
 	// What it saw begin before it was elected counts.
 	o.added(attachment("elected", hold))
 	close(leading)
 	o.changed(attachment("elected", hold), attachment("elected", hold, attached))
 	if got := operationsOf(t, "elected"); got["volume_attach success false"] != 1 {
-		t.Errorf("observed by the leader: %v", got)
+		t.Errorf("operations observed by the leader: %v, want 1 volume_attach success", got)
 	}
 	state := &stateCollector{leading: make(chan struct{})}
 	ch := make(chan prometheus.Metric, 1)
 	state.Collect(ch)
 	if len(ch) > 0 {
-		t.Error("who does not lead counts volumes")
+		t.Error("a manager that does not lead counts volumes, want none")
 	}
 }
 
@@ -201,13 +201,13 @@ func TestForcedDetachesHaveUpstreamsReasons(t *testing.T) {
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
-		t.Fatalf("%v, %v", families, err)
+		t.Fatalf("metric families: %v, error %v; want the forced detaches alone", families, err)
 	}
 	counts := map[string]float64{}
 	for _, metric := range families[0].GetMetric() {
 		counts[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
 	}
 	if !maps.Equal(counts, map[string]float64{"timeout": 2, "out-of-service": 1}) {
-		t.Errorf("counts: %v", counts)
+		t.Errorf("forced detaches by reason: %v, want timeout 2, out-of-service 1", counts)
 	}
 }

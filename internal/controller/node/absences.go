@@ -24,12 +24,12 @@ func (a *absences) look(
 	node, word string, checkpoint *volumesv1alpha1.GoneObservation, plan time.Duration, now time.Time,
 ) volumesv1alpha1.GoneObservation {
 	var carried time.Duration
-	if checkpoint != nil && checkpoint.LastWord == word && !a.watch.Known(node) {
+	if checkpoint != nil && checkpoint.LastRenewal == word && !a.watch.Known(node) {
 		carried = checkpoint.Observed.Duration
 	}
 	total := a.watch.Observe(node, outage.Spell{Absent: true, Heard: word}, carried, plan, now)
 	return volumesv1alpha1.GoneObservation{
-		LastWord: word, Observed: metav1.Duration{Duration: total.Truncate(time.Second)},
+		LastRenewal: word, Observed: metav1.Duration{Duration: total.Truncate(time.Second)},
 	}
 }
 

@@ -40,10 +40,10 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 		{"a Node that registered for a moment voids it", nil,
 			[]step{{after: 0}, {after: plan, want: plan}, {after: plan, registered: true}, {after: 2 * plan}}},
 		{"what an earlier process watched goes on",
-			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			&volumesv1alpha1.GoneObservation{LastRenewal: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "a", want: 3 * plan}, {after: plan, word: "a", want: 4 * plan}}},
 		{"what it watched of another silence does not",
-			&volumesv1alpha1.GoneObservation{LastWord: "a", Observed: metav1.Duration{Duration: 3 * plan}},
+			&volumesv1alpha1.GoneObservation{LastRenewal: "a", Observed: metav1.Duration{Duration: 3 * plan}},
 			[]step{{after: 0, word: "b"}}},
 		{"nor what it watched before the Node registered",
 			&volumesv1alpha1.GoneObservation{Observed: metav1.Duration{Duration: 3 * plan}},
@@ -59,8 +59,8 @@ func TestOnlyWatchedAbsenceCounts(t *testing.T) {
 					a.registered("n")
 				default:
 					got := a.look("n", s.word, test.checkpoint, plan, start.Add(s.after))
-					if got.Observed.Duration != s.want || got.LastWord != s.word {
-						t.Errorf("step %d: %v, want %s", i, got, s.want)
+					if got.Observed.Duration != s.want || got.LastRenewal != s.word {
+						t.Errorf("absence of node n after step %d: %v, want %s after sign %q", i, got, s.want, s.word)
 					}
 				}
 			}
@@ -77,14 +77,14 @@ func TestAWallClockThatJumpsNeitherAddsToAnAbsenceNorTakesFromIt(t *testing.T) {
 			a.look("n", "", nil, plan, start)
 			jumped := controllertest.Jump(t, start.Add(plan/2), by)
 			if due := a.due("n", plan, jumped); due != plan/2 {
-				t.Errorf("the next look is due in %s", due)
+				t.Errorf("next check of node n is due in %s, want %s", due, plan/2)
 			}
 			if got := a.look("n", "", nil, plan, jumped); got.Observed.Duration != plan/2 {
-				t.Errorf("watched for %s", got.Observed)
+				t.Errorf("absence measured of node n: %s, want %s", got.Observed.Duration, plan/2)
 			}
 			back := controllertest.Jump(t, jumped.Add(plan/2), -by)
 			if got := a.look("n", "", nil, plan, back); got.Observed.Duration != plan {
-				t.Errorf("watched for %s", got.Observed)
+				t.Errorf("absence measured of node n: %s, want %s", got.Observed.Duration, plan)
 			}
 		})
 	}
@@ -94,15 +94,15 @@ func TestTheNextCheckIsDueAfterAPeriodOrAtOnceAfterAFailure(t *testing.T) {
 	var a absences
 	now := time.Now()
 	if due := a.due("n", time.Hour, now); due != 0 {
-		t.Errorf("the first look is due in %s", due)
+		t.Errorf("first check of node n is due in %s, want 0s", due)
 	}
 	a.look("n", "", nil, time.Hour, now)
 	if due := a.due("n", time.Hour, now.Add(time.Minute)); due != 59*time.Minute {
-		t.Errorf("the next look is due in %s", due)
+		t.Errorf("next check of node n is due in %s, want 59m", due)
 	}
 	a.missed("n")
 	if due := a.due("n", time.Hour, now.Add(time.Minute)); due != 0 {
-		t.Errorf("after a look that failed the next is due in %s", due)
+		t.Errorf("check of node n after one that failed is due in %s, want 0s", due)
 	}
 }
 
@@ -113,10 +113,10 @@ func TestWhatIsWatchedOfOneNodeLeavesTheOthersAlone(t *testing.T) {
 	a.look("other", "", nil, time.Hour, now)
 	a.registered("new")
 	if got := a.look("n", "", nil, time.Hour, now.Add(time.Hour)); got.Observed.Duration != time.Hour {
-		t.Errorf("watched for %s", got.Observed)
+		t.Errorf("absence measured of node n: %s, want 1h", got.Observed.Duration)
 	}
 	a.forget("other")
 	if got := a.look("n", "", nil, time.Hour, now.Add(2*time.Hour)); got.Observed.Duration != 2*time.Hour {
-		t.Errorf("watched for %s", got.Observed)
+		t.Errorf("absence measured of node n after node other was forgotten: %s, want 2h", got.Observed.Duration)
 	}
 }

@@ -44,6 +44,8 @@ type Controller struct {
 	Client  client.Client
 	Tracker *liveness.Tracker
 	Writer  *nodestate.Writer
+	// Observations writes what was observed of the Node.
+	Observations *nodestate.Writer
 	// Reader reads live.
 	Reader client.Reader
 	Events events.EventRecorder
@@ -81,7 +83,7 @@ var stateChanged = predicate.Funcs{
 		before, after := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			markedUnreachable(before) != markedUnreachable(after) || left(before) != left(after) ||
-			before.Status.Session != after.Status.Session
+			before.Status.Protocol.Session != after.Status.Protocol.Session
 	},
 }
 

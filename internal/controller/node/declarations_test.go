@@ -29,7 +29,7 @@ import (
 // declaredState is a node's state in which attachments 1 to 5 are declared released.
 func declaredState() *volumesv1alpha1.NodeVolumeState {
 	nvs := stateOf("a")
-	nvs.Status.ObservedUID = nvs.UID
+	nvs.Status.Protocol.ObservedUID = nvs.UID
 	nvs.Annotations = map[string]string{"other": "1"}
 	for _, uid := range []string{"1", "2", "3", "4", "5"} {
 		nvs.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = "scrapped"
@@ -67,10 +67,10 @@ func TestADeclarationStaysWhileAnythingOnItsNodeNamesTheAttachment(t *testing.T)
 		left = append(left, d.UID)
 	}
 	if !slices.Equal(left, []types.UID{"1", "2", "3"}) || nvs.Annotations["other"] == "" {
-		t.Errorf("declared are %v of %v", left, nvs.Annotations)
+		t.Errorf("declarations on node state a: %v in %v; want 1, 2, 3 and the other annotation", left, nvs.Annotations)
 	}
 	if len(recorder.Events) != 2 {
-		t.Errorf("%d events for two declarations that were taken off", len(recorder.Events))
+		t.Errorf("events for two declarations that were removed: %d, want 2", len(recorder.Events))
 	}
 }
 
@@ -81,7 +81,7 @@ func TestADeclarationIsTakenOffWithAnEntryOnlyWhereNothingElseNamesTheAttachment
 	}
 	for uid, stays := range map[types.UID]bool{"1": true, "2": true, "3": false, "4": true} {
 		if _, declared := handshake.NodeOf(nvs, "").Declares(uid); declared != stays {
-			t.Errorf("attachment %s is declared: %t", uid, declared)
+			t.Errorf("attachment %s is declared on node state a: %t, want %t", uid, declared, stays)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestADeletedAttachmentIsReconciledOnlyWhereSomethingIsDeclared(t *testing.T
 	d := &Declarations{Client: w.Client}
 	for node, want := range map[string]int{"a": 1, "b": 0, "no such": 0} {
 		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", node)); len(got) != want {
-			t.Errorf("node %q: woken %v, want %d", node, got, want)
+			t.Errorf("nodes that an attachment to node %q wakes: %v, want %d", node, got, want)
 		}
 	}
 }
@@ -154,10 +154,11 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		c := store(t, declaredState())
 		d := &Declarations{Client: listing(c.Client, true), Writer: c.Writer, Events: events.NewFakeRecorder(10)}
 		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) || !strings.Contains(err.Error(), "node a") {
-			t.Error(err)
+			t.Errorf("declarations of node a while attachments cannot be listed: error %v, want %v with the node's name", err,
+				errDown)
 		}
 		if len(c.state(t).Annotations) != 6 {
-			t.Errorf("declared: %v", c.state(t).Annotations)
+			t.Errorf("annotations of node state a while attachments cannot be listed: %v, want all 6", c.state(t).Annotations)
 		}
 	})
 	t.Run("not where the state cannot be read or is gone", func(t *testing.T) {
@@ -165,10 +166,10 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 		c.showing(nil)
 		d := &Declarations{Client: c.Client, Writer: c.Writer, Events: events.NewFakeRecorder(10)}
 		if _, err := d.Reconcile(t.Context(), request); !errors.Is(err, errDown) {
-			t.Error(err)
+			t.Errorf("declarations of node a while its state cannot be read: error %v, want %v", err, errDown)
 		}
 		if got := d.ofAttachment(t.Context(), attachmentWithUID("9", "a")); len(got) != 1 || got[0].Name != "a" {
-			t.Errorf("an attachment that went wakes %v", got)
+			t.Errorf("nodes that the end of attachment 9 wakes: %v, want a", got)
 		}
 		c = store(t)
 		d = &Declarations{Client: c.Client, Writer: c.Writer}
@@ -229,11 +230,12 @@ func TestADeclarationIsTakenOffOnce(t *testing.T) {
 				left++ // attachment 1 is not declared here
 			}
 			if errors.Is(err, errDown) != test.fails || left != test.left || len(recorder.Events) != test.told {
-				t.Errorf("%v, %d left, %d told", err, left, len(recorder.Events))
+				t.Errorf("declarations of node state a: error %v, %d annotations left, %d events; want an error %t, %d and %d", err,
+					left, len(recorder.Events), test.fails, test.left, test.told)
 			}
 			if test.told > 0 {
 				if e := <-recorder.Events; !strings.Contains(e, "node a") || !strings.Contains(e, "attachment ") {
-					t.Error(e)
+					t.Errorf("event of a removed declaration: %q, want node a and the attachment named", e)
 				}
 			}
 		})

@@ -63,22 +63,22 @@ func TestADeletedNodeStateIsRemovedOnceNothingIsLeftAndReportsWhatItWaitsFor(t *
 			}
 			after := w.state(t, "here")
 			if stays := after != nil && len(after.Finalizers) == 1; stays != c.stays {
-				t.Errorf("stays: %t", stays)
+				t.Errorf("node state here is kept: %t, want %t", stays, c.stays)
 			}
 			note := w.note(t)
 			if (again == deletionReminder) != (c.tells != nil) || again != never && c.tells == nil {
-				t.Errorf("told again in %s", again)
+				t.Errorf("next event about node state here in %s, want %s: %t", again, deletionReminder, c.tells != nil)
 			}
 			if c.tells == nil {
 				if note != "" {
-					t.Errorf("told: %s", note)
+					t.Errorf("event about node state here: %q, want none", note)
 				}
 				return
 			}
 			_, list, _ := strings.Cut(note, "Still there: ")
 			if !strings.HasPrefix(note, "Warning "+EventDeletionWaits) || !strings.Contains(note, "spec.nodeName=here") ||
 				!slices.Equal(strings.Split(list, ", "), c.tells) {
-				t.Errorf("told: %q, want one of %v", note, c.tells)
+				t.Errorf("event about node state here: %q, want %s with volumes %v", note, EventDeletionWaits, c.tells)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestADeletedNodeStateOfAnAbsentNodeWithNothingLeftReportsNothing(t *testing
 	nvs := stateOf("gone", deleted)
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	if again, err := w.tellDeletion(t.Context(), nvs); again != never || err != nil || w.note(t) != "" {
-		t.Errorf("told, and again in %s, %v", again, err)
+		t.Errorf("deletion of node state gone with nothing left: next event in %s, error %v; want none", again, err)
 	}
 }
 
@@ -97,6 +97,6 @@ func TestTheReleaseOfADeletedNodeStateIsRetried(t *testing.T) {
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.down = "update *v1alpha1.NodeVolumeState"
 	if _, err := w.giveWay(t.Context(), nvs); err == nil || w.state(t, "here") == nil {
-		t.Errorf("error %v", err)
+		t.Errorf("releasing node state here while writes fail: error %v, want one, and the state kept", err)
 	}
 }

@@ -49,31 +49,11 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 	if due := c.absences.due(nvs.Name, c.lookPeriod(), c.Clock.Now()); due > 0 {
 		return due, nil
 	}
+	enough, err := c.watchGone(ctx, nvs.Name)
 	var declared []types.UID
-	_, err = c.Writer.Apply(ctx, nvs.Name, func(
-		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
-	) (nodestate.Change, error) {
-		declared = nil
-		if nvs == nil {
-			return nil, nil
-		}
-		observed, err := c.lookForGone(ctx, nvs)
-		if err != nil {
-			return nil, err
-		}
-		if observed.Observed.Duration < c.ForgetAfter {
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Gone = observed }, nil
-		}
-		if declared, err = c.forcedAway(ctx, nvs); err != nil {
-			return nil, err
-		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) {
-			nvs.Spec.Gone = observed
-			for _, uid := range declared {
-				metav1.SetMetaDataAnnotation(&nvs.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+string(uid), c.reason())
-			}
-		}, nil
-	})
+	if err == nil && enough {
+		declared, err = c.declareForgotten(ctx, nvs.Name)
+	}
 	switch {
 	case errors.Is(err, errNotGone):
 		// Its event is on the way.
@@ -89,6 +69,52 @@ func (c *Controller) forgetGone(ctx context.Context, nvs *volumesv1alpha1.NodeVo
 			join(declared))
 	}
 	return c.lookPeriod(), nil
+}
+
+// watchGone reads the Node and writes down for how long it was watched being gone. It reports whether that is as long
+// as the policy asks.
+func (c *Controller) watchGone(ctx context.Context, node string) (enough bool, err error) {
+	_, err = c.Observations.Apply(ctx, node, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
+		enough = false
+		if nvs == nil {
+			return nil, nil
+		}
+		observed, err := c.lookForGone(ctx, nvs)
+		if err != nil {
+			return nil, err
+		}
+		enough = observed.Observed.Duration >= c.ForgetAfter
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Gone = observed }, nil
+	})
+	return enough, err
+}
+
+// declareForgotten declares released what was forced away, and returns it. The Node is read again, after the version
+// that the declaration is written to.
+func (c *Controller) declareForgotten(ctx context.Context, node string) (declared []types.UID, err error) {
+	_, err = c.Writer.Apply(ctx, node, func(
+		ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState,
+	) (nodestate.Change, error) {
+		declared = nil
+		if nvs == nil {
+			return nil, nil
+		}
+		observed, err := c.lookForGone(ctx, nvs)
+		if err != nil || observed.Observed.Duration < c.ForgetAfter {
+			return nil, err
+		}
+		if declared, err = c.forcedAway(ctx, nvs); err != nil {
+			return nil, err
+		}
+		return func(nvs *volumesv1alpha1.NodeVolumeState) {
+			for _, uid := range declared {
+				metav1.SetMetaDataAnnotation(&nvs.ObjectMeta, volumesv1alpha1.DeclaredReleasedPrefix+string(uid), c.reason())
+			}
+		}, nil
+	})
+	return declared, err
 }
 
 // reason of each declaration.
@@ -117,7 +143,7 @@ func (c *Controller) lookForGone(
 	if err := c.Reader.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Lease of node %s: %w", nvs.Name, err)
 	}
-	observed := c.absences.look(nvs.Name, lastWord(lease), nvs.Spec.Gone, c.lookPeriod(), c.Clock.Now())
+	observed := c.absences.look(nvs.Name, lastWord(lease), nvs.Status.Node.Gone, c.lookPeriod(), c.Clock.Now())
 	return &observed, nil
 }
 
@@ -131,13 +157,13 @@ func lastWord(lease *coordinationv1.Lease) string {
 
 // returned voids what was watched of a Node that is there again.
 func (c *Controller) returned(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (time.Duration, error) {
-	if nvs.Spec.Gone != nil {
-		_, err := c.Writer.Apply(ctx, nvs.Name,
+	if nvs.Status.Node.Gone != nil {
+		_, err := c.Observations.Apply(ctx, nvs.Name,
 			func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
-				if nvs == nil || nvs.Spec.Gone == nil {
+				if nvs == nil || nvs.Status.Node.Gone == nil {
 					return nil, nil
 				}
-				return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Gone = nil }, nil
+				return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Status.Node.Gone = nil }, nil
 			})
 		if err != nil {
 			return never, fmt.Errorf("clearing for how long node %s was gone: %w", nvs.Name, err)

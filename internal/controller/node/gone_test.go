@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package node
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/metrics"
@@ -40,7 +43,7 @@ func leaseOf(node string, uid types.UID, renewed *metav1.MicroTime) *coordinatio
 // watched is what was written down of a node: that it has been gone for so long since this renewal.
 func watched(word string, d time.Duration) func(*volumesv1alpha1.NodeVolumeState) {
 	return func(nvs *volumesv1alpha1.NodeVolumeState) {
-		nvs.Spec.Gone = &volumesv1alpha1.GoneObservation{LastWord: word, Observed: metav1.Duration{Duration: d}}
+		nvs.Status.Node.Gone = &volumesv1alpha1.GoneObservation{LastRenewal: word, Observed: metav1.Duration{Duration: d}}
 	}
 }
 
@@ -81,38 +84,38 @@ func TestAnAbsentNodeIsForgottenOnceItWasWatchedForTheTimeOfThePolicy(t *testing
 	before := value(t, metrics.Forgotten)
 	for hour := range 25 {
 		if got := declarations(w.state(t, "gone")); got != nil {
-			t.Fatalf("after %d hours: %v", hour, got)
+			t.Fatalf("declarations on node state gone after %d hours: %v, want none", hour, got)
 		}
 		for half := range 2 {
 			// A pass between two reads waits for the next one.
 			again, err := w.forgetGone(t.Context(), nvs)
 			if want := time.Hour - time.Duration(half)*30*time.Minute; err != nil || again != want {
-				t.Fatalf("after %d hours: again in %s, want %s, %v", hour, again, want, err)
+				t.Fatalf("node gone after %d hours: next check in %s, error %v; want %s", hour, again, err, want)
 			}
 			w.pass(30 * time.Minute)
 		}
-		if got := w.state(t, "gone").Spec.Gone; got == nil || got.Observed.Duration != time.Duration(hour)*time.Hour {
-			t.Fatalf("after %d hours: %+v is written down", hour, got)
+		if got := w.state(t, "gone").Status.Node.Gone; got == nil || got.Observed.Duration != time.Duration(hour)*time.Hour {
+			t.Fatalf("absence recorded of node gone after %d hours: %+v, want %dh", hour, got, hour)
 		}
-		if w.updates != hour+1 {
-			t.Fatalf("after %d hours: %d updates", hour, w.updates)
+		if w.observed != hour+1 {
+			t.Fatalf("updates of node state gone after %d hours: %d, want %d", hour, w.observed, hour+1)
 		}
 	}
 	if counted := value(t, metrics.Forgotten) - before; counted != 1 {
-		t.Errorf("%v forgotten attachments were counted", counted)
+		t.Errorf("forgotten attachments that were counted: %v, want 1", counted)
 	}
 	after := w.state(t, "gone")
 	reason := after.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]
 	if !strings.HasPrefix(reason, volumesv1alpha1.ForgetGoneReason+"24h0m0s") {
-		t.Errorf("declared because of %q", reason)
+		t.Errorf("reason of the declaration of attachment 1: %q, want %q", reason, volumesv1alpha1.ForgetGoneReason+"24h0m0s")
 	}
 	if len(after.Spec.Attachments) != 1 || len(after.Finalizers) != 1 {
-		t.Errorf("more than a declaration was written: %+v", after)
+		t.Errorf("node state gone: %+v, want no more than a declaration written", after)
 	}
 	note := w.note(t)
 	if !strings.HasPrefix(note, "Warning "+EventGoneNodeForgotten) || !strings.Contains(note, "node gone") ||
 		!strings.HasSuffix(note, " 1") {
-		t.Errorf("told: %q", note)
+		t.Errorf("event about node gone: %q, want %s with attachment 1", note, EventGoneNodeForgotten)
 	}
 }
 
@@ -181,14 +184,14 @@ func TestTheAttachmentsThatAreForgottenWithANode(t *testing.T) {
 				return slices.Contains(before, uid)
 			})
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			_, told, _ := strings.Cut(w.note(t), "attachments ")
 			if told != strings.Join(c.want, ", ") {
-				t.Errorf("told %q, want %v", told, c.want)
+				t.Errorf("attachments in the event about node gone: %q, want %v", told, c.want)
 			}
 			if c.want == nil && w.looks+w.updates > 0 {
-				t.Errorf("with nothing to forget %d live reads and %d updates", w.looks, w.updates)
+				t.Errorf("node gone with nothing to forget: %d live reads and %d updates, want none", w.looks, w.updates)
 			}
 		})
 	}
@@ -230,17 +233,17 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 			w.ForgetAfter = aDay
 			again, err := w.forgetGone(t.Context(), gone)
 			if err != nil || again != c.again {
-				t.Errorf("again in %s, want %s, %v", again, c.again, err)
+				t.Errorf("node gone: next check in %s, error %v; want %s", again, err, c.again)
 			}
 			var got []string
 			if state := w.state(t, "gone"); state != nil {
 				got = declarations(state)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("declared %v, want %v", got, c.want)
+				t.Errorf("declarations on node state gone: %v, want %v", got, c.want)
 			}
 			if told := w.note(t) != ""; told != (c.want != nil) {
-				t.Errorf("told: %t", told)
+				t.Errorf("event about node gone: %t, want %t", told, c.want != nil)
 			}
 		})
 	}
@@ -252,7 +255,7 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 		}
 		if got := w.state(t, "gone").Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"1"]; got != "by hand" ||
 			w.note(t) != "" {
-			t.Errorf("declared because of %q", got)
+			t.Errorf("reason of the declaration of attachment 1: %q, want by hand, and no event", got)
 		}
 	})
 }
@@ -260,15 +263,16 @@ func TestAnAbsentNodeIsForgottenOnlyOnALiveRead(t *testing.T) {
 func TestWithoutAPolicyAnAbsentNodeIsNotRead(t *testing.T) {
 	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
-	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.looks > 0 {
-		t.Errorf("again in %s, %v, %d updates, %d looks", again, err, w.updates, w.looks)
+	if again, err := w.forgetGone(t.Context(), nvs); again != never || err != nil || w.updates+w.observed+w.looks > 0 {
+		t.Errorf("node gone without a policy: next check in %s, error %v, %d updates, %d reads; want none", again, err,
+			w.updates+w.observed, w.looks)
 	}
 }
 
 func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testing.T) {
 	for _, request := range []string{
 		"list *v1.VolumeAttachmentList", "list *v1alpha1.NodeVolumeStateList",
-		"get *v1.Node", "get *v1.Lease", "update *v1alpha1.NodeVolumeState",
+		"get *v1.Node", "get *v1.Lease", "update status of *v1alpha1.NodeVolumeState",
 	} {
 		t.Run(request, func(t *testing.T) {
 			nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
@@ -276,7 +280,7 @@ func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testin
 			w.ForgetAfter, w.down = 2*aDay, request
 			for range 60 {
 				if _, err := w.forgetGone(t.Context(), nvs); err == nil {
-					t.Fatal("the failure was not noticed")
+					t.Fatalf("forgetting node gone while %q fails: no error, want one", request)
 				}
 				w.pass(2 * time.Hour)
 			}
@@ -285,8 +289,9 @@ func TestAFailedReadOfAnAbsentNodeForgetsNothingAndItsTimeDoesNotCount(t *testin
 				t.Fatal(err)
 			}
 			after := w.state(t, "gone")
-			if declarations(after) != nil || after.Spec.Gone.Observed.Duration != aDay || w.note(t) != "" {
-				t.Errorf("forgotten: %v, watched for %s", declarations(after), after.Spec.Gone.Observed)
+			if declarations(after) != nil || after.Status.Node.Gone.Observed.Duration != aDay || w.note(t) != "" {
+				t.Errorf("node gone after %q failed: declared %v, absence %s; want none and %s", request, declarations(after),
+					after.Status.Node.Gone.Observed.Duration, aDay)
 			}
 		})
 	}
@@ -297,7 +302,36 @@ func TestAnAbsentNodeIsNotForgottenWhileItsAttachmentsCannotBeListed(t *testing.
 	w := over(t, []client.Object{nvs}, []client.Object{nvs})
 	w.ForgetAfter, w.down, w.spare = aDay, "list *v1.VolumeAttachmentList", 1
 	if _, err := w.forgetGone(t.Context(), nvs); err == nil || w.updates > 0 || w.note(t) != "" {
-		t.Errorf("error %v, %d updates", err, w.updates)
+		t.Errorf("node gone while attachments cannot be listed: error %v, %d updates; want an error alone", err, w.updates)
+	}
+}
+
+func TestADeclarationThatFailsIsTriedAgain(t *testing.T) {
+	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.ForgetAfter, w.down = aDay, "update *v1alpha1.NodeVolumeState"
+	if _, err := w.forgetGone(t.Context(), nvs); err == nil || declarations(w.state(t, "gone")) != nil {
+		t.Fatalf("declared %v, error %v; want the failure and no declaration", declarations(w.state(t, "gone")), err)
+	}
+	w.down = ""
+	if _, err := w.forgetGone(t.Context(), nvs); err != nil || len(declarations(w.state(t, "gone"))) != 1 {
+		t.Errorf("declared %v, error %v; want one declaration", declarations(w.state(t, "gone")), err)
+	}
+}
+
+func TestANodeThatRegistersBetweenTheObservationAndTheDeclarationIsNotForgotten(t *testing.T) {
+	nvs := stateOf("gone", forcedAwayEntry, watched("", aDay))
+	w := over(t, []client.Object{nvs}, []client.Object{nvs})
+	w.ForgetAfter = aDay
+	w.Observations.Client = interceptor.NewClient(w.live, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, live client.Client, part string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+			return errors.Join(live.SubResource(part).Update(ctx, o, opts...), live.Create(ctx, node))
+		},
+	})
+	if _, err := w.forgetGone(t.Context(), nvs); err != nil || declarations(w.state(t, "gone")) != nil {
+		t.Errorf("declared %v, error %v; want neither", declarations(w.state(t, "gone")), err)
 	}
 }
 
@@ -319,7 +353,7 @@ func TestTheLastSignOfAnAgentChangesWithEachRenewalAndWithNothingElse(t *testing
 		{"no Lease", &coordinationv1.Lease{}, &coordinationv1.Lease{}, true},
 	} {
 		if a, b := lastWord(c.a), lastWord(c.b); (a == b) != c.same {
-			t.Errorf("%s: %q and %q", c.name, a, b)
+			t.Errorf("%s: last signs %q and %q, want them equal: %t", c.name, a, b, c.same)
 		}
 	}
 }
@@ -329,7 +363,7 @@ func TestAnAbsentNodeIsReadTwentyFourTimesButAtMostEveryTenSeconds(t *testing.T)
 		aDay: time.Hour, 4 * time.Minute: 10 * time.Second, time.Minute: 10 * time.Second,
 	} {
 		if got := (&Controller{ForgetAfter: after}).lookPeriod(); got != want {
-			t.Errorf("for %s each %s, want %s", after, got, want)
+			t.Errorf("absent nodes, forgotten after %s, are read each %s, want %s", after, got, want)
 		}
 	}
 }
@@ -356,26 +390,26 @@ func TestWhatWasWatchedOfANodeThatIsBackIsVoid(t *testing.T) {
 			w.absences.look("gone", "", nil, time.Hour, w.now.Now())
 			w.pass(time.Hour)
 			if again, err := w.returned(t.Context(), c.asked); again != never || err != nil {
-				t.Fatalf("again in %s, %v", again, err)
+				t.Fatalf("node gone, which is back: next check in %s, error %v; want none", again, err)
 			}
-			if c.asked.Spec.Gone == nil && w.looks > 0 {
-				t.Errorf("with nothing written down %d live reads", w.looks)
+			if c.asked.Status.Node.Gone == nil && w.looks > 0 {
+				t.Errorf("node gone with nothing recorded: %d live reads, want none", w.looks)
 			}
-			if state := w.state(t, "gone"); w.updates != c.updates ||
-				state != nil && (state.Spec.Gone != nil || len(state.Spec.Attachments) != 1) {
-				t.Errorf("%d updates, state %+v", w.updates, state)
+			if state := w.state(t, "gone"); w.observed != c.updates ||
+				state != nil && (state.Status.Node.Gone != nil || len(state.Spec.Attachments) != 1) {
+				t.Errorf("node state gone: %d updates, %+v; want %d, and no absence recorded", w.observed, state, c.updates)
 			}
 			w.pass(time.Hour)
 			if got := w.absences.look("gone", "", nil, time.Hour, w.now.Now()); got.Observed.Duration != 0 {
-				t.Errorf("it counts as gone for %s", got.Observed)
+				t.Errorf("absence measured of node gone, which was back: %s, want 0s", got.Observed.Duration)
 			}
 		})
 	}
 	t.Run("a failure is tried again", func(t *testing.T) {
 		w := over(t, []client.Object{gone}, []client.Object{gone})
-		w.down = "update *v1alpha1.NodeVolumeState"
+		w.down = "update status of *v1alpha1.NodeVolumeState"
 		if _, err := w.returned(t.Context(), gone); err == nil {
-			t.Error("the failure was not noticed")
+			t.Error("clearing the absence of node gone while writes fail: no error, want one")
 		}
 	})
 }

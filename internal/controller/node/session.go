@@ -134,11 +134,12 @@ func (c *Controller) confirm(ctx context.Context, nvs *volumesv1alpha1.NodeVolum
 	_, err = c.Writer.Apply(ctx, nvs.Name,
 		func(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) (nodestate.Change, error) {
 			guard, conflict, err = c.mayConfirm(ctx, nvs)
-			if nvs == nil || guard != handshake.GuardNone || err != nil || nvs.Spec.ConfirmedSession == nvs.Status.Session {
+			if nvs == nil || guard != handshake.GuardNone || err != nil ||
+				nvs.Spec.Protocol.ConfirmedSession == nvs.Status.Protocol.Session {
 				return nil, err
 			}
-			session := nvs.Status.Session
-			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.ConfirmedSession = session }, nil
+			session := nvs.Status.Protocol.Session
+			return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.ConfirmedSession = session }, nil
 		})
 	if err != nil {
 		return never, fmt.Errorf("confirming the session of the agent of node %s: %w", nvs.Name, err)

@@ -38,7 +38,7 @@ func TestAnAttachmentEnqueuesItsNodeOnlyIfTheNodeIsGoneOrItsAgentOverdue(t *test
 	for node, want := range map[string]int{"heard": 0, "overdue": 1, "gone": 1} {
 		got := c.ofAttachment(t.Context(), &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node}})
 		if len(got) != want || want > 0 && got[0].Name != node {
-			t.Errorf("node %q: woken %v", node, got)
+			t.Errorf("nodes that an attachment to node %q wakes: %v, want %d", node, got, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, ke
 
 func holding(t *testing.T, objects []client.Object) client.WithWatch {
 	t.Helper()
-	b := fake.NewClientBuilder().WithScheme(scheme())
+	b := fake.NewClientBuilder().WithScheme(scheme()).WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{})
 	if err := index.Register(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +71,8 @@ type world struct {
 	down string
 	// spare is how often it is answered before.
 	spare int
-	// updates of NodeVolumeStates that were sent, and live reads.
-	updates, looks int
+	// updates of NodeVolumeStates that were sent, those of their status apart as observed, and live reads.
+	updates, observed, looks int
 }
 
 func over(t *testing.T, cached, live []client.Object) *world {
@@ -106,6 +106,14 @@ func over(t *testing.T, cached, live []client.Object) *world {
 			}
 			return live.Update(ctx, o, opts...)
 		},
+		SubResourceUpdate: func(ctx context.Context, live client.Client, part string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			w.observed++
+			if err := answer("update "+part+" of", o); err != nil {
+				return err
+			}
+			return live.SubResource(part).Update(ctx, o, opts...)
+		},
 	})
 	reader := interceptor.NewClient(w.live, interceptor.Funcs{
 		Get: func(ctx context.Context, live client.WithWatch, key client.ObjectKey, o client.Object,
@@ -119,7 +127,8 @@ func over(t *testing.T, cached, live []client.Object) *world {
 	})
 	w.Controller = &Controller{
 		Client: through, Reader: reader, Writer: &nodestate.Writer{Client: through, Reader: reader},
-		Tracker: liveness.NewTracker(w.now), Events: w.notes, Clock: w.now,
+		Observations: &nodestate.Writer{Client: through, Reader: reader, OfStatus: true},
+		Tracker:      liveness.NewTracker(w.now), Events: w.notes, Clock: w.now,
 	}
 	return w
 }
@@ -144,7 +153,7 @@ func (w *world) state(t *testing.T, node string) *volumesv1alpha1.NodeVolumeStat
 func (w *world) note(t *testing.T) string {
 	t.Helper()
 	if len(w.notes.Events) > 1 {
-		t.Errorf("%d events", len(w.notes.Events))
+		t.Errorf("%d events since the last check, want at most 1", len(w.notes.Events))
 	}
 	select {
 	case note := <-w.notes.Events:

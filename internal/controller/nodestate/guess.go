@@ -21,7 +21,7 @@ import (
 // serve. A version that the API server takes an update of is one that a live read at any time since would have
 // shown.
 func (w *Writer) guess(ctx context.Context, node string, group []*request) []*request {
-	if !slices.ContainsFunc(group, func(r *request) bool { return r.mutate != nil }) {
+	if w.OfStatus || !slices.ContainsFunc(group, func(r *request) bool { return r.mutate != nil }) {
 		return group
 	}
 	known := w.Known(ctx, node)

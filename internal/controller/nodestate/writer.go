@@ -3,7 +3,7 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package nodestate writes NodeVolumeState.spec. Each node has one write at a time; changes that come
+// Package nodestate writes NodeVolumeState.spec, and with a writer of its own status.node. Each node has one write at a time; changes that come
 // meanwhile wait and go out together with the next one, so that a hundred volumes cost a few writes.
 package nodestate
 
@@ -42,7 +42,7 @@ const commitTimeout = 30 * time.Second
 // concurrentReads are the mutations, of all groups, that run side by side.
 const concurrentReads = 64
 
-// Writer is the only writer of NodeVolumeState.spec.
+// Writer is the only writer of NodeVolumeState.spec, or of its status.node.
 type Writer struct {
 	// Client writes, and reads from the cache.
 	Client client.Client
@@ -50,6 +50,10 @@ type Writer struct {
 	Reader client.Reader
 	// Vouches reports whether a state is what its agent has reported; nil is always.
 	Vouches func(*volumesv1alpha1.NodeVolumeState) bool
+
+	// OfStatus: the changes are of status.node, which nothing on the node waits for. Its few writes are decided on
+	// live reads: what else is in status is the agent's, and is sent back as it was read.
+	OfStatus bool
 
 	written written
 
@@ -63,6 +67,13 @@ func New(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
 	return &Writer{
 		Client: c, Reader: reader, batches: batch.Batches[*request]{Slots: s}, reads: inflight.New(concurrentReads),
 	}
+}
+
+// NewOfStatus makes a writer of status.node.
+func NewOfStatus(c client.Client, reader client.Reader, s *inflight.Slots) *Writer {
+	w := New(c, reader, s)
+	w.OfStatus = true
+	return w
 }
 
 type request struct {
@@ -139,7 +150,7 @@ func (w *Writer) Vouched(nvs *volumesv1alpha1.NodeVolumeState) *volumesv1alpha1.
 		return nvs
 	}
 	doubted := *nvs
-	doubted.Status.ObservedUID = ""
+	doubted.Status.Protocol.ObservedUID = ""
 	return &doubted
 }
 
@@ -173,6 +184,12 @@ func (w *Writer) commit(ctx context.Context, node string, group []*request) {
 
 // update writes the object and takes the answer over into it.
 func (w *Writer) update(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
+	if w.OfStatus {
+		if err := w.Client.Status().Update(ctx, nvs); err != nil {
+			return fmt.Errorf("updating the status of the state of node %s: %w", nvs.Name, err)
+		}
+		return nil
+	}
 	if err := w.Client.Update(ctx, nvs); err != nil {
 		return fmt.Errorf("updating the state of node %s: %w", nvs.Name, err)
 	}

@@ -102,10 +102,10 @@ func applyMany(t *testing.T) {
 	wg.Wait()
 	nvs := &volumesv1alpha1.NodeVolumeState{}
 	if err := c.Get(t.Context(), client.ObjectKey{Name: node}, nvs); err != nil || len(nvs.Spec.Attachments) != many {
-		t.Errorf("%d entries, %v", len(nvs.Spec.Attachments), err)
+		t.Errorf("entries of node state %s: %d, error %v; want %d", node, len(nvs.Spec.Attachments), err, many)
 	}
 	if writes != 2 {
-		t.Errorf("%d writes for %d changes, of which all but the first waited", writes, many)
+		t.Errorf("%d writes for %d changes, of which all but the first waited; want 2", writes, many)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Name: node}, other); err != nil {
 			return err
 		}
-		other.Spec.Fences = 7
+		other.Spec.Protocol.Fences = 7
 		if err := c.Update(t.Context(), other); err != nil {
 			return err
 		}
@@ -128,11 +128,45 @@ func TestAfterAConflictEveryCheckRunsAgainOnAFreshRead(t *testing.T) {
 	})
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
-	if err != nil || nvs.Spec.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
-		t.Errorf("fences %d, seen %v, %v", nvs.Spec.Fences, seen, err)
+	if err != nil || nvs.Spec.Protocol.Fences != 8 || len(seen) != 2 || seen[1] != 7 {
+		t.Errorf("fences of node state %s after a conflict: %d, decided on %v, error %v; want 8, decided again on 7", node,
+			nvs.Spec.Protocol.Fences, seen, err)
+	}
+}
+
+func TestAWriterOfTheStatusDecidesOnLiveReadsAndSendsTheRestBack(t *testing.T) {
+	b := fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithStatusSubresource(&volumesv1alpha1.NodeVolumeState{})
+	api := controllertest.New(t, b, &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	report := &volumesv1alpha1.NodeVolumeState{}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	report.Status.Protocol.Reports = 7 // which the cache does not show yet
+	if err := api.Live.Status().Update(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	var seen []int64
+	_, err := NewOfStatus(api.Client, api.Live, nil).Apply(t.Context(), node,
+		func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
+			seen = append(seen, nvs.Status.Protocol.Reports)
+			return func(nvs *volumesv1alpha1.NodeVolumeState) {
+				nvs.Status.Node.Gone = &volumesv1alpha1.GoneObservation{LastRenewal: "last"}
+				nvs.Spec.Protocol.Fences++
+			}, nil
+		})
+	if err != nil || !slices.Equal(seen, []int64{7}) {
+		t.Errorf("decided on reports %d, error %v; want on the live one alone, 7", seen, err)
+	}
+	if err := api.Live.Get(t.Context(), client.ObjectKey{Name: node}, report); err != nil {
+		t.Fatal(err)
+	}
+	if s := report.Status; s.Protocol.Reports != 7 || s.Node.Gone == nil || report.Spec.Protocol.Fences != 0 {
+		t.Errorf("status %+v and %d fences were written; want the observation beside report 7, and no fence", s,
+			report.Spec.Protocol.Fences)
 	}
 }
 
@@ -142,20 +176,20 @@ func TestARefusedChangeDoesNotDelayTheOthers(t *testing.T) {
 	if _, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		return nil, refused
 	}); !errors.Is(err, refused) {
-		t.Errorf("got %v", err)
+		t.Errorf("error of a refused change: %v, want %v", err, refused)
 	}
 	if nvs, err := w.Apply(t.Context(), node, addEntry("v", "")); err != nil || len(nvs.Spec.Attachments) != 1 {
-		t.Errorf("got %v", err)
+		t.Errorf("change of node state %s after a refused one: error %v, want none and one entry", node, err)
 	}
 }
 
 func TestNothingIsWrittenWhereNothingChanges(t *testing.T) {
 	w, _ := writer(t, func(client.Client) error { return errors.New("written") })
 	if nvs, err := w.Look(t.Context(), node); err != nil || nvs == nil || nvs.Name != node {
-		t.Errorf("got %+v, %v", nvs, err)
+		t.Errorf("reading node state %s: %+v, error %v; want it without a write", node, nvs, err)
 	}
 	if nvs, err := w.Look(t.Context(), "other"); err != nil || nvs != nil {
-		t.Errorf("of a node without a state: %+v, %v", nvs, err)
+		t.Errorf("reading absent node state other: %+v, error %v; want none", nvs, err)
 	}
 }
 
@@ -189,14 +223,14 @@ func readMany(t *testing.T) {
 	leave()
 	wg.Wait()
 	if reads != 1 {
-		t.Errorf("%d reads", reads)
+		t.Errorf("%d reads of node state %s for %d requests, want 1", reads, node, many)
 	}
 }
 
 func TestAChangeOfANodeWithoutStateIsRefused(t *testing.T) {
 	w, _ := writer(t, nil)
 	if _, err := w.Apply(t.Context(), "other", addEntry("v", "")); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v", err)
+		t.Errorf("changing absent node state other: error %v, want %v", err, ErrNotFound)
 	}
 }
 
@@ -206,7 +240,7 @@ func TestAFullNodeStateAcceptsOnlyRemovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Apply(t.Context(), node, addEntry("more", strings.Repeat("x", 2000))); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("got %v", err)
+		t.Errorf("second large entry of node state %s: error %v, want %v", node, err, ErrTooLarge)
 	}
 	nvs, err := w.Apply(t.Context(), node, func(context.Context, *volumesv1alpha1.NodeVolumeState) (Change, error) {
 		return func(nvs *volumesv1alpha1.NodeVolumeState) {
@@ -215,7 +249,7 @@ func TestAFullNodeStateAcceptsOnlyRemovals(t *testing.T) {
 		}, nil
 	})
 	if err != nil || nvs.Spec.Attachments[0].State != volumesv1alpha1.AttachmentDetaching {
-		t.Errorf("Detaching does not fit: %v", err)
+		t.Errorf("entry of full node state %s set to Detaching: error %v, want none", node, err)
 	}
 }
 
@@ -258,7 +292,7 @@ func stateOf(t *testing.T, c client.Client) *volumesv1alpha1.NodeVolumeState {
 func fenceElsewhere(t *testing.T, c client.Client) {
 	t.Helper()
 	nvs := stateOf(t, c)
-	nvs.Spec.Fences = 7
+	nvs.Spec.Protocol.Fences = 7
 	if err := c.Update(t.Context(), nvs); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +304,7 @@ func TestAChangeIsWrittenOnTheKnownVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(stateOf(t, c).Spec.Attachments); n != 1 || *reads != 0 {
-		t.Errorf("%d entries, %d live reads", n, *reads)
+		t.Errorf("node state %s: %d entries, %d live reads; want 1 and none", node, n, *reads)
 	}
 }
 
@@ -283,7 +317,7 @@ func TestTheNextChangeIsWrittenOnTheLastVersionAlsoWhileTheCacheLags(t *testing.
 		}
 	}
 	if n := len(stateOf(t, c2).Spec.Attachments); n != 2 || *reads != 0 {
-		t.Errorf("%d entries, %d live reads", n, *reads)
+		t.Errorf("node state %s: %d entries, %d live reads; want 2 and none", node, n, *reads)
 	}
 }
 
@@ -293,14 +327,15 @@ func TestAChangeByAnotherClientIsDecidedAgainOnALiveRead(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		seen = append(seen, nvs.Spec.Protocol.Fences)
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Fences != 8 || *reads != 1 {
-		t.Errorf("decided on %d, wrote %d, %d live reads", seen, nvs.Spec.Fences, *reads)
+	if !slices.Equal(seen, []int64{0, 7}) || nvs.Spec.Protocol.Fences != 8 || *reads != 1 {
+		t.Errorf("node state %s: decided on fences %d, wrote %d, %d live reads; want 0 and 7, 8, 1", node, seen,
+			nvs.Spec.Protocol.Fences, *reads)
 	}
 }
 
@@ -310,14 +345,15 @@ func TestACallerThatChangesNothingReadsTheStateLive(t *testing.T) {
 	fenceElsewhere(t, c2)
 	var seen []int64
 	nvs, err := w.Apply(t.Context(), node, func(_ context.Context, nvs *volumesv1alpha1.NodeVolumeState) (Change, error) {
-		seen = append(seen, nvs.Spec.Fences)
+		seen = append(seen, nvs.Spec.Protocol.Fences)
 		return nil, nil
 	})
-	if err != nil || nvs.Spec.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
-		t.Errorf("decided on %d, answered %+v, %v", seen, nvs, err)
+	if err != nil || nvs.Spec.Protocol.Fences != 7 || !slices.Equal(seen, []int64{0, 7}) {
+		t.Errorf("node state %s: decided on fences %d, answered %+v, error %v; want 0 and 7, and 7 fences", node, seen, nvs,
+			err)
 	}
-	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Fences != 7 || *reads != 2 {
-		t.Errorf("looked at %+v, %v, %d live reads", nvs, err, *reads)
+	if nvs, err = w.Look(t.Context(), node); err != nil || nvs.Spec.Protocol.Fences != 7 || *reads != 2 {
+		t.Errorf("reading node state %s: %+v, error %v, %d live reads; want 7 fences and 2 reads", node, nvs, err, *reads)
 	}
 }
 
@@ -332,10 +368,10 @@ func TestNothingIsWrittenToADeletedNodeState(t *testing.T) {
 		if missing = nvs == nil; missing {
 			return nil, nil
 		}
-		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ }, nil
+		return func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ }, nil
 	})
 	if err != nil || !missing {
-		t.Errorf("missing %t, %v", missing, err)
+		t.Errorf("deleted node state %s: missing %t, error %v; want it missing", node, missing, err)
 	}
 }
 

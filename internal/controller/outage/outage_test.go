@@ -72,10 +72,10 @@ func TestOnlyWatchedTimeCounts(t *testing.T) {
 				s.do(u, now)
 			}
 			if got := u.Total("a", since(noon), now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a: %s, want %s", got, c.want)
 			}
 			if got := u.Total("b", since(noon), now); got != 0 {
-				t.Errorf("another node was watched for %s", got)
+				t.Errorf("time measured of node b, which was never observed: %s, want 0s", got)
 			}
 		})
 	}
@@ -99,11 +99,11 @@ func TestWhatWasWatchedOfOneSpellDoesNotCountForAnother(t *testing.T) {
 			u.Observe("a", c.before, 0, time.Minute, now)
 			now = now.Add(time.Minute)
 			if got := u.Total("a", c.after, now); got != c.want {
-				t.Errorf("before the next look it was watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a before the next check: %s, want %s", got, c.want)
 			}
 			u.Observe("a", c.after, 0, time.Minute, now)
 			if got := u.Total("a", c.after, now); got != c.want {
-				t.Errorf("watched for %s, want %s", got, c.want)
+				t.Errorf("time measured of node a: %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestANodeWithoutAReadyConditionIsNotWell(t *testing.T) {
 	u.Observe("a", Spell{Unready: true}, 0, time.Minute, now)
 	now = now.Add(time.Minute)
 	if got := u.Total("a", Spell{Unready: true}, now); got != time.Minute {
-		t.Errorf("watched for %s", got)
+		t.Errorf("time measured of node a without a Ready condition: %s, want 1m", got)
 	}
 }
 
@@ -124,10 +124,10 @@ func TestOfANodeThatIsWellNothingIsKeptAndTheOthersAreLeftAlone(t *testing.T) {
 	u.Observe("b", since(noon), 0, time.Minute, now)
 	u.Observe("b", Spell{}, 0, time.Minute, now)
 	if due := u.Due("b", time.Minute, now); due != 0 {
-		t.Errorf("a node that was well is looked at again in %s", due)
+		t.Errorf("next check of node b, which was Ready, is due in %s, want 0s", due)
 	}
 	if got := u.Total("a", since(noon), now.Add(time.Minute)); got != time.Minute {
-		t.Errorf("the other one was watched for %s", got)
+		t.Errorf("time measured of node a: %s, want 1m", got)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestOnlyANodeThatIsThereAndHasATransitionLeavesACheckpoint(t *testing.T) {
 		u.Observe("a", s, 0, time.Minute, now)
 		u.Observe("a", s, 0, time.Minute, now.Add(time.Minute))
 		if got := u.Checkpoint("a"); got != nil {
-			t.Errorf("%s: checkpoint %+v", name, got)
+			t.Errorf("%s: checkpoint %+v, want none", name, got)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestAProcessContinuesOnlyFromTheCheckpointOfTheSameTransition(t *testing.T)
 			u, now := &Watch{}, time.Unix(1_000_000, 0)
 			u.Observe("a", c.found, Carried(c.checkpoint, c.found), time.Minute, now)
 			if got := u.Total("a", c.found, now); got != c.want {
-				t.Errorf("goes on from %s, want %s", got, c.want)
+				t.Errorf("time of node a continues from %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -183,42 +183,42 @@ func TestTwoProcessesThatWatchTheSameTimeDoNotAddItUp(t *testing.T) {
 	now = now.Add(time.Minute)
 	u.Observe("a", since(noon), 50*time.Second, time.Minute, now)
 	if got := u.Total("a", since(noon), now); got != time.Minute {
-		t.Errorf("watched for %s", got)
+		t.Errorf("time measured of node a by two processes at once: %s, want 1m", got)
 	}
 	u.Observe("a", since(noon), 5*time.Minute, time.Minute, now)
 	if got := u.Checkpoint("a"); got == nil || got.Observed.Duration != 5*time.Minute || !got.Transition.Equal(&noon) {
-		t.Errorf("checkpoint %+v", got)
+		t.Errorf("checkpoint of node a: %+v, want 5m since %s", got, noon)
 	}
 }
 
 func TestACheckIsDueOnceAPeriod(t *testing.T) {
 	u, now := &Watch{}, time.Unix(1_000_000, 0)
 	if got := u.Due("a", time.Minute, now); got != 0 {
-		t.Errorf("the first look is due in %s", got)
+		t.Errorf("first check of node a is due in %s, want 0s", got)
 	}
 	u.Observe("a", since(noon), 0, time.Minute, now)
 	now = now.Add(20 * time.Second)
 	if got := u.Due("a", time.Minute, now); got != 40*time.Second {
-		t.Errorf("the next look is due in %s", got)
+		t.Errorf("next check of node a is due in %s, want 40s", got)
 	}
 	// A caller comes that wants reads more often: what was planned for the others would be too long unwatched for it.
 	if got := u.Due("a", 30*time.Second, now); got != 10*time.Second {
-		t.Errorf("the next look is due in %s", got)
+		t.Errorf("next check of node a for a caller with a shorter period is due in %s, want 10s", got)
 	}
 	now = now.Add(time.Hour)
 	if got := u.Total("a", since(noon), now); got != 30*time.Second {
-		t.Errorf("watched for %s", got)
+		t.Errorf("time measured of node a: %s, want 30s", got)
 	}
 	u.Missed("a")
 	if got := u.Due("a", time.Minute, now); got != 0 {
-		t.Errorf("after a look that failed the next is due in %s", got)
+		t.Errorf("check of node a after one that failed is due in %s, want 0s", got)
 	}
 	for after, want := range map[time.Duration]time.Duration{
 		time.Minute: 10 * time.Second, 3 * time.Minute: 30 * time.Second, 6 * time.Minute: time.Minute,
 		720 * time.Hour: time.Minute,
 	} {
 		if got := Period(after); got != want {
-			t.Errorf("for %s a look every %s, want %s", after, got, want)
+			t.Errorf("period of the checks for a force after %s: %s, want %s", after, got, want)
 		}
 	}
 }
@@ -231,10 +231,10 @@ func TestAWallClockThatJumpsNeitherForcesNorPreventsForce(t *testing.T) {
 			u.Observe("a", since(noon), 0, time.Minute, start)
 			jumped := controllertest.Jump(t, start.Add(30*time.Second), by)
 			if got := u.Total("a", since(noon), jumped); got != 30*time.Second {
-				t.Errorf("watched for %s", got)
+				t.Errorf("time measured of node a over a jump of the wall clock: %s, want 30s", got)
 			}
 			if got := u.Due("a", time.Minute, jumped); got != 30*time.Second {
-				t.Errorf("the next look is due in %s", got)
+				t.Errorf("next check of node a after a jump of the wall clock is due in %s, want 30s", got)
 			}
 		})
 	}

@@ -143,10 +143,10 @@ func TestADeletedIntentEnqueuesItsPodOnlyIfThePodExists(t *testing.T) {
 			defer q.ShutDown()
 			c.intentHandler().Delete(t.Context(), event.DeleteEvent{Object: intent}, q)
 			if q.Len() != test.wakes {
-				t.Errorf("%d woken", q.Len())
+				t.Errorf("pods that the deleted intent wakes: %d, want %d", q.Len(), test.wakes)
 			}
 			if _, left := c.over.Load(w.request().NamespacedName); left != (test.wakes > 0) {
-				t.Errorf("that the pod is over is still remembered: %t", left)
+				t.Errorf("the end of pod p is remembered: %t, want %t", left, test.wakes > 0)
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly(t *testing.T) {
 	c, recorder, _ := between(cache, live)
 	pass(t, c, recorder, w.request())
 	if did["delete"] != 0 {
-		t.Error("the intent of a pod that is there live was deleted")
+		t.Errorf("%d intents were deleted of pod p, which exists live; want none", did["delete"])
 	}
 	// Without an answer nothing is known.
 	c.Reader = interceptor.NewClient(live, interceptor.Funcs{
@@ -169,12 +169,12 @@ func TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly(t *testing.T) {
 		},
 	})
 	if _, err := c.Reconcile(t.Context(), w.request()); err == nil || did["delete"] != 0 {
-		t.Errorf("error %v, deletes %d while the pod cannot be read", err, did["delete"])
+		t.Errorf("pod p cannot be read: error %v, %d intents deleted; want an error and none", err, did["delete"])
 	}
 	c.Reader, _ = holding(t)
 	pass(t, c, recorder, w.request())
 	if did["delete"] != 1 {
-		t.Error("the intent of a pod that is gone was not deleted")
+		t.Errorf("%d intents were deleted of pod p, which is gone; want 1", did["delete"])
 	}
 }
 
@@ -195,7 +195,7 @@ func TestATerminatedPodIsNotReadAgainAndNothingIsDeletedTwice(t *testing.T) {
 	pass(t, c, recorder, w.request())
 	pass(t, c, recorder, w.request())
 	if did["delete"] != 1 || asked["get"] != 0 {
-		t.Errorf("%d deletes, %d live reads", did["delete"], asked["get"])
+		t.Errorf("pod p, which has ended: %d deletes, %d live reads; want 1 and none", did["delete"], asked["get"])
 	}
 }
 
@@ -207,20 +207,22 @@ func TestAProblemIsReportedOnceAndAgainWhileItLasts(t *testing.T) {
 	told, again := pass(t, c, recorder, w.request())
 	if len(told) != 1 || !strings.Contains(told[0], "FailedAttachVolume") ||
 		!strings.Contains(told[0], "claim ns/c does not exist") || again != repeat {
-		t.Fatalf("told %q, again in %s", told, again)
+		t.Fatalf("first events about pod p: %q, again in %s; want one FailedAttachVolume for ns/c, again in %s", told, again,
+			repeat)
 	}
 	now.SetTime(now.Now().Add(10 * time.Minute))
 	before := asked["get"]
 	if told, again = pass(t, c, recorder, w.request()); len(told) != 0 || again != repeat-10*time.Minute ||
 		asked["get"] != before {
-		t.Errorf("told %q, again in %s, %d live reads", told, again, asked["get"]-before)
+		t.Errorf("events about pod p ten minutes later: %q, again in %s, %d live reads; want none, again in %s, none", told,
+			again, asked["get"]-before, repeat-10*time.Minute)
 	}
 	now.SetTime(now.Now().Add(again))
 	if told, again = pass(t, c, recorder, w.request()); len(told) != 1 || again != repeat {
-		t.Errorf("told %q, again in %s", told, again)
+		t.Errorf("events about pod p after %s: %q, again in %s; want one, again in %s", repeat, told, again, repeat)
 	}
 	if did["create"] != 0 {
-		t.Error("an intent was made")
+		t.Errorf("%d intents were created for pod p without its claim, want none", did["create"])
 	}
 }
 
@@ -230,7 +232,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 	live, _ := holding(t, w.objects()...)
 	c, recorder, _ := between(cache, live)
 	if told, _ := pass(t, c, recorder, w.request()); len(told) != 0 {
-		t.Errorf("told %q", told)
+		t.Errorf("events about a problem that only the cache has: %q, want none", told)
 	}
 	// When the cache has it too, it is over; the same problem later is reported.
 	for _, o := range []client.Object{w.claim, w.pv} {
@@ -249,7 +251,7 @@ func TestAProblemThatOnlyTheCacheHasIsNotReported(t *testing.T) {
 	}
 	c.Reader = cache
 	if told, _ := pass(t, c, recorder, w.request()); len(told) != 1 {
-		t.Errorf("told %q", told)
+		t.Errorf("events about pod p, whose claim is gone later: %q, want one", told)
 	}
 }
 
@@ -277,10 +279,10 @@ func TestAnIntentThatTheAPIServerRefusesIsReportedAndRetried(t *testing.T) {
 		c, recorder, _ := between(refusing, live)
 		_, err := c.Reconcile(t.Context(), w.request())
 		if (err != nil) != refusal.again {
-			t.Errorf("%v: error %v", refusal.err, err)
+			t.Errorf("create refused with %v: error %v, want one: %t", refusal.err, err, refusal.again)
 		}
 		if told := len(recorder.Events) > 0; told != refusal.told {
-			t.Errorf("%v: told %t", refusal.err, told)
+			t.Errorf("create refused with %v: event %t, want %t", refusal.err, told, refusal.told)
 		}
 	}
 }
@@ -310,8 +312,8 @@ func TestTheCostOfAReconcileDoesNotDependOnOtherObjects(t *testing.T) {
 	alone, woken := cost(0)
 	among, wokenAmong := cost(100)
 	if alone != among || woken != 2 || wokenAmong != 2 {
-		t.Errorf("alone %s, among a hundred %s; a change of its claim and of its volume wake %d, then %d pods", alone, among,
-			woken, wokenAmong)
+		t.Errorf("requests: alone %s, among a hundred %s, want the same; changes of claim and volume wake %d, then %d "+
+			"pods, want 2", alone, among, woken, wokenAmong)
 	}
 }
 
@@ -321,7 +323,7 @@ func TestForceDetachAfterHasToBeWhatAnIntentMayHold(t *testing.T) {
 		-time.Minute: false, 59 * time.Second: false, 721 * time.Hour: false,
 	} {
 		if err := (&Controller{ForceDetachAfter: after}).check(); (err == nil) != ok {
-			t.Errorf("%s: %v", after, err)
+			t.Errorf("force detach after %s: error %v, want it accepted: %t", after, err, ok)
 		}
 	}
 }

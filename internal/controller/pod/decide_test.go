@@ -245,7 +245,7 @@ func TestDecide(t *testing.T) {
 			w := newWorld()
 			c.change(w)
 			if got := w.decide().summary(); got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
+				t.Errorf("decision for pod p: %+v, want %+v", got, c.want)
 			}
 		})
 	}
@@ -260,14 +260,14 @@ func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 				got := intentName(pod, v)
 				if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
-					t.Errorf("%s: %v", got, errs)
+					t.Errorf("intent name %s: %v, want a valid one", got, errs)
 				}
 				if who := seen[got]; who != "" {
-					t.Errorf("%s/%s has the name of %s", name, v, who)
+					t.Errorf("intent of pod %s, volume %s has the name of %s, want one of its own", name, v, who)
 				}
 				seen[got] = name + "/" + v
 				if again := intentName(pod, v); again != got {
-					t.Errorf("%s, then %s", got, again)
+					t.Errorf("intent name of pod %s, volume %s: %s, then %s; want the same", name, v, got, again)
 				}
 			}
 		}
@@ -292,7 +292,8 @@ func TestATrimmedPodIsDecidedLikeTheWholeOne(t *testing.T) {
 				}
 				w.pod = trimmed.(*corev1.Pod)
 				if got := w.decide().summary(); got != whole {
-					t.Errorf("%+v, %s, deleted %v: %+v, the whole pod %+v", state, phase, deleted != nil, got, whole)
+					t.Errorf("decision for a trimmed pod (%+v, phase %q, deleted %t): %+v, want that for the whole pod: %+v", state,
+						phase, deleted != nil, got, whole)
 				}
 			}
 		}

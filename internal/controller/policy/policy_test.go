@@ -128,18 +128,18 @@ func (c *cluster) reconcile() (string, time.Duration) {
 func (c *cluster) expect(when, missing string) {
 	c.t.Helper()
 	if got, _ := c.reconcile(); missing == "" && got != "" || !strings.Contains(got, missing) {
-		c.t.Errorf("%s the gate says %q, want %q", when, got, missing)
+		c.t.Errorf("%s the gate misses %q, want %q", when, got, missing)
 	}
 }
 
 func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	c := newCluster(t)
 	if c.gate.Missing() == "" {
-		t.Error("a new gate is open")
+		t.Error("a new gate is open, want it closed")
 	}
 	missing, again := c.reconcile()
 	if missing == "" || again != settle {
-		t.Errorf("at first the gate says %q and looks again in %s", missing, again)
+		t.Errorf("a new gate misses %q and checks again in %s, want it closed and %s", missing, again, settle)
 	}
 	c.clock.SetTime(c.clock.Now().Add(settle))
 	c.expect("once all were tried", "")
@@ -165,7 +165,7 @@ func TestAChangeClosesTheGateAlthoughTheAPIServerStillRefuses(t *testing.T) {
 	}
 	c.expect("without the binding", "there is no ValidatingAdmissionPolicyBinding")
 	if c.real != 0 {
-		t.Errorf("%d requests were no dry runs", c.real)
+		t.Errorf("%d requests were no dry runs, want none", c.real)
 	}
 }
 
@@ -206,11 +206,11 @@ func TestWithoutMutatingPoliciesTheOthersAreTried(t *testing.T) {
 	c := newCluster(t)
 	kinds, err := c.gate.restrict(mapper)
 	if err != nil || !slices.Equal(kinds, []kind{validating}) {
-		t.Fatalf("kinds %v, error %v", kinds, err)
+		t.Fatalf("kinds without mutating policies: %v, error %v; want the validating ones alone", kinds, err)
 	}
 	if got := c.gate.policies; len(got) != len(policies)-1 ||
 		slices.ContainsFunc(got, func(p policy) bool { return p.name == finalizer }) {
-		t.Errorf("policies %v", got)
+		t.Errorf("policies without mutating ones: %v, want all but %s", got, finalizer)
 	}
 	for _, gvk := range mutating {
 		object := metadataOf(gvk)
@@ -232,7 +232,7 @@ func TestMutatingPoliciesAreTriedWhereTheAPIServerHasThem(t *testing.T) {
 	gate := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
 	kinds, err := gate.restrict(mapper)
 	if err != nil || !slices.Equal(kinds, []kind{validating, mutating}) || len(gate.policies) != len(policies) {
-		t.Errorf("kinds %v, policies %v, error %v", kinds, gate.policies, err)
+		t.Errorf("kinds %v, policies %v, error %v; want both kinds and %d policies", kinds, gate.policies, err, len(policies))
 	}
 }
 

@@ -25,17 +25,14 @@ const (
 
 // setError says what the present wait is about. It has no next attempt: an event is waited for.
 func setError(intent *volumesv1alpha1.VolumeAttachmentIntent, operation, code, message string) {
-	last := intent.Status.LastError
-	if last != nil && last.Operation == operation && last.Code == code && last.Message == message {
-		return
+	last, next := intent.Status.LastError, status.NewError(operation, code, message)
+	if last != nil && last.Operation == operation && last.Code == next.Code {
+		if last.Message == next.Message {
+			return
+		}
+		next.Attempts = last.Attempts + 1
 	}
-	attempts := int32(1)
-	if last != nil && last.Operation == operation && last.Code == code {
-		attempts = last.Attempts + 1
-	}
-	intent.Status.LastError = &volumesv1alpha1.OperationError{
-		Operation: operation, Code: code, Message: message, Attempts: attempts,
-	}
+	intent.Status.LastError = next
 }
 
 // clearError drops lastError if it is about one of these operations; the agent's are not ours to drop.

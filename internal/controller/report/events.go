@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package report
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // Reasons of events, as upstream has them.
@@ -149,12 +149,7 @@ func (r *Reporter) event(
 }
 
 // Shortened cuts a note that is too long for an event, between two characters.
-func Shortened(note string) string {
-	if len(note) <= longestNote {
-		return note
-	}
-	return strings.ToValidUTF8(note[:longestNote-3], "") + "..."
-}
+func Shortened(note string) string { return status.Shorten(note, longestNote) }
 
 // turned returns the condition of that type if its status, reason or message changed.
 func turned(before, after *volumesv1alpha1.VolumeAttachmentIntent, conditionType string) *metav1.Condition {

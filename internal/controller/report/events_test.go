@@ -72,32 +72,32 @@ func TestAWaitIsReportedAgainAtGrowingIntervalsUntilItIsOver(t *testing.T) {
 	r.tell(first, waiting)
 	if got := events.take(); len(got) != 1 || got[0].note != "VolumeInUseElsewhere: held by node a" ||
 		got[0].reason != EventFailedAttach || got[0].kind != corev1.EventTypeWarning {
-		t.Fatalf("events: %+v", got)
+		t.Fatalf("events about a wait: %+v, want one Warning %s that node a holds the volume", got, EventFailedAttach)
 	}
 	remind := func() time.Duration { return r.Remind(waiting, volumesv1alpha1.ReasonVolumeInUse, "held by node a") }
 	for _, interval := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
 		5 * time.Minute, 5 * time.Minute} {
 		if again := remind(); again != interval || len(events.take()) > 0 {
-			t.Fatalf("reminded at once; next in %s, want %s", again, interval)
+			t.Fatalf("first call of Remind: next reminder in %s, want %s and no event", again, interval)
 		}
 		clock.SetTime(clock.Now().Add(interval))
 		next := remind()
 		got := events.take()
 		if len(got) != 1 || got[0].regarding.ResourceVersion != "2" {
-			t.Fatalf("after %s: %+v", interval, got)
+			t.Fatalf("events %s later: %+v, want one about version 2 of the intent", interval, got)
 		}
 		if next <= 0 || next > 5*time.Minute {
-			t.Fatalf("next in %s", next)
+			t.Fatalf("next reminder in %s, want at most 5m", next)
 		}
 	}
 	attached := with(waiting, "3", metav1.ConditionTrue, volumesv1alpha1.ReasonAttached, "attached to node b")
 	r.tell(waiting, attached)
 	if got := events.take(); len(got) != 1 || got[0].reason != EventSuccessfulAttach ||
 		got[0].kind != corev1.EventTypeNormal {
-		t.Errorf("events: %+v", got)
+		t.Errorf("events after the attach: %+v, want one Normal %s", got, EventSuccessfulAttach)
 	}
 	if again := r.Remind(attached, volumesv1alpha1.ReasonAttached, "attached to node b"); again != 0 {
-		t.Errorf("what is over is told again in %s", again)
+		t.Errorf("next reminder after the attach in %s, want none", again)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestSuccessIsAnEventOnlyAfterAFailure(t *testing.T) {
 	} {
 		r.tell(c.before, with(c.before, "9", metav1.ConditionTrue, volumesv1alpha1.ReasonAttached, "attached"))
 		if got := events.take(); (len(got) > 0) != c.told {
-			t.Errorf("%s: events %+v", c.name, got)
+			t.Errorf("%s: events %+v, want one: %t", c.name, got, c.told)
 		}
 	}
 }
@@ -134,10 +134,10 @@ func TestAnotherMessageIsAnotherEvent(t *testing.T) {
 	r.tell(a, b)
 	got := events.take()
 	if len(got) != 2 || *got[0].regarding == *got[1].regarding || !strings.Contains(got[1].note, "node b") {
-		t.Errorf("a recorder that does not look at notes counts both as one: %+v", got)
+		t.Errorf("events about two holders: %+v, want 2 that a recorder does not count as one", got)
 	}
 	if again := r.Remind(a, volumesv1alpha1.ReasonVolumeInUse, "held by node b"); again != 0 {
-		t.Errorf("told again, in %s, though the cache does not show it yet", again)
+		t.Errorf("next reminder of a message that the cache does not have yet: in %s, want none", again)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestAnotherErrorOfTheDriverIsReportedAtOnceAsTheSameEvent(t *testing.T) {
 	r.tell(failed, again)
 	r.tell(again, again)
 	if got := events.take(); len(got) != 2 || *got[0].regarding != *got[1].regarding || got[0].note != got[1].note {
-		t.Errorf("events: %+v", got)
+		t.Errorf("events about two errors of the driver: %+v, want 2 that a recorder counts as one", got)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestWhatIsOnItsWayIsNoFailure(t *testing.T) {
 		next := with(first, "2", metav1.ConditionFalse, reason, "soon")
 		r.tell(first, next)
 		if again := r.Remind(next, reason, "soon"); again != 0 || len(events.take()) > 0 {
-			t.Errorf("%s is told", reason)
+			t.Errorf("reason %s: reminder in %s, want neither a reminder nor an event", reason, again)
 		}
 	}
 }
@@ -174,12 +174,12 @@ func TestARestartedManagerContinuesToReport(t *testing.T) {
 	waiting := with(intent("1"), "2", metav1.ConditionFalse, volumesv1alpha1.ReasonNodeLimitReached, "full")
 	again := r.Remind(waiting, volumesv1alpha1.ReasonNodeLimitReached, "full")
 	if again != 30*time.Second || len(events.take()) > 0 {
-		t.Errorf("next in %s", again)
+		t.Errorf("first reminder of a restarted manager in %s, want 30s and no event", again)
 	}
 	clock.SetTime(clock.Now().Add(again))
 	r.Remind(waiting, volumesv1alpha1.ReasonNodeLimitReached, "full")
 	if len(events.take()) != 1 {
-		t.Error("it is not told again")
+		t.Errorf("a restarted manager did not report the wait once after %s, want one event", again)
 	}
 }
 
@@ -193,14 +193,14 @@ func TestAPodGetsTheEventsOfItsIntent(t *testing.T) {
 	r.tell(first, with(first, "2", metav1.ConditionFalse, volumesv1alpha1.ReasonAttachFailed, strings.Repeat("ä", 1000)))
 	got := events.take()
 	if len(got) != 1 {
-		t.Fatalf("events: %+v", got)
+		t.Fatalf("events about the intent of pod db-0: %+v, want one", got)
 	}
 	want := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "db-0", UID: "pod-uid"}
 	related, ok := got[0].related.(*corev1.ObjectReference)
 	if *got[0].regarding != want || !ok || related.Name != "data" || related.Kind != "VolumeAttachmentIntent" {
-		t.Errorf("regarding %+v, related %+v", got[0].regarding, got[0].related)
+		t.Errorf("event regarding %+v, related %+v; want %+v and the intent data", got[0].regarding, got[0].related, want)
 	}
 	if n := got[0].note; len(n) > 1024 || !strings.HasSuffix(n, "ä...") {
-		t.Errorf("note of %d bytes ends with %q", len(n), n[len(n)-8:])
+		t.Errorf("note of %d bytes ends with %q, want at most 1024 and a whole character with dots", len(n), n[len(n)-8:])
 	}
 }

@@ -275,6 +275,10 @@ func checkSource(f Facts) *Result {
 		return stalled(volumesv1alpha1.ReasonVolumeSourceInvalid, "%s cannot be used: %v", sourceName(f), f.VolumeErr)
 	case f.Source() == nil:
 		return stalled(volumesv1alpha1.ReasonVolumeNotSupported, "volume %s is not provided by a CSI driver", f.Volume.Name)
+	case f.Source().Unfit() != "":
+		return stalled(
+			volumesv1alpha1.ReasonVolumeSourceInvalid, "%s cannot be used: %s", sourceName(f), f.Source().Unfit(),
+		)
 	case was != "" && was != volume.UniqueNameOf(f.Volume):
 		return stalled(
 			volumesv1alpha1.ReasonVolumeReplaced, "%s is %s now, was %s", sourceName(f), volume.UniqueNameOf(f.Volume), was,

@@ -88,11 +88,11 @@ func (w *world) said(t *testing.T, words ...string) {
 	t.Helper()
 	all := w.told()
 	if len(all) != 1 {
-		t.Fatalf("told: %q", all)
+		t.Fatalf("events: %q, want one", all)
 	}
 	for _, word := range words {
 		if !strings.Contains(all[0], word) {
-			t.Errorf("told %q, which does not say %q", all[0], word)
+			t.Errorf("event %q, want %q in it", all[0], word)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (w *world) said(t *testing.T, words ...string) {
 func (w *world) quiet(t *testing.T) {
 	t.Helper()
 	if all := w.told(); len(all) > 0 {
-		t.Errorf("told: %q", all)
+		t.Errorf("events: %q, want none", all)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestWhatTheDriverListsAsItShouldCostsNothing(t *testing.T) {
 	}
 	w.quiet(t)
 	if w.writes != 0 {
-		t.Errorf("%d writes", w.writes)
+		t.Errorf("%d writes for a volume that the driver lists, want none", w.writes)
 	}
 }
 
@@ -189,20 +189,20 @@ func TestAVolumeThatTheDriverDoesNotListAsPublishedIsAttachedAgain(t *testing.T)
 	w.volumes = listing{"h": {"id-b"}}
 	w.verify(t.Context())
 	if !w.get(t, "va-h-a").Status.Attached {
-		t.Error("an attachment that was not there at the verification before is not waited for")
+		t.Error("attachment va-h-a is not Attached after one verification, want it attached until the second")
 	}
 	w.volumes = listing{"h": {}}
 	w.told()
 	w.verify(t.Context())
 	if w.get(t, "va-h-a").Status.Attached {
-		t.Error("the attachment counts as attached")
+		t.Error("attachment va-h-a is Attached after two verifications, want it marked as not attached")
 	}
 	w.said(t, ReasonAttachmentLost, "d^h", "node a", "va-h-a")
 	// Until it is attached again nothing more is to be done.
 	w.verify(t.Context())
 	w.quiet(t)
 	if w.writes != 1 {
-		t.Errorf("%d writes", w.writes)
+		t.Errorf("%d writes for attachment va-h-a, want 1", w.writes)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testin
 	}
 	// The pauses are 2, 4 and 8 verifications.
 	if len(at) != 4 || at[0] != 1 || at[1] != 4 || at[2] != 9 || at[3] != 18 {
-		t.Errorf("attached again at verifications %v", at)
+		t.Errorf("attachment va-h-a was attached again at verifications %v, want 1, 4, 9 and 18", at)
 	}
 	w.told()
 	// Once it is listed everything begins anew.
@@ -230,7 +230,7 @@ func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testin
 	before := w.writes
 	w.verify(t.Context())
 	if w.writes != before+1 {
-		t.Errorf("%d writes, had been %d", w.writes, before)
+		t.Errorf("%d writes for attachment va-h-a after it was listed, want %d", w.writes, before+1)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 			}
 			w.quiet(t)
 			if w.writes != 0 {
-				t.Errorf("%d writes", w.writes)
+				t.Errorf("%d writes for %s, want none", w.writes, c.name)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestAnAttachmentThatChangesDuringTheListingIsNotChanged(t *testing.T) {
 			w.verify(t.Context())
 			w.quiet(t)
 			if w.writes != 0 {
-				t.Errorf("%d writes", w.writes)
+				t.Errorf("%d writes for an attachment that was %s during the listing, want none", w.writes, name)
 			}
 		})
 	}
@@ -315,16 +315,16 @@ func TestPublicationsThatNothingAttachedAreReportedAndNotTouched(t *testing.T) {
 	for _, words := range []string{"volume h as published to node id-b", "volume lent as published to node id-b",
 		"volume ours as published to node id-of-theirs"} {
 		if strings.Count(all, words) != 1 {
-			t.Errorf("told %q, which does not say once %q", all, words)
+			t.Errorf("events %q, want %q once", all, words)
 		}
 	}
 	if strings.Contains(all, "theirs as published") {
-		t.Errorf("told of another cluster's: %q", all)
+		t.Errorf("events %q, want none about a volume of another cluster", all)
 	}
 	w.verify(t.Context())
 	w.quiet(t)
 	if w.writes != 0 {
-		t.Errorf("%d writes", w.writes)
+		t.Errorf("%d writes for publications that nothing attached, want none", w.writes)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestADriverThatIsDownIsReportedOnceAndChangesNothing(t *testing.T) {
 	}
 	w.said(t, ReasonVerificationFailed, "driver d", "nobody listens")
 	if w.writes != 0 || !w.get(t, "va-h-a").Status.Attached {
-		t.Error("the attachment was touched")
+		t.Errorf("attachment va-h-a while driver d is down: %d writes, want none and Attached", w.writes)
 	}
 	// Back, and the volume is not listed: what was seen before the outage is too long ago to act on.
 	w.volumes, w.err = listing{"h": nil}, nil

@@ -18,7 +18,7 @@ func TestEndpointsAreTakenAsAFlag(t *testing.T) {
 		}
 	}
 	if got := e.String(); got != "a.example.com=unix:///run/a=1.sock,b.example.com=unix:///run/b.sock" {
-		t.Errorf("endpoints %s", got)
+		t.Errorf("endpoints: %s, want those of a.example.com and b.example.com in this order", got)
 	}
 	for bad, want := range map[string]string{
 		"":                              "must be <driver>=unix:///path",
@@ -31,10 +31,10 @@ func TestEndpointsAreTakenAsAFlag(t *testing.T) {
 		"a.example.com=unix:///run/2":   "two endpoints",
 	} {
 		if err := e.Set(bad); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", bad, err, want)
+			t.Errorf("endpoint %q: error %v, want one with %q", bad, err, want)
 		}
 	}
 	if len(e) != 2 {
-		t.Errorf("what was refused is there: %s", e)
+		t.Errorf("endpoints after those that were refused: %s, want 2", e)
 	}
 }

@@ -105,13 +105,13 @@ func TestEveryPageOfADriversListIsRead(t *testing.T) {
 	}
 	if len(got) != 3 || strings.Join(got["h1"], " ") != "a b" || len(got["h2"]) != 0 ||
 		strings.Join(got["h4"], " ") != "a" {
-		t.Errorf("listing: %v", got)
+		t.Errorf("listing: %v, want h1 on a and b, h2 on none, h4 on a", got)
 	}
 	if _, listed := got["h2"]; !listed {
-		t.Error("a volume that is published nowhere is not listed")
+		t.Errorf("listing: %v, want h2, which is published nowhere", got)
 	}
 	if _, listed := got["silent"]; listed {
-		t.Error("a volume whose status the driver does not tell counts as published nowhere")
+		t.Errorf("listing: %v, want no volume silent, which has no status", got)
 	}
 }
 
@@ -130,11 +130,11 @@ func TestADriverThatCannotBeBelievedIsNotListened(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := plugin{name: "d", socket: serve(t, c.driver)}.list(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, %v", got, err)
+				t.Errorf("listing of %s: %v, error %v; want an error with %q", c.name, got, err, c.want)
 			}
 		})
 	}
 	if _, err := (plugin{name: "d", socket: filepath.Join(t.TempDir(), "nobody.sock")}).list(t.Context()); err == nil {
-		t.Error("nobody answered, and it was believed")
+		t.Error("listing of a driver that does not answer: no error, want one")
 	}
 }

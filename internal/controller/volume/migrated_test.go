@@ -54,16 +54,17 @@ func TestASourceOfOldIsTheVolumeOfItsDriver(t *testing.T) {
 			}
 			if want := volume.UniqueName(c.driver, c.handle); volume.UniqueNameOf(got) != want || got.Name != "pv" ||
 				got.UID != "u" {
-				t.Errorf("%s, want %s", volume.UniqueNameOf(got), want)
+				t.Errorf("volume pv of %s: %s, name %s, UID %s; want %s, pv, u", c.driver, volume.UniqueNameOf(got), got.Name,
+					got.UID, want)
 			}
 			if !equality.Semantic.DeepEqual(pv, before) {
-				t.Error("the volume itself was changed")
+				t.Errorf("PersistentVolume pv of %s: %+v, want it unchanged: %+v", c.driver, pv, before)
 			}
 			if !volume.Migrated(got) {
-				t.Error("nothing tells that it was translated")
+				t.Errorf("translated PersistentVolume pv of %s is not marked as migrated, want that it is", c.driver)
 			}
 			if again, err := volume.Translated(got); err != nil || again != got {
-				t.Errorf("a volume that was translated is translated again: %v", err)
+				t.Errorf("PersistentVolume pv of %s, translated again: %+v, error %v; want the same object", c.driver, again, err)
 			}
 		})
 	}
@@ -77,7 +78,7 @@ func TestOtherVolumesAreLeftAsTheyAre(t *testing.T) {
 	} {
 		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}
 		if got, err := volume.Translated(pv); got != pv || err != nil || volume.Migrated(pv) {
-			t.Errorf("%+v: %+v, %v", source, got, err)
+			t.Errorf("PersistentVolume with source %+v: %+v, error %v; want the same object, not migrated", source, got, err)
 		}
 	}
 }
@@ -95,7 +96,8 @@ func TestAVolumeThatTheOldPluginLetManyReadAndOneWriteIsExclusive(t *testing.T) 
 	}
 	if !slices.Equal(got.Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}) ||
 		!volume.Exclusive(got) {
-		t.Errorf("access modes %s", got.Spec.AccessModes)
+		t.Errorf("access modes of the translated PersistentVolume: %s, want ReadWriteOnce, which is exclusive",
+			got.Spec.AccessModes)
 	}
 }
 
@@ -109,10 +111,10 @@ func TestASourceThatCannotBeTranslatedHasAReason(t *testing.T) {
 		}
 		got, err := volume.Translated(pv)
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%v does not say %s", err, word)
+			t.Errorf("error of PersistentVolume pv: %v, want %q in it", err, word)
 		}
 		if got != pv || volume.UniqueNameOf(got) != "" {
-			t.Error("something else than the volume itself was returned")
+			t.Errorf("PersistentVolume pv that cannot be translated: %+v, want the same object without a volume name", got)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func (w *Writer) decide(
 			continue
 		}
 		entry := handshake.AttachmentOf(nvs, r.volumeName)
-		if !r.list && entry.UnlistedGeneration > 0 {
+		if !r.list && entry.Protocol.UnlistedGeneration > 0 {
 			// Done before, and the agent has been asked to check.
 			continue
 		}

@@ -93,10 +93,10 @@ func TestAnAttachedVolumeIsListedWithItsOwnDevicePath(t *testing.T) {
 	w, c := writer(t, nil, []string{"other"}, nil, entry("vol", volumesv1alpha1.AttachmentAttached))
 	r, err := w.List(t.Context(), name, "vol")
 	if err != nil || r.Guard != handshake.GuardNone || !r.Lists.Attached {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("listing volume vol on Node %s: %+v, error %v; want it listed", name, r, err)
 	}
 	if m, _ := listed(t, c); len(m) != 2 || m["vol"] != "/dev/vol" {
-		t.Errorf("the node lists %v", m)
+		t.Errorf("volumes that Node %s lists: %v, want vol at /dev/vol and other", name, m)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestListingTwiceIsOneWrite(t *testing.T) {
 		}
 	}
 	if writes != 1 {
-		t.Errorf("%d writes", writes)
+		t.Errorf("%d writes for two listings of volume vol, want 1", writes)
 	}
 }
 
@@ -120,10 +120,11 @@ func TestWhatIsNotAttachedIsNotListed(t *testing.T) {
 	w, c := writer(t, nil, nil, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
 	r, err := w.List(t.Context(), name, "vol")
 	if err != nil || r.Guard != handshake.GuardEntryAttached || r.Lists.Attached {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("listing volume vol on Node %s, while it is Detaching: %+v, error %v; want guard %s", name, r, err,
+			handshake.GuardEntryAttached)
 	}
 	if m, _ := listed(t, c); len(m) != 0 {
-		t.Errorf("the node lists %v", m)
+		t.Errorf("volumes that Node %s lists: %v, want none", name, m)
 	}
 }
 
@@ -131,10 +132,11 @@ func TestWhatTheKubeletUsesStaysListed(t *testing.T) {
 	w, c := writer(t, nil, []string{"vol"}, []string{"vol"}, entry("vol", volumesv1alpha1.AttachmentDetaching))
 	r, err := w.Unlist(t.Context(), name, "vol")
 	if err != nil || r.Guard != handshake.GuardKubeletReleased {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("unlisting volume vol, which the kubelet uses, from Node %s: %+v, error %v; want guard %s", name, r, err,
+			handshake.GuardKubeletReleased)
 	}
 	if m, _ := listed(t, c); len(m) != 1 {
-		t.Errorf("the node lists %v", m)
+		t.Errorf("volumes that Node %s lists: %v, want vol", name, m)
 	}
 }
 
@@ -157,10 +159,11 @@ func TestAKubeletThatTakesTheVolumeUpMeanwhileKeepsIt(t *testing.T) {
 	}, []string{"vol"}, nil, entry("vol", volumesv1alpha1.AttachmentDetaching))
 	r, err := w.Unlist(t.Context(), name, "vol")
 	if err != nil || r.Guard != handshake.GuardKubeletReleased || !r.Lists.InUse {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("unlisting volume vol, which the kubelet takes meanwhile, from Node %s: %+v, error %v; want guard %s and "+
+			"in use", name, r, err, handshake.GuardKubeletReleased)
 	}
 	if m, _ := listed(t, c); len(m) != 1 {
-		t.Errorf("the node lists %v", m)
+		t.Errorf("volumes that Node %s lists: %v, want vol", name, m)
 	}
 }
 
@@ -172,10 +175,11 @@ func TestUnlistingIsAChangeAlsoOfWhatWasNotListed(t *testing.T) {
 	}
 	m, after := listed(t, c)
 	if before.ResourceVersion == after.ResourceVersion {
-		t.Error("the Node has the same version, so a listing that was decided on before could still arrive")
+		t.Errorf("version of Node %s after the unlisting: %s as before, want another, so that earlier listings conflict",
+			name, after.ResourceVersion)
 	}
 	if len(m) != 1 {
-		t.Errorf("the node lists %v", m)
+		t.Errorf("volumes that Node %s lists: %v, want other alone", name, m)
 	}
 }
 
@@ -188,10 +192,11 @@ func TestWithoutANodeOnlyWhatIsForcedCountsAsUnlisted(t *testing.T) {
 	}
 	if r, err := w.Unlist(t.Context(), name, "vol"); err != nil || r.Guard != handshake.GuardKubeletReleased ||
 		!r.Lists.Missing {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("unlisting volume vol without Node %s: %+v, error %v; want guard %s and the Node missing", name, r, err,
+			handshake.GuardKubeletReleased)
 	}
 	if r, err := w.Unlist(t.Context(), name, "forced"); err != nil || r.Guard != handshake.GuardNone {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("unlisting volume forced without Node %s: %+v, error %v; want no guard", name, r, err)
 	}
 }
 
@@ -237,6 +242,6 @@ func listMany(t *testing.T) {
 	close(first)
 	wg.Wait()
 	if m, _ := listed(t, c); len(m) != many || writes != 2 {
-		t.Errorf("%d volumes listed in %d writes", len(m), writes)
+		t.Errorf("Node %s lists %d volumes after %d writes, want %d after 2", name, len(m), writes, many)
 	}
 }

@@ -7,6 +7,7 @@ package csi
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -39,6 +40,7 @@ func (d *description) line(name string) volumesv1alpha1.NodeDriver {
 		line.Capabilities = append(line.Capabilities, capabilityName(capability))
 	}
 	slices.Sort(line.Capabilities)
+	line.Capabilities = line.Capabilities[:min(len(line.Capabilities), volumesv1alpha1.MaxCapabilities)]
 	if d.maxVolumes > 0 {
 		line.MaxVolumes = &d.maxVolumes
 	}
@@ -61,6 +63,10 @@ func (d *Driver) probe(ctx context.Context) (*description, error) {
 		found.nodeID, found.maxVolumes = info.GetNodeId(), info.GetMaxVolumesPerNode()
 		return err
 	})
+	if err == nil && len(found.nodeID) > volumesv1alpha1.MaxNodeIDLength {
+		err = fmt.Errorf("driver %s names the node with %d bytes; the CSI specification allows %d",
+			d.name, len(found.nodeID), volumesv1alpha1.MaxNodeIDLength)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -75,11 +75,11 @@ func expectRequests(t *testing.T, s *scripted, want ...proto.Message) {
 	t.Helper()
 	got := s.received()
 	if len(got) != len(want) {
-		t.Fatalf("%d requests: %v", len(got), got)
+		t.Fatalf("the driver received %d requests, want %d: %v", len(got), len(want), got)
 	}
 	for i := range want {
 		if !proto.Equal(got[i], want[i]) {
-			t.Errorf("request %d:\n%v\nexpected\n%v", i, got[i], want[i])
+			t.Errorf("request %d to driver %s:\n%v\nwant\n%v", i, driverName, got[i], want[i])
 		}
 	}
 }
@@ -124,11 +124,11 @@ func TestADriverWithFewCapabilitiesGetsFewCalls(t *testing.T) {
 	)
 	got, err := d.Expand(t.Context(), driver.ExpandRequest{Capacity: resource.MustParse("3Gi")})
 	if err != nil || got.Value() != 3<<30 {
-		t.Errorf("expand: %v, %v", got, err)
+		t.Errorf("capacity after Expand by a driver that cannot: %v, error %v; want 3Gi", got, err)
 	}
 	if _, err := d.Stats(t.Context(), driver.StatsRequest{}); !driver.IsInvalid(err) ||
 		driver.CodeOf(err) != "Unimplemented" {
-		t.Errorf("stats: %v", err)
+		t.Errorf("Stats of a driver without them: error %v, want Invalid with code Unimplemented", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestABlockVolumeHasNoMountOptions(t *testing.T) {
 	for _, request := range s.received() {
 		if r, ok := request.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok &&
 			!proto.Equal(r.GetVolumeCapability(), want) {
-			t.Errorf("%T: %v", request, r.GetVolumeCapability())
+			t.Errorf("capability in %T for a block volume: %v, want %v", request, r.GetVolumeCapability(), want)
 		}
 	}
 }
@@ -163,7 +163,8 @@ func TestAccessModesAreMappedAsTheKubeletDoes(t *testing.T) {
 		{"Other", csi.VolumeCapability_AccessMode_UNKNOWN, csi.VolumeCapability_AccessMode_UNKNOWN},
 	} {
 		if a, b := plain.accessMode(c.mode), fine.accessMode(c.mode); a != c.plain || b != c.capable {
-			t.Errorf("%s: %s and %s", c.mode, a, b)
+			t.Errorf("access mode of %s: %s without and %s with SINGLE_NODE_MULTI_WRITER, want %s and %s", c.mode, a, b, c.plain,
+				c.capable)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func TestExpandReturnsTheDriversCapacity(t *testing.T) {
 	s := &scripted{capabilities: allCapabilities(), expanded: 5 << 30}
 	got, err := connect(t, s).Expand(t.Context(), driver.ExpandRequest{Capacity: resource.MustParse("4Gi")})
 	if err != nil || got.Value() != 5<<30 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("capacity after Expand to 4Gi: %v, error %v; want the driver's 5Gi", got, err)
 	}
 }
 
@@ -196,10 +197,10 @@ func TestStatsReturnUsageAndHealth(t *testing.T) {
 	}
 	if got.Capacity.Value() != 100 || got.Used.Value() != 30 || got.Available.Value() != 70 || *got.Inodes != 10 ||
 		*got.InodesUsed != 3 {
-		t.Errorf("stats: %+v", got)
+		t.Errorf("stats of vol-1: %+v, want 100, 30 and 70 bytes, 10 and 3 inodes", got)
 	}
 	if !got.Abnormal || got.Message != "PathLost: one of two; Gone" {
-		t.Errorf("health: %v, %q", got.Abnormal, got.Message)
+		t.Errorf("health of vol-1: abnormal %t, message %q; want true and both reasons", got.Abnormal, got.Message)
 	}
 	expectRequests(t, s,
 		&csi.NodeGetVolumeStatsRequest{VolumeId: "vol-1", VolumePath: "/published", StagingTargetPath: "/stage"},
@@ -222,12 +223,12 @@ func TestTheVolumeConditionOfOlderDriversIsRead(t *testing.T) {
 	s := &scripted{capabilities: append(allCapabilities(), volumeCondition), stats: stats}
 	got, err := connect(t, s).Stats(t.Context(), driver.StatsRequest{})
 	if err != nil || !got.Abnormal || got.Message != "disk on fire" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("stats with a volume condition: %+v, error %v; want abnormal, disk on fire", got, err)
 	}
 	for _, broken := range [][]byte{nil, {0x12}, {0x12, 0xff}, {0x12, 2, 0x08}, {0x12, 1, 0x08}, {0xff, 0xff},
 		condition(false, "fine")} {
 		if abnormal, _ := oldCondition(broken); abnormal {
-			t.Errorf("%x counts as abnormal", broken)
+			t.Errorf("volume condition %x counts as abnormal, want that it does not", broken)
 		}
 	}
 }
@@ -237,12 +238,12 @@ func TestADriverDescribesItself(t *testing.T) {
 	line, err := connect(t, s).Describe(t.Context())
 	if err != nil || line.Name != driverName || line.NodeID != "node-7" || line.MaxVolumes == nil ||
 		*line.MaxVolumes != 25 {
-		t.Errorf("%+v, %v", line, err)
+		t.Errorf("description: %+v, error %v; want %s on node-7 with 25 volumes", line, err, driverName)
 	}
 	want := []string{"EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME",
 		"VOLUME_CONDITION", "VOLUME_MOUNT_GROUP"}
 	if !slices.Equal(line.Capabilities, want) {
-		t.Errorf("capabilities: %v", line.Capabilities)
+		t.Errorf("capabilities of %s: %v, want %v", driverName, line.Capabilities, want)
 	}
 }
 
@@ -262,12 +263,12 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 	s.script(func(context.Context, proto.Message) error { return status.Error(codes.Aborted, "") })
 	for range 2 {
 		if err := d.Stage(t.Context(), driver.StageRequest{}); err == nil {
-			t.Fatal("no error")
+			t.Fatal("Stage with a scripted Aborted: no error, want one")
 		}
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "csi_operations_seconds" {
-		t.Fatalf("%v, %v", families, err)
+		t.Fatalf("metric families: %v, error %v; want csi_operations_seconds alone", families, err)
 	}
 	counts, names := map[string]uint64{}, map[string]bool{}
 	for _, metric := range families[0].GetMetric() {
@@ -280,10 +281,11 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 	}
 	if counts[driverName+" Aborted /csi.v1.Node/NodeStageVolume false "] != 2 ||
 		counts[driverName+" OK /csi.v1.Node/NodeGetCapabilities false "] != 1 {
-		t.Errorf("counts: %v", counts)
+		t.Errorf("calls counted in csi_operations_seconds: %v, want 2 NodeStageVolume Aborted and 1 NodeGetCapabilities OK",
+			counts)
 	}
 	if !maps.Equal(names,
 		map[string]bool{"driver_name": true, "method_name": true, "grpc_status_code": true, "migrated": true}) {
-		t.Errorf("labels: %v", names)
+		t.Errorf("labels of csi_operations_seconds: %v, want driver_name, method_name, grpc_status_code, migrated", names)
 	}
 }

@@ -83,7 +83,7 @@ func (l *loop) node(t *testing.T) driver.Driver {
 		select {
 		case <-l.registry.Changed():
 		case <-timeout:
-			t.Fatal("the loop driver did not register")
+			t.Fatalf("driver %s did not register within %s, want it registered", csiloop.DriverName, callTimeout)
 		}
 	}
 }

@@ -80,15 +80,15 @@ func TestEachCodeOfEachCallHasItsOutcome(t *testing.T) {
 			s.script(func(context.Context, proto.Message) error { return status.Error(code, "because") })
 			err := operate(t.Context(), d)
 			if got, want := driver.OutcomeOf(err), wantedOutcome(name, code); got != want {
-				t.Errorf("%s answered %s: %s, expected %s", name, code, got, want)
+				t.Errorf("outcome of %s, answered %s: %s, want %s", name, code, got, want)
 			}
 			if driver.CodeOf(err) != code.String() || !strings.Contains(err.Error(), "because") {
-				t.Errorf("%s answered %s: %v", name, code, err)
+				t.Errorf("%s answered %s: error %v, want this code and the driver's message", name, code, err)
 			}
 		}
 		s.script(nil)
 		if err := operate(t.Context(), d); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s answered OK: error %v, want none", name, err)
 		}
 	}
 }
@@ -105,13 +105,15 @@ func TestACallThatDidNotReachTheDriverIsTransient(t *testing.T) {
 			}
 			stop()
 			if err := operate(t.Context(), d); driver.OutcomeOf(err) != driver.Transient || driver.CodeOf(err) != "Unavailable" {
-				t.Errorf("driver is down: %s: %v", driver.OutcomeOf(err), err)
+				t.Errorf("%s while the driver is down: outcome %s, error %v; want Transient, Unavailable", name,
+					driver.OutcomeOf(err), err)
 			}
 			mute(t, socket)
 			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout/200)
 			defer cancel()
 			if err := operate(ctx, d); driver.OutcomeOf(err) != driver.Transient || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("driver does not accept the connection: %s: %v", driver.OutcomeOf(err), err)
+				t.Errorf("%s while the driver accepts no connection: outcome %s, error %v; want Transient past the deadline", name,
+					driver.OutcomeOf(err), err)
 			}
 		})
 	}
@@ -142,7 +144,7 @@ func TestADriverIsReachedAtOnceAfterItsRestart(t *testing.T) {
 	stop()
 	for range 5 { // failures must not make the client hesitate
 		if err := operations["Stage"](t.Context(), d); !errors.As(err, new(*driver.Error)) {
-			t.Fatal(err)
+			t.Fatalf("stage while the driver is down: error %v, want a *driver.Error", err)
 		}
 	}
 	s.serve(t, socket)
@@ -151,7 +153,7 @@ func TestADriverIsReachedAtOnceAfterItsRestart(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(start); took > time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("Stage after the driver's restart took %s, want at most 1s", took)
 	}
 }
 
@@ -174,7 +176,7 @@ func TestADriverThatDiesDuringTheCallLeavesItUncertain(t *testing.T) {
 			want = driver.Transient // it changes nothing
 		}
 		if err := operate(t.Context(), d); driver.OutcomeOf(err) != want {
-			t.Errorf("%s: %s: %v", name, driver.OutcomeOf(err), err)
+			t.Errorf("%s while the driver dies: outcome %s, error %v; want %s", name, driver.OutcomeOf(err), err, want)
 		}
 	}
 }
@@ -190,7 +192,7 @@ func TestACallWhoseCallerGaveUpIsUncertain(t *testing.T) {
 	})
 	err := operations["Stage"](ctx, d)
 	if !driver.IsUncertain(err) || !errors.Is(err, context.Canceled) {
-		t.Errorf("error: %v", err)
+		t.Errorf("Stage whose caller gave up: error %v, want Uncertain, canceled", err)
 	}
 }
 
@@ -198,12 +200,12 @@ func TestACallWhoseCallerGaveUpIsUncertain(t *testing.T) {
 func TestACodeThatGRPCGeneratedIsUncertain(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		if got := outcome(code, progress{sent: true}, bringUp, false); got != driver.Uncertain {
-			t.Errorf("%s: %s", code, got)
+			t.Errorf("outcome of code %s that gRPC generated: %s, want %s", code, got, driver.Uncertain)
 		}
 	}
 	err := nodeStage.typed(driverName, errors.New("not gRPC"), progress{sent: true, answered: true}, nil)
 	if !driver.IsUncertain(err) {
-		t.Errorf("an error that is not gRPC's: %v", err)
+		t.Errorf("outcome of an error that is not gRPC's: %v, want Uncertain", err)
 	}
 }
 
@@ -216,7 +218,7 @@ func TestSecretsThatADriverRepeatsAreRedacted(t *testing.T) {
 	for _, name := range []string{"Stage", "Publish", "Expand"} {
 		for err := operations[name](t.Context(), d); err != nil; err = errors.Unwrap(err) {
 			if strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "password=*** failed") {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("error of %s: %q, want password=*** and no secret in each error it wraps", name, err)
 			}
 		}
 	}
@@ -226,7 +228,7 @@ func TestASecretThatBeginsWithAnotherIsRedactedCompletely(t *testing.T) {
 	secrets := map[string]string{"user": "admin", "password": "admin-hush", "file": "line\n"}
 	for range 50 { // maps have no order
 		if got := redact("login admin:admin-hush with line failed", secrets); got != "login ***:*** with *** failed" {
-			t.Fatalf("message: %s", got)
+			t.Fatalf("redacted message: %q, want both secrets and the line replaced by ***", got)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestAFailedStageHasThePreciseCauseFromTheMessage(t *testing.T) {
 			t.Errorf("%q: code %s, want %s", c.message, got, c.code)
 		}
 		if got := driver.CodeOf(nodeUnstage.typed(driverName, err, answered, nil)); got != codes.Internal.String() {
-			t.Errorf("%q of an unstage, which formats nothing: code %s", c.message, got)
+			t.Errorf("%q of an unstage, which formats nothing: code %s, want %s", c.message, got, codes.Internal)
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"k8s.io/apimachinery/pkg/util/wait"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // registrationTimeout bounds one attempt to identify a socket's plugin. It is long enough for a plugin that has created
@@ -72,6 +74,10 @@ func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint s
 	if !supported(info.GetSupportedVersions()) {
 		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1",
 			info.GetName(), info.GetSupportedVersions())
+	}
+	if len(info.GetName()) > volumesv1alpha1.MaxDriverNameLength {
+		return nil, fmt.Errorf("driver %.*s... has a name of %d bytes; Kubernetes allows %d",
+			volumesv1alpha1.MaxDriverNameLength, info.GetName(), len(info.GetName()), volumesv1alpha1.MaxDriverNameLength)
 	}
 	endpoint := info.GetEndpoint()
 	if endpoint == "" {

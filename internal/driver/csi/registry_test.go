@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func stage(t *testing.T, n *node) error {
 	t.Helper()
 	d, ok := n.registry.Get(driverName)
 	if !ok {
-		t.Fatal("the driver is not known")
+		t.Fatalf("driver %s is not known, want that it is", driverName)
 	}
 	return d.Stage(t.Context(), driver.StageRequest{})
 }
@@ -109,10 +110,10 @@ func TestADriverThatRegistersIsKnown(t *testing.T) {
 	n.register(t, "a-reg.sock", s)
 	n.await(t, "the driver", n.knows)
 	if lines := n.registry.Drivers(); len(lines) != 1 || lines[0].Name != driverName || lines[0].NodeID != "node-7" {
-		t.Errorf("drivers: %+v", lines)
+		t.Errorf("known drivers: %+v, want %s on node-7 alone", lines, driverName)
 	}
 	if err := stage(t, n); err != nil || len(s.received()) != 1 {
-		t.Errorf("stage: %v, %v", err, s.received())
+		t.Errorf("staging with the new driver: error %v, requests %v; want none and one", err, s.received())
 	}
 }
 
@@ -138,13 +139,13 @@ func TestARegistrationDirectoryThatIsMissingIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := registry.Readable(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before the start: %v", err)
+		t.Errorf("registration directory before it was created: error %v, want %v", err, fs.ErrNotExist)
 	}
 	n := startNode(t)
 	n.register(t, "a-reg.sock", &scripted{})
 	n.await(t, "the driver", n.knows)
 	if err := n.registry.Readable(); err != nil {
-		t.Errorf("after the start: %v", err)
+		t.Errorf("registration directory after the start: error %v, want none", err)
 	}
 }
 
@@ -154,7 +155,7 @@ func TestADriverThatRestartsStaysKnown(t *testing.T) {
 	n.await(t, "the driver", n.knows)
 	stop()
 	if err := stage(t, n); driver.OutcomeOf(err) != driver.Transient {
-		t.Errorf("while it is down: %v", err)
+		t.Errorf("staging while driver %s is down: error %v, want Transient", driverName, err)
 	}
 	// The driver returns as a new version with fewer capabilities.
 	n.register(t, "a-reg.sock", &scripted{})
@@ -164,7 +165,7 @@ func TestADriverThatRestartsStaysKnown(t *testing.T) {
 	}
 	n.clock.Step(2 * DefaultForgetAfter)
 	if !n.knows() {
-		t.Error("the driver is forgotten although it is back")
+		t.Errorf("driver %s is forgotten although it is back, want it known", driverName)
 	}
 }
 
@@ -176,12 +177,12 @@ func TestADriverThatDoesNotReturnIsForgotten(t *testing.T) {
 	waitFor(t, "the timer", n.clock.HasWaiters)
 	n.clock.Step(DefaultForgetAfter - time.Second)
 	if !n.knows() {
-		t.Error("forgotten too early")
+		t.Errorf("driver %s is forgotten a second early, want it known until then", driverName)
 	}
 	n.clock.Step(time.Second)
 	n.await(t, "the driver's end", func() bool { return !n.knows() })
 	if lines := n.registry.Drivers(); len(lines) != 0 {
-		t.Errorf("drivers: %+v", lines)
+		t.Errorf("known drivers after the end of %s: %+v, want none", driverName, lines)
 	}
 }
 
@@ -195,7 +196,7 @@ func waitFor(t *testing.T, what string, good func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("%s did not come", what)
+			t.Fatalf("%s did not come within %s, want it", what, waitTimeout)
 		}
 	}
 }
@@ -244,7 +245,7 @@ func TestOtherPluginsAreIgnored(t *testing.T) {
 	n.await(t, "the driver", n.knows)
 	waitFor(t, "the old driver's next attempt", n.clock.HasWaiters) // the other plugins were asked once before
 	if lines := n.registry.Drivers(); len(lines) != 1 {
-		t.Errorf("drivers: %+v", lines)
+		t.Errorf("known drivers: %+v, want %s alone", lines, driverName)
 	}
 }
 
@@ -288,13 +289,33 @@ func TestADriverThatCannotDescribeItselfYetIsAskedAgain(t *testing.T) {
 	n.register(t, "a-reg.sock", s)
 	waitFor(t, "the wait for the next attempt", n.clock.HasWaiters)
 	if n.knows() {
-		t.Error("a driver without a description is known")
+		t.Errorf("driver %s without a description is known, want it unknown", driverName)
 	}
 	s.mu.Lock()
 	s.refusal = nil
 	s.mu.Unlock()
 	n.clock.Step(time.Second)
 	n.await(t, "the driver", n.knows)
+}
+
+func TestADriverWhoseNamesDoNotFitIntoANodeStateIsNotTakenUp(t *testing.T) {
+	for what, c := range map[string]struct{ name, nodeID int }{
+		"its own name":         {name: volumesv1alpha1.MaxDriverNameLength + 1, nodeID: 1},
+		"its name of the node": {name: volumesv1alpha1.MaxDriverNameLength, nodeID: volumesv1alpha1.MaxNodeIDLength + 1},
+	} {
+		n := startNode(t, func(dir string) { mkdirs(t, dir, "plugins_registry") })
+		endpoint := filepath.Join(n.dir, "csi.sock")
+		s := &scripted{nodeID: strings.Repeat("n", c.nodeID), info: &registerapi.PluginInfo{
+			Type: registerapi.CSIPlugin, Name: strings.Repeat("d", c.name), Endpoint: endpoint,
+			SupportedVersions: []string{"1.0.0"},
+		}}
+		s.serve(t, endpoint)
+		s.serve(t, n.socket("a-reg.sock"))
+		waitFor(t, "the next attempt at a driver that exceeds "+what, n.clock.HasWaiters)
+		if lines := n.registry.Drivers(); len(lines) != 0 {
+			t.Errorf("with %s too long the drivers are %+v, want none", what, lines)
+		}
+	}
 }
 
 func TestTheDirectoryMayBeRemovedAndCreatedAgain(t *testing.T) {
@@ -317,6 +338,6 @@ func TestAnEmptyListOfCapabilitiesIsNoCapability(t *testing.T) {
 	s := &scripted{capabilities: []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_UNKNOWN}}
 	line, err := connect(t, s).Describe(t.Context())
 	if err != nil || len(line.Capabilities) != 0 {
-		t.Errorf("%+v, %v", line, err)
+		t.Errorf("description with an unknown capability: %+v, error %v; want no capabilities", line, err)
 	}
 }

@@ -31,7 +31,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(waitTimeout):
-		t.Fatalf("%s did not come", what)
+		t.Fatalf("%s did not come within %s, want it", what, waitTimeout)
 		panic("unreachable")
 	}
 }

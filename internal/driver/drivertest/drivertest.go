@@ -9,7 +9,6 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -145,7 +144,7 @@ func (s *suite) unstage(ctx context.Context) error {
 func (s *suite) expect(t *testing.T, name string, want View) {
 	t.Helper()
 	if got := s.ViewOf(t, s.volume, s.target(name)); got != want {
-		t.Errorf("published at %s: %+v, expected %+v", name, got, want)
+		t.Errorf("volume %s at target %s: %+v, want %+v", s.volume.Handle, name, got, want)
 	}
 }
 
@@ -203,11 +202,12 @@ func releasingNothing(t *testing.T, s *suite) {
 func unknownVolume(t *testing.T, s *suite) {
 	s.volume.Handle += "-unknown"
 	if err := s.stage(deadline(t)); !driver.IsNotFound(err) && !s.WithoutStaging {
-		t.Errorf("stage: %s: %v", driver.OutcomeOf(err), err)
+		t.Errorf("stage of unknown volume %s: outcome %s, error %v; want not found", s.volume.Handle, driver.OutcomeOf(err),
+			err)
 	}
 	err := s.publish(deadline(t), "a", false)
 	if err == nil || driver.IsUncertain(err) {
-		t.Errorf("publish: %v", err)
+		t.Errorf("publish of unknown volume %s: error %v, want one that is certain", s.volume.Handle, err)
 	}
 	s.expect(t, "a", View{})
 }
@@ -219,7 +219,7 @@ func publishBeforeStage(t *testing.T, s *suite) {
 	ctx := deadline(t)
 	must(t, makeDir(s.stagingPath()))
 	if err := s.publish(ctx, "a", false); err == nil || driver.IsUncertain(err) {
-		t.Errorf("publish: %v", err)
+		t.Errorf("publish of volume %s before its stage: error %v, want one that is certain", s.volume.Handle, err)
 	}
 	s.expect(t, "a", View{})
 	must(t, s.stage(ctx), s.publish(ctx, "a", false))
@@ -242,9 +242,10 @@ func endedContext(t *testing.T, s *suite) {
 	}
 	for _, step := range steps {
 		if err := step.call(ended); err == nil {
-			t.Errorf("%s with an ended context has no error", step.name)
+			t.Errorf("%s of volume %s with an ended context: no error, want one", step.name, s.volume.Handle)
 		} else if outcome := driver.OutcomeOf(err); outcome != driver.Transient && outcome != driver.Uncertain {
-			t.Errorf("%s with an ended context: %s: %v", step.name, outcome, err)
+			t.Errorf("%s of volume %s with an ended context: outcome %s, error %v; want Transient or Uncertain", step.name,
+				s.volume.Handle, outcome, err)
 		}
 		must(t, step.call(ctx))
 	}
@@ -280,7 +281,7 @@ func severalAtOnce(t *testing.T, s *suite) {
 	for i, one := range all {
 		one.expect(t, "a", View{Mode: one.volume.Mode})
 		if err := errors.Join(one.unpublish(deadline(t), "a"), one.unstage(deadline(t))); err != nil {
-			t.Error(fmt.Errorf("releasing volume %d: %w", i, err))
+			t.Errorf("releasing volume %s, number %d of several at once: error %v, want none", one.volume.Handle, i, err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (c Config) optional(t *testing.T) {
 				t.Skip("the driver has no description")
 			}
 			if line, err := describer.Describe(deadline(t)); err != nil || line.Name != d.Name() {
-				t.Errorf("%+v, %v", line, err)
+				t.Errorf("description: %+v, error %v; want name %s", line, err, d.Name())
 			}
 		})
 	})
@@ -41,7 +41,7 @@ func (c Config) expand(t *testing.T, mode corev1.PersistentVolumeMode) {
 	s := c.begin(t, mode)
 	expander, ok := s.d.(driver.Expander)
 	if !ok {
-		t.Fatal("the driver is no Expander")
+		t.Fatalf("driver %s (%T) is no Expander, want one, as the suite can grow its volumes", s.d.Name(), s.d)
 	}
 	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", false))
@@ -52,17 +52,19 @@ func (c Config) expand(t *testing.T, mode corev1.PersistentVolumeMode) {
 	for _, time := range []string{"first", "second"} {
 		got, err := expander.Expand(ctx, req)
 		if err != nil || got.Cmp(larger) < 0 {
-			t.Errorf("the %s time: %s, %v", time, got.String(), err)
+			t.Errorf("capacity of volume %s, expanded the %s time: %s, error %v; want at least %s", s.volume.Handle, time,
+				got.String(), err, larger.String())
 		}
 	}
 	if now := s.capacity(t); now != nil && now.Cmp(c.Capacity) <= 0 {
-		t.Errorf("the volume has %s afterwards", now.String())
+		t.Errorf("capacity of volume %s after the expansion: %s, want above %s", s.volume.Handle, now.String(),
+			c.Capacity.String())
 	}
 	s.expect(t, "a", View{Mode: mode})
 	unknown := req
 	unknown.Handle += "-unknown"
 	if _, err := expander.Expand(ctx, unknown); !driver.IsNotFound(err) {
-		t.Errorf("an unknown volume: %v", err)
+		t.Errorf("expanding unknown volume %s: error %v, want not found", unknown.Handle, err)
 	}
 	must(t, s.unpublish(ctx, "a"), s.unstage(ctx))
 }
@@ -76,16 +78,16 @@ func (c Config) stats(t *testing.T, mode corev1.PersistentVolumeMode) {
 	ctx := deadline(t)
 	must(t, s.stage(ctx), s.publish(ctx, "a", false))
 	if got := s.capacity(t); got == nil || got.Sign() <= 0 || got.Cmp(c.Capacity) > 0 {
-		t.Errorf("capacity: %v", got)
+		t.Errorf("capacity of volume %s: %v, want above 0 and at most %s", s.volume.Handle, got, c.Capacity.String())
 	}
 	unknown := driver.StatsRequest{Handle: s.volume.Handle + "-unknown", StagingPath: s.stagingPath(), Path: s.target("a")}
 	if _, err := reader.Stats(ctx, unknown); !driver.IsNotFound(err) {
-		t.Errorf("an unknown volume: %v", err)
+		t.Errorf("stats of unknown volume %s: error %v, want not found", unknown.Handle, err)
 	}
 	must(t, s.unpublish(ctx, "a"))
 	gone := driver.StatsRequest{Handle: s.volume.Handle, StagingPath: s.stagingPath(), Path: s.target("a")}
 	if stats, err := reader.Stats(ctx, gone); err == nil {
-		t.Errorf("a path that is not published any more has %+v", stats)
+		t.Errorf("stats of volume %s at a path that is no longer published: %+v, want an error", gone.Handle, stats)
 	}
 	must(t, s.unstage(ctx))
 }

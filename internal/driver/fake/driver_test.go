@@ -61,16 +61,17 @@ func TestAScriptedErrorComesOnce(t *testing.T) {
 	d.FailNext(Stage, scripted)
 	d.FailNextAfterEffect(Stage, scripted)
 	if err := d.Stage(t.Context(), req); !errors.Is(err, scripted) || d.StagedAt("vol") != "" {
-		t.Errorf("first: %v, staged at %q", err, d.StagedAt("vol"))
+		t.Errorf("first stage of vol: error %v, staged at %q; want the scripted error and no effect", err, d.StagedAt("vol"))
 	}
 	if err := d.Stage(t.Context(), req); !errors.Is(err, scripted) || d.StagedAt("vol") != "/stage" {
-		t.Errorf("second: %v, staged at %q", err, d.StagedAt("vol"))
+		t.Errorf("second stage of vol: error %v, staged at %q; want the scripted error after the effect", err,
+			d.StagedAt("vol"))
 	}
 	if err := d.Stage(t.Context(), req); err != nil {
-		t.Errorf("third: %v", err)
+		t.Errorf("third stage of vol: error %v, want none", err)
 	}
 	if got := d.Methods("vol"); !slices.Equal(got, []Method{Stage, Stage, Stage}) {
-		t.Errorf("calls: %v", got)
+		t.Errorf("calls for vol: %v, want three times %s", got, Stage)
 	}
 }
 
@@ -83,16 +84,16 @@ func TestACallThatHangsMayHaveItsEffectAfterItsCallerGaveUp(t *testing.T) {
 		cancel()
 	}()
 	if err := d.Stage(ctx, req); !driver.IsUncertain(err) || !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
+		t.Errorf("stage of vol whose caller gave up: error %v, want Uncertain, canceled", err)
 	}
 	err := d.Unstage(t.Context(), driver.UnstageRequest{Handle: "vol", StagingPath: "/stage"})
 	if driver.CodeOf(err) != "Aborted" || !driver.IsUncertain(err) {
-		t.Errorf("during the hanging call: %v", err)
+		t.Errorf("unstage of vol during the hanging stage: error %v, want Aborted and Uncertain", err)
 	}
 	hang.Release()
 	<-hang.Ended()
 	if d.StagedAt("vol") != "/stage" {
-		t.Error("the effect did not come")
+		t.Errorf("vol after the hang was released is staged at %q, want /stage", d.StagedAt("vol"))
 	}
 }
 
@@ -104,7 +105,8 @@ func TestAHangThatIsDroppedHasNoEffect(t *testing.T) {
 		hang.Drop()
 	}()
 	if err := d.Stage(t.Context(), req); !driver.IsUncertain(err) || d.StagedAt("vol") != "" {
-		t.Errorf("%v, staged at %q", err, d.StagedAt("vol"))
+		t.Errorf("stage of vol whose hang was dropped: error %v, staged at %q; want Uncertain and no effect", err,
+			d.StagedAt("vol"))
 	}
 }
 
@@ -114,7 +116,8 @@ func TestAHookThatFailsVoidsTheEffect(t *testing.T) {
 	d.AddVolume("vol", gibibyte)
 	_, req := fixture()
 	if err := d.Stage(t.Context(), req); !errors.Is(err, broken) || d.StagedAt("vol") != "" {
-		t.Errorf("%v, staged at %q", err, d.StagedAt("vol"))
+		t.Errorf("stage of vol with a failing hook: error %v, staged at %q; want the hook's error and no effect", err,
+			d.StagedAt("vol"))
 	}
 }
 
@@ -122,10 +125,10 @@ func TestTheBaseHasNoCapability(t *testing.T) {
 	d, _ := fixture()
 	base := d.Base()
 	if _, ok := base.(driver.Expander); ok {
-		t.Error("it expands")
+		t.Errorf("the base of driver %s is an Expander, want none", d.Name())
 	}
 	if base.Name() != d.Name() {
-		t.Error("it has another name")
+		t.Errorf("name of the base: %s, want %s", base.Name(), d.Name())
 	}
 }
 
@@ -133,16 +136,16 @@ func TestTheRegistrySignalsChanges(t *testing.T) {
 	d, _ := fixture()
 	r := NewRegistry()
 	if _, ok := r.Get(d.Name()); ok {
-		t.Error("known too early")
+		t.Errorf("driver %s is known before it was added, want it unknown", d.Name())
 	}
 	r.Add(d)
 	<-r.Changed()
 	if lines := r.Drivers(); len(lines) != 1 || lines[0].NodeID != "fake" {
-		t.Errorf("drivers: %+v", lines)
+		t.Errorf("known drivers: %+v, want one with node ID fake", lines)
 	}
 	r.Remove(d.Name())
 	<-r.Changed()
 	if _, ok := r.Get(d.Name()); ok {
-		t.Error("still known")
+		t.Errorf("driver %s is known after it was removed, want it unknown", d.Name())
 	}
 }

@@ -28,7 +28,7 @@ func get(t *testing.T, d driver.Driver) driver.Driver {
 	t.Helper()
 	timed, ok := Wrap(fake.NewRegistry(d)).Get(d.Name())
 	if !ok {
-		t.Fatal("the driver is not known any more")
+		t.Fatalf("driver %s is not known any more, want it known", d.Name())
 	}
 	return timed
 }
@@ -81,7 +81,7 @@ func TestAMeasuredDriverHasNoCapabilityThatTheDriverLacks(t *testing.T) {
 			_, expands := timed.(driver.Expander)
 			_, reads := timed.(driver.StatsReader)
 			if expands != wantExpander || reads != wantStats {
-				t.Errorf("expander %v, stats %v; want %v, %v", expands, reads, wantExpander, wantStats)
+				t.Errorf("metered driver (%s): expander %t, stats %t; want %t, %t", name, expands, reads, wantExpander, wantStats)
 			}
 		})
 	}
@@ -135,11 +135,11 @@ func TestOperationsAreCountedUnderUpstreamsNames(t *testing.T) {
 				timed.Unstage(t.Context(), unstage), timed.Unstage(t.Context(), unstage),
 			} {
 				if failed := i == 0 || i == 2; failed != (err != nil) {
-					t.Errorf("call %d: %v", i, err)
+					t.Errorf("call %d of driver %s: error %v, want one: %t", i, name, err, failed)
 				}
 			}
 			if got := counted(t, name); !maps.Equal(got, c.want) {
-				t.Errorf("counted %v, want %v", got, c.want)
+				t.Errorf("operations counted of driver %s: %v, want %v", name, got, c.want)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func TestACertificateThatIsReplacedIsServedWithoutARestart(t *testing.T) {
 			replace(t, dir, "first.example")
 			address := serve(t, Endpoint{Address: "127.0.0.1:0", CertDir: dir})
 			if got := servedName(t, address); got != "first.example" {
-				t.Fatalf("the certificate is of %s", got)
+				t.Fatalf("served certificate is of %s, want first.example", got)
 			}
 			replace(t, dir, "second.example")
 			eventually(t, "the new certificate is served", func() bool {
@@ -52,17 +52,18 @@ func TestWithoutADirectoryTheCertificateIsSelfSigned(t *testing.T) {
 	address := serve(t, Endpoint{Address: "127.0.0.1:0"})
 	certificate := served(t, address)
 	if err := certificate.VerifyHostname("localhost"); err != nil || certificate.NotAfter.Before(time.Now()) {
-		t.Errorf("certificate of %v until %s: %v", certificate.DNSNames, certificate.NotAfter, err)
+		t.Errorf("self-signed certificate of %v until %s: error %v, want one of localhost in force", certificate.DNSNames,
+			certificate.NotAfter, err)
 	}
 }
 
 func TestAMissingCertificateIsRefusedAtTheStart(t *testing.T) {
 	_, _, err := Endpoint{Address: ":8443", CertDir: t.TempDir()}.Open()
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "tls.crt") {
-		t.Errorf("error: %v", err)
+		t.Errorf("opening an endpoint without its certificate: error %v, want one that names tls.crt", err)
 	}
 	if _, _, err := (Endpoint{Address: "0", CertDir: t.TempDir()}).Open(); err != nil {
-		t.Errorf("without an endpoint: %v", err)
+		t.Errorf("opening no endpoint without a certificate: error %v, want none", err)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 	}
 	defer response.Body.Close() //nolint:errcheck // nothing is read
 	if response.StatusCode != http.StatusBadRequest {
-		t.Errorf("status %s", response.Status)
+		t.Errorf("plain HTTP: status %s, want a refusal or %d", response.Status, http.StatusBadRequest)
 	}
 }
 

@@ -61,7 +61,7 @@ func directory(t *testing.T, h Host) {
 		must(t, h.Mounts.EnsureDir(t.Context(), path, 0o700))
 	}
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("directory %s: %v, error %v; want a directory", path, info, err)
 	}
 	h.Mount(path)
 	must(t, h.Mounts.EnsureDir(t.Context(), path, 0o700))
@@ -74,7 +74,7 @@ func file(t *testing.T, h Host) {
 		must(t, h.Mounts.EnsureFile(t.Context(), path, 0o600))
 	}
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("file %s: %v, error %v; want a regular file", path, info, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func occupied(t *testing.T, h Host) {
 	is(t, h.Mounts.RemoveMountPoint(t.Context(), full), mount.ErrOccupied)
 	is(t, h.Mounts.RemoveMountPoint(t.Context(), h.Dir), mount.ErrOccupied)
 	if data, err := os.ReadFile(full); err != nil || string(data) != "data" {
-		t.Errorf("%q, %v", data, err)
+		t.Errorf("file %s: content %q, error %v; want %q unchanged", full, data, err, "data")
 	}
 }
 
@@ -101,7 +101,7 @@ func removal(t *testing.T, h Host) {
 		must(t, h.Mounts.RemoveMountPoint(t.Context(), path))
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("mount point %s after its removal: error %v, want %v", path, err, fs.ErrNotExist)
 	}
 }
 
@@ -112,7 +112,7 @@ func bind(t *testing.T, h Host) {
 		must(t, h.Mounts.Bind(t.Context(), source, target, false, nil))
 	}
 	if s, e := mounted(t, h, source, 1), mounted(t, h, target, 1); !e.SameSource(s) || e.ID == s.ID {
-		t.Errorf("%+v is bound as %+v", s, e)
+		t.Errorf("bind mount of %s: %+v, want another mount of the same source as %+v", source, e, s)
 	}
 	must(t, h.Mounts.Unmount(t.Context(), source))
 	mounted(t, h, target, 1)
@@ -122,12 +122,12 @@ func bindDirectory(t *testing.T, h Host) {
 	source, target := mkdir(t, h, "source"), mkdir(t, h, "target")
 	disk, ok := read(t, h).Shown(h.Dir)
 	if !ok {
-		t.Fatal("the test's directory has no filesystem")
+		t.Fatalf("no mount shows the test's directory %s, want one", h.Dir)
 	}
 	must(t, h.Mounts.Bind(t.Context(), source, target, false, nil))
 	e := mounted(t, h, target, 1)
 	if e.Major != disk.Major || e.Minor != disk.Minor || filepath.Base(e.Root) != "source" {
-		t.Errorf("on %+v it is bound as %+v", disk, e)
+		t.Errorf("bind mount of directory %s: %+v, want root .../source on the filesystem of %+v", source, e, disk)
 	}
 }
 
@@ -138,7 +138,7 @@ func bindOver(t *testing.T, h Host) {
 	before := mounted(t, h, target, 1)
 	is(t, h.Mounts.Bind(t.Context(), source, target, false, nil), mount.ErrOccupied)
 	if after := mounted(t, h, target, 1); after.ID != before.ID {
-		t.Errorf("%+v became %+v", before, after)
+		t.Errorf("mount at %s after a refused bind: %+v, want it unchanged: %+v", target, after, before)
 	}
 }
 
@@ -156,11 +156,11 @@ func readOnly(t *testing.T, h Host) {
 	for _, step := range []struct{ asked, is bool }{{false, false}, {true, true}, {false, true}} {
 		must(t, h.Mounts.Bind(t.Context(), source, target, step.asked, nil))
 		if e := mounted(t, h, target, 1); e.ReadOnly() != step.is {
-			t.Errorf("read-only %t: %v", step.asked, e.Options)
+			t.Errorf("options of %s, bound with read-only %t: %v, want read-only %t", target, step.asked, e.Options, step.is)
 		}
 	}
 	if e := mounted(t, h, source, 1); e.ReadOnly() {
-		t.Errorf("the source: %v", e.Options)
+		t.Errorf("options of source %s: %v, want writable", source, e.Options)
 	}
 }
 
@@ -172,11 +172,11 @@ func unmount(t *testing.T, h Host) {
 	lower := mounted(t, h, path, 1)
 	h.Mount(path)
 	if e := mounted(t, h, path, 2); e.ID == lower.ID {
-		t.Errorf("%+v is at the top", e)
+		t.Errorf("topmost of two mounts at %s: %+v, want the second one", path, e)
 	}
 	is(t, h.Mounts.Unmount(t.Context(), path), mount.ErrStillMounted)
 	if e := mounted(t, h, path, 1); e.ID != lower.ID {
-		t.Errorf("%+v is left, not %+v", e, lower)
+		t.Errorf("mount at %s after one unmount: %+v, want the first one: %+v", path, e, lower)
 	}
 	must(t, h.Mounts.Unmount(t.Context(), path))
 	mounted(t, h, path, 0)
@@ -191,7 +191,7 @@ func noDevice(t *testing.T, h Host) {
 	must(t, err)
 	e := mounted(t, h, path, 1)
 	if int(d.Major) != e.Major || int(d.Minor) != e.Minor {
-		t.Errorf("%+v on %+v", e, d)
+		t.Errorf("device of %s: %+v, want the number of mount %+v", path, d, e)
 	}
 }
 
@@ -202,7 +202,8 @@ func table(t *testing.T, h Host) {
 	during := read(t, h)
 	must(t, h.Mounts.Unmount(t.Context(), path))
 	if len(before.All(path)) != 0 || len(during.All(path)) != 1 {
-		t.Errorf("before %v, during %v", before.All(path), during.All(path))
+		t.Errorf("mounts at %s: %v in the table read before, %v in the one read during the mount; want 0 and 1", path,
+			before.All(path), during.All(path))
 	}
 }
 
@@ -253,6 +254,6 @@ func must(t *testing.T, err error) {
 func is(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Errorf("error %v, want %v", err, want)
+		t.Errorf("call on the host's mounts: error %v, want %v", err, want)
 	}
 }

@@ -27,15 +27,15 @@ func TestANodeHasTheSameNumberOfVolumesAtEveryPointOfTheCurve(t *testing.T) {
 		30: {"node-000": 10, "node-001": 10, "node-002": 10},
 	} {
 		if got := byNode(b.nextTo(existing)); !maps.Equal(got, want) {
-			t.Errorf("next to %d: %v", existing, got)
+			t.Errorf("volumes by node next to %d existing ones: %v, want %v", existing, got, want)
 		}
 	}
 	// One of the single volumes is for the warm-up.
 	if got := byNode(b.single); !maps.Equal(got, map[string]int{"node-000": 3, "node-001": 2}) {
-		t.Errorf("one at a time: %v", got)
+		t.Errorf("single volumes by node: %v, want 3 on node-000 and 2 on node-001", got)
 	}
 	if len(b.stage.Volumes) != 65 {
-		t.Errorf("%d volumes", len(b.stage.Volumes))
+		t.Errorf("%d volumes on the stage, want 65", len(b.stage.Volumes))
 	}
 }
 
@@ -43,6 +43,7 @@ func TestFewerVolumesThanNodesUseAtLeastOneNode(t *testing.T) {
 	b := &bench{Options: Options{volumes: 20, nodes: 10, repetitions: 1}, curve: []int{1}}
 	b.plan()
 	if got := b.nextTo(1); len(got) != 1 || b.single[0].Node != got[0].Node {
-		t.Errorf("next to 1: %v, one at a time on %s", got, b.single[0].Node)
+		t.Errorf("volumes next to one existing: %v, single volume on node %s; want one, on the same node", got,
+			b.single[0].Node)
 	}
 }

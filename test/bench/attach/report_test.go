@@ -30,14 +30,15 @@ func TestOnlyTheContendersRequestsCountAndEventsSeparately(t *testing.T) {
 		asked("somebody", "create", "pods", 201),
 	}, "me", 2)
 	if p.WritesPerVolume != 1 || p.ReadsPerVolume != 0.5 || p.EventsPerVolume != 0.5 {
-		t.Errorf("%.1f writes, %.1f reads, %.1f Events", p.WritesPerVolume, p.ReadsPerVolume, p.EventsPerVolume)
+		t.Errorf("requests of me per volume: %.1f writes, %.1f reads, %.1f Events; want 1.0, 0.5, 0.5", p.WritesPerVolume,
+			p.ReadsPerVolume, p.EventsPerVolume)
 	}
 	if len(p.Requests) != 5 {
-		t.Errorf("sorts of requests: %+v", p.Requests)
+		t.Errorf("%d sorts of requests, want 5: %+v", len(p.Requests), p.Requests)
 	}
 	for _, c := range p.Requests {
 		if c.Resource == "pods" || c.Failed != (c.Verb == "delete") {
-			t.Errorf("counted %+v", c)
+			t.Errorf("counted request %+v, want none of somebody, and the delete alone failed", c)
 		}
 	}
 }
@@ -66,11 +67,11 @@ func TestGoalsCompareTheContendersOfTheRun(t *testing.T) {
 		"attach, pods, against upstream's with its default limits":    "",
 	} {
 		if measured[what] != want {
-			t.Errorf("%s: %q, not %q", what, measured[what], want)
+			t.Errorf("measured for goal %q: %q, want %q", what, measured[what], want)
 		}
 	}
 	if !slices.ContainsFunc(r.goals(), func(g goal) bool { return g.wanted == ">= 8x" }) {
-		t.Errorf("goals: %+v", r.goals())
+		t.Errorf("goals: %+v, want one of >= 8x", r.goals())
 	}
 }
 
@@ -87,8 +88,8 @@ func TestTheRateOfSeveralRoundsIsTheirMedian(t *testing.T) {
 	one, _ := r.turn("one")
 	if len(r.Turns) != 2 || one.Attach.PerSecond != 20 || !slices.Equal(one.AttachRates, []float64{30, 10, 20}) ||
 		len(one.OneByOne) != 1 || one.Swept != 3 {
-		t.Errorf("%d turns, rate %.0f of %v, alone %v, %d swept", len(r.Turns), one.Attach.PerSecond, one.AttachRates,
-			one.OneByOne, one.Swept)
+		t.Errorf("turns: %d, rate %.0f of %v, one by one %v, %d swept; want 2, 20 of 30, 10, 20, 1 point, 3 swept",
+			len(r.Turns), one.Attach.PerSecond, one.AttachRates, one.OneByOne, one.Swept)
 	}
 }
 
@@ -106,11 +107,11 @@ func TestContendersUnderThePoliciesReverseTheirOrderEverySecondRound(t *testing.
 		{"upstream-lifted", "bare-intents", "hawser-intents", "bare-pods", "hawser-pods"},
 	} {
 		if got := names(round); !slices.Equal(got, want) {
-			t.Errorf("round %d: %q", round, got)
+			t.Errorf("contenders of round %d: %q, want %q", round, got, want)
 		}
 	}
 	b.contenders = "hawser-pods,upstream"
 	if got := names(0); !slices.Equal(got, []string{"upstream", "hawser-pods"}) {
-		t.Errorf("of the named contenders: %q", got)
+		t.Errorf("named contenders: %q, want upstream and hawser-pods", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestTheJudgeFindsAVolumePublishedTwice(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if found := PublishedTwice(test.entries); len(found) != test.want {
-				t.Errorf("found %v", found)
+				t.Errorf("volumes published twice: %v, want %d", found, test.want)
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func TestTheJudgeFindsADetachWhileStaged(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if found := UnpublishedWhileStaged(test.entries); len(found) != test.want {
-				t.Errorf("found %v", found)
+				t.Errorf("detaches while staged: %v, want %d", found, test.want)
 			}
 		})
 	}
@@ -87,10 +87,10 @@ func TestTheJudgeFindsAUseWithoutAttachment(t *testing.T) {
 	attached := effect("ControllerPublishVolume", "a")
 	if found := UsedUnattached(tale(attached, start("NodeStageVolume", "a"),
 		start("NodePublishVolume", "a"))); len(found) != 0 {
-		t.Errorf("found %v", found)
+		t.Errorf("uses without an attachment: %v, want none on node a", found)
 	}
 	if found := UsedUnattached(tale(attached, start("NodeStageVolume", "b"))); len(found) != 1 {
-		t.Errorf("found %v", found)
+		t.Errorf("uses without an attachment: %v, want one on node b", found)
 	}
 }
 
@@ -110,10 +110,10 @@ func TestATruncatedLineDoesNotAffectOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if entry, err := Append(dir, Entry{Phase: Start, Method: "B"}); err != nil || entry.Seq != 2 {
-		t.Errorf("appended %+v, %v", entry, err)
+		t.Errorf("entry after a truncated line: %+v, error %v; want number 2", entry, err)
 	}
 	entries, err := Read(dir)
 	if err != nil || len(entries) != 2 || entries[1].Method != "B" {
-		t.Errorf("read %+v, %v", entries, err)
+		t.Errorf("entries of the ledger: %+v, error %v; want A and B", entries, err)
 	}
 }

@@ -34,7 +34,7 @@ func TestAPublicationIsDecidedByAccessModeAndLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := mayPublish(Volume{ID: "v", Publications: test.have}, Node{ID: "a", MaxVolumes: 2}, test.attached, test.want)
 			if status.Code(err) != test.code {
-				t.Errorf("got %v, want %s", err, test.code)
+				t.Errorf("publishing volume v on node a: error %v, want code %s", err, test.code)
 			}
 		})
 	}
@@ -58,7 +58,8 @@ func TestASizeFitsItsRange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			size, err := chooseSize(test.required, test.limit)
 			if status.Code(err) != test.code || (err == nil && size != test.want) {
-				t.Errorf("got %d, %v", size, err)
+				t.Errorf("size for required %d and limit %d: %d, error %v; want %d, code %s", test.required, test.limit, size, err,
+					test.want, test.code)
 			}
 		})
 	}
@@ -71,7 +72,7 @@ func TestAnIDCannotLeaveTheBackingDirectory(t *testing.T) {
 	}
 	for _, id := range []string{"", "..", "../x", "a/b", ".hidden"} {
 		if _, err := s.Get(id); status.Code(err) != codes.NotFound {
-			t.Errorf("%q: got %v", id, err)
+			t.Errorf("getting volume %q: error %v, want code %s", id, err, codes.NotFound)
 		}
 		if err := s.Delete(id); err != nil {
 			t.Errorf("deleting %q: %v", id, err)
@@ -79,6 +80,6 @@ func TestAnIDCannotLeaveTheBackingDirectory(t *testing.T) {
 	}
 	volume, err := s.Create("../../etc/passwd", 0, 0)
 	if err != nil || !validID.MatchString(volume.ID) {
-		t.Errorf("got %q, %v", volume.ID, err)
+		t.Errorf("volume created as ../../etc/passwd: ID %q, error %v; want a valid ID", volume.ID, err)
 	}
 }

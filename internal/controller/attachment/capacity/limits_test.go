@@ -80,16 +80,16 @@ func TestWhatIsAboutToBeCreatedCounts(t *testing.T) {
 	l := newLine("foreign")
 	for volume, want := range []bool{true, true, false, false} {
 		if got := l.try(volume); got != want {
-			t.Errorf("volume %d: %v", volume, got)
+			t.Errorf("volume %d may be attached to node a: %t, want %t", volume, got, want)
 		}
 	}
 	// The cache shows the first: it does not count twice.
 	l.present["va-0"] = true
 	if l.try(4) {
-		t.Error("a fourth was let in")
+		t.Error("volume 4 may be attached to node a, want it refused: the node takes three")
 	}
 	if !l.try(1) {
-		t.Error("a volume was refused the room that it had reserved")
+		t.Error("volume 1 may not be attached to node a, want its reservation to hold")
 	}
 }
 
@@ -97,25 +97,25 @@ func TestCapacityGoesToTheVolumeThatWaitedLongest(t *testing.T) {
 	l := newLine("x", "y", "z")
 	for _, volume := range []int{3, 1, 2} {
 		if l.try(volume) {
-			t.Fatalf("volume %d was let into a full node", volume)
+			t.Fatalf("volume %d may be attached to full node a, want it refused", volume)
 		}
 		l.pass(volume, on("a", limited(full)))
 	}
 	l.gone("x")
 	if !slices.Equal(l.woken, []string{"1"}) {
-		t.Fatalf("woken: %v", l.woken)
+		t.Fatalf("volumes woken after attachment x went: %v, want 1, which waited longest", l.woken)
 	}
 	if l.try(3) {
-		t.Error("somebody younger came first")
+		t.Error("volume 3 may be attached to node a before volume 1, which waited longer, want it refused")
 	}
 	if !l.try(1) {
-		t.Error("the oldest was refused")
+		t.Error("volume 1, which waited longest, may not be attached to node a, want it allowed")
 	}
 	if !slices.Equal(l.woken, []string{"1", "2"}) {
-		t.Errorf("the next was not woken, who would see whether there is more room: %v", l.woken)
+		t.Errorf("volumes woken after volume 1 got the capacity: %v, want 1 and 2", l.woken)
 	}
 	if l.try(2) {
-		t.Error("the node is overfull")
+		t.Error("volume 2 may be attached to full node a, want it refused")
 	}
 }
 
@@ -135,10 +135,10 @@ func TestCapacityThatIsNotTakenGoesToTheNext(t *testing.T) {
 			l.woken = nil
 			l.pass(1, n)
 			if !slices.Equal(l.woken, []string{"2"}) {
-				t.Fatalf("woken: %v", l.woken)
+				t.Fatalf("volumes woken after volume 1 did not take the capacity: %v, want 2", l.woken)
 			}
 			if !l.try(2) {
-				t.Error("the next was refused")
+				t.Error("volume 2, the next that waits, may not be attached to node a, want it allowed")
 			}
 		})
 	}
@@ -147,18 +147,18 @@ func TestCapacityThatIsNotTakenGoesToTheNext(t *testing.T) {
 func TestRoomThatWasReservedInVainIsGivenBack(t *testing.T) {
 	l := newLine("x", "y")
 	if !l.try(1) || l.try(2) {
-		t.Fatal("one place was free")
+		t.Fatal("capacity of node a: want room for volume 1 and none for volume 2")
 	}
 	l.pass(2, on("a", limited(full)))
 	// The create failed and may yet arrive.
 	l.pass(1, on("a", waits))
 	if l.try(2) {
-		t.Fatal("the room was given away while the attachment may still come about")
+		t.Fatal("volume 2 got the capacity while the attachment of volume 1 may still appear, want it refused")
 	}
 	// A later pass finds nothing of it.
 	l.pass(1, on("a"))
 	if !slices.Equal(l.woken, []string{"2"}) || !l.try(2) {
-		t.Errorf("the room was not given back; woken: %v", l.woken)
+		t.Errorf("volumes woken after volume 1 gave its capacity back: %v, want 2, which then gets it", l.woken)
 	}
 }
 
@@ -167,12 +167,12 @@ func TestAReservationEndsWithItsOwnAttachmentOnly(t *testing.T) {
 	l.try(1)
 	l.AttachmentChanged(attachmentTo("va-1", "of an earlier life"), nil)
 	if l.try(2) {
-		t.Fatal("the end of an earlier attachment of the same name gave the room away")
+		t.Fatal("the end of an earlier attachment va-1 released the reservation of volume 1, want it kept")
 	}
 	l.created(nodeSlots, "va-1", "uid")
 	l.AttachmentChanged(nil, attachmentTo("va-1", "uid"))
 	if len(l.reserved[nodeSlots]) > 0 {
-		t.Error("the reservation stands though the cache shows the attachment")
+		t.Errorf("reservations after the cache has attachment va-1: %v, want none", l.reserved)
 	}
 }
 
@@ -182,11 +182,11 @@ func TestAChangedNodeEnqueuesTheFirstThatWaits(t *testing.T) {
 	l.try(1)
 	l.NodeChanged("b")
 	if len(l.woken) > 0 {
-		t.Errorf("another node woke %v", l.woken)
+		t.Errorf("volumes woken by a change of node b: %v, want none", l.woken)
 	}
 	l.NodeChanged("a")
 	if !slices.Equal(l.woken, []string{"1"}) {
-		t.Errorf("woken: %v", l.woken)
+		t.Errorf("volumes woken by a change of node a: %v, want 1", l.woken)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestNothingIsKeptOfVolumesThatAreSettled(t *testing.T) {
 	l.pass(1, named)
 	l.pass(2, nil)
 	if len(l.reserved)+len(l.waiting)+len(l.at) > 0 {
-		t.Errorf("left: %v %v %v", l.reserved, l.waiting, l.at)
+		t.Errorf("kept of settled volumes: reservations %v, waiting %v, nodes %v; want none", l.reserved, l.waiting, l.at)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestOnlyARefusalProvesThatNothingWasCreated(t *testing.T) {
 		{errors.New("connection reset by peer"), false},
 	} {
 		if got := answered(c.err); got != c.want {
-			t.Errorf("%v: %v", c.err, got)
+			t.Errorf("error %v proves that nothing was created: %t, want %t", c.err, got, c.want)
 		}
 	}
 }

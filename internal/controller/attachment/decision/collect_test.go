@@ -30,7 +30,7 @@ func TestWhatIsLeftOfAVolumeKeepsItsLock(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := Collectable(&test.facts); got != test.want {
-				t.Errorf("collectable: %t", got)
+				t.Errorf("lock of a volume of which %s: collectable %t, want %t", test.name, got, test.want)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func TestAPolicyIsKeptUntilTheAgentHasChecked(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := on("a", leaving("i*"), va("1", "held", "attached"), entry(handshake.Detaching, "1"), live)
-			n.Entry.UnlistedGeneration, n.State.Looked = 2, c.looked
+			n.Entry.Protocol.UnlistedGeneration, n.State.Looked = 2, c.looked
 			if c.policy {
 				n.Leaving[0].Object.Spec.DetachPolicy = &volumesv1alpha1.DetachPolicy{
 					ForceAfter: metav1.Duration{Duration: 6 * time.Minute},
@@ -39,7 +39,7 @@ func TestAPolicyIsKeptUntilTheAgentHasChecked(t *testing.T) {
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -261,7 +261,7 @@ func TestDecide(t *testing.T) {
 				got = append(got, describeStep(s))
 			}
 			if have := strings.Join(got, ", "); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func describeStep(s Step) string {
 func TestADriverWithoutAttachIsConfirmedAtOnce(t *testing.T) {
 	f := Facts{Volume: "v", Nodes: []*Node{on("a", wanted("i"), noDriver)}}
 	if steps := electAndDecide(&f, handshake.Protocol{}); len(steps) != 1 || describeStep(steps[0]) != "Confirm a" {
-		t.Errorf("decided %v", steps)
+		t.Errorf("steps for volume v, whose driver has no attach: %v, want Confirm a", steps)
 	}
 }
 
@@ -294,11 +294,12 @@ func TestTheSecondIntentForASingleUserIsTheOneRefused(t *testing.T) {
 	electAndDecide(&f, handshake.Protocol{})
 	n := f.Nodes[0]
 	if len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "pinned" || len(n.Refused) != 1 {
-		t.Errorf("wanted %v, refused %v", n.Wanted, n.Refused)
+		t.Errorf("intents of node a: wanted %v, refused %v; want pinned alone and one refused", n.Wanted, n.Refused)
 	}
 	if found := RefusalOf(&f, n.Refused[0]); found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
 		!strings.Contains(found.Message, "default/pinned on node a") {
-		t.Errorf("finding: %+v", found)
+		t.Errorf("finding for refused intent %s: %+v, want reason %s and intent default/pinned on node a",
+			n.Refused[0].Object.Name, found, volumesv1alpha1.ReasonReadWriteOncePod)
 	}
 }
 
@@ -310,11 +311,11 @@ func TestAWaitForTheLockNamesNothingOfAnotherNamespace(t *testing.T) {
 	theirs.Object.Namespace = "secret"
 	n.WaitFor(f.Nodes[0], handshake.GuardNotInUse)
 	if found := FindingOf(&f, n, theirs); !strings.Contains(found.Message, "secret/theirs") {
-		t.Errorf("message in the same namespace: %s", found.Message)
+		t.Errorf("message for an intent of namespace secret: %q, want secret/theirs named", found.Message)
 	}
 	if found := FindingOf(&f, n, n.Wanted[1]); strings.Contains(found.Message, "secret") ||
 		!strings.Contains(found.Message, "1 in other namespaces") {
-		t.Errorf("message in another namespace: %s", found.Message)
+		t.Errorf("message for an intent of another namespace: %q, want 1 in other namespaces, without secret", found.Message)
 	}
 }
 
@@ -340,7 +341,8 @@ func TestForceIsAllowedOnlyWhereEveryLeavingIntentAllowsIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if after, allowed := ForceAfter(c.leaving); after != c.after || allowed != c.allowed {
-				t.Errorf("after %s, allowed %v", after, allowed)
+				t.Errorf("leaving intents (%s): force after %s, allowed %t; want %s, %t", c.name, after, allowed, c.after,
+					c.allowed)
 			}
 		})
 	}

@@ -65,10 +65,11 @@ func TestDecideOnWhatWasDeclaredReleased(t *testing.T) {
 				got = steps[0].Act
 			}
 			if len(steps) > 1 || got != test.want {
-				t.Errorf("got %v, want %q", steps, test.want)
+				t.Errorf("steps for volume v on node %s: %v, want %q", test.node.Name, steps, test.want)
 			}
 			if got == MarkDetaching && !steps[0].Evidence {
-				t.Error("the detach rests on the agent's release")
+				t.Errorf("step for volume v on node %s: %v, want it to rest on evidence, not on the agent's release",
+					test.node.Name, steps[0])
 			}
 		})
 	}

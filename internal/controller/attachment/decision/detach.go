@@ -84,12 +84,13 @@ func clearAway(f *Facts, p handshake.Protocol, n *Node) []Step {
 // releaseSteps lets intents go that the agent has acknowledged, and all that are leaving once nothing is left on the
 // node that the agent could use, at a version that was read live. Where the volume stays for others, an agent that
 // reports it not in use at such a version has acknowledged as well: it publishes only after it has read the intent
-// live once more. A policy is needed for as long as the node may have to be forced.
+// live once more. An attachment without an entry was made for the intents that leave, and is detached first, unless it
+// stays for others. A policy is needed for as long as the node may have to be forced.
 func releaseSteps(p handshake.Protocol, n *Node, kept bool) []Step {
 	idle := kept && n.State.Reported && (!n.State.InUse() || n.KubeletUses)
 	evidence := n.State.Entry.Forced || !n.State.Exists && n.Missing
 	free := p.MayReleaseIntent(n.State, idle, evidence) == handshake.GuardNone &&
-		(n.State.Entry.State != handshake.Absent || n.held() == nil)
+		(kept || n.State.Entry.State != handshake.Absent || n.held() == nil)
 	var intents []*Intent
 	for _, i := range n.Leaving {
 		if i.Object.Spec.DetachPolicy != nil && awaitsLook(p.Kubelet, p, n) {

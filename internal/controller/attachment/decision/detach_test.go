@@ -40,7 +40,7 @@ func checkDecisions(t *testing.T, decisions []decision) {
 	for _, c := range decisions {
 		t.Run(c.name, func(t *testing.T) {
 			if have := decided(c.facts, handshake.Protocol{Kubelet: c.facts.Replace}); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func listedInUse(n *Node) { n.Lists.InUse = true }
 
 func kubeletUses(n *Node) { n.KubeletUses = true }
 
-func unlistedBefore(n *Node) { n.Entry.UnlistedGeneration = 2 }
+func unlistedBefore(n *Node) { n.Entry.Protocol.UnlistedGeneration = 2 }
 
 func lookedSince(n *Node) { n.State.Looked = true }
 
@@ -191,7 +191,7 @@ func TestInPlaceOfUpstreamTheKubeletIsAskedBeforeADetach(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if have := decided(Facts{Replace: !c.upstream, Nodes: []*Node{c.node}},
 				handshake.Protocol{Kubelet: !c.upstream}); have != c.want {
-				t.Errorf("decided %q, want %q", have, c.want)
+				t.Errorf("steps for volume v: %q, want %q", have, c.want)
 			}
 		})
 	}
@@ -235,6 +235,10 @@ func TestWhenALeavingIntentIsReleased(t *testing.T) {
 			Facts{Nodes: []*Node{on("a", leaving("i*"), unreported, nodeGone, live)}}, ""},
 		{"not before Detaching stands for an attachment that was made for it",
 			Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), live)}}, "MarkDetaching a 1"},
+		{"at once where that attachment stays for a pod, which may wait for this intent to go",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), pods, live)}}, "Release a i"},
+		{"but not while the agent may still use it",
+			Facts{Nodes: []*Node{on("a", leaving("i*"), va("1", "held"), pods, live, unreported)}}, ""},
 		{"once the agent has answered, though the volume stays in use",
 			Facts{Nodes: []*Node{on("a", stays, acknowledges, inUse("1"))}}, "Release a i"},
 		{"where it is the kubelet that uses what stays",

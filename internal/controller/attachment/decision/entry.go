@@ -15,6 +15,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 // OrEmpty returns nvs, or an empty node state if there is none.
@@ -110,7 +111,8 @@ func DetachingEntry(
 	if old != nil && old.AttachmentUID == uid {
 		e = *old.DeepCopy()
 	}
+	evidence.Message = status.Shorten(evidence.Message, volumesv1alpha1.MaxMessageLength)
 	e.State, e.Evidence, e.DetachedTime = volumesv1alpha1.AttachmentDetaching, &evidence, nil
-	e.UnlistedGeneration, e.UnlistedBootID, e.RebootGeneration = 0, "", 0
+	e.Protocol = volumesv1alpha1.AttachmentProtocol{}
 	return e
 }

@@ -29,7 +29,7 @@ func TestAnEntryForAnotherPersistentVolumeStaysWhileThatOneHasAnIntent(t *testin
 		n := on("n", entry(handshake.Attached, "1"), va("1", "held", "attached"), c.option)
 		n.Wanted = append(n.Wanted, second)
 		if got := Stale(&Facts{Volume: "v"}, n, second); got != c.stale {
-			t.Errorf("the first volume's intent is %s: stale %t", c.name, got)
+			t.Errorf("entry of pv on node n, whose intent is %s: stale %t, want %t", c.name, got, c.stale)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testi
 	} {
 		after, allowed := ForceAfter(c.leaving)
 		if allowed != c.allowed || allowed && after != c.want {
-			t.Errorf("%s: after %s, allowed %t", c.name, after, allowed)
+			t.Errorf("leaving intents (%s): force after %s, allowed %t; want %s, %t", c.name, after, allowed, c.want, c.allowed)
 		}
 	}
 }
@@ -51,11 +51,11 @@ func TestTheLongestPolicyOfTheIntentsThatLeaveDecidesAndEachMustHaveOne(t *testi
 func TestANodeCountsAsGoneOnlyAfterALongTimeWhateverThePolicies(t *testing.T) {
 	n := forcible("a")
 	if got := n.OutageNeeded(); got != 6*time.Minute {
-		t.Errorf("a Node that is there: %s", got)
+		t.Errorf("outage needed of node a, whose Node exists: %s, want %s", got, 6*time.Minute)
 	}
 	n.Missing = true
 	if got := n.OutageNeeded(); got != GoneAfter {
-		t.Errorf("a Node that is gone: %s", got)
+		t.Errorf("outage needed of node a, whose Node is gone: %s, want %s", got, GoneAfter)
 	}
 }
 
@@ -143,11 +143,11 @@ func TestANodesOwnUseIsNoUseElsewhere(t *testing.T) {
 	n := on("a", entry(handshake.Attached, "1"), inUse("1"))
 	f := &Facts{Nodes: []*Node{n}}
 	if m := f.usedElsewhere(n); m != nil {
-		t.Errorf("the volume of node a is used elsewhere, on node %s", m.Name)
+		t.Errorf("volume of node a is used elsewhere, on node %s, want nowhere else", m.Name)
 	}
 	absent := on("a")
 	f = &Facts{Nodes: []*Node{absent, on("b", inUse(""))}}
 	if m := f.usedElsewhere(absent); m != nil {
-		t.Errorf("a node without an entry: used elsewhere, on node %s", m.Name)
+		t.Errorf("volume without an entry on node a is used elsewhere, on node %s, want nowhere else", m.Name)
 	}
 }

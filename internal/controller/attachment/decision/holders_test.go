@@ -80,7 +80,7 @@ func TestTheMessageOnAnExclusiveVolumeNamesItsHolder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := heldBy(c.nodes, "default"); got != prefix+c.want {
-				t.Errorf("got  %s\nwant %s", got, prefix+c.want)
+				t.Errorf("holders of the volume:\ngot  %s\nwant %s", got, prefix+c.want)
 			}
 		})
 	}
@@ -90,19 +90,19 @@ func TestAMessageReportsThatTheDetachFromTheHolderFails(t *testing.T) {
 	n := on("a", va("1"))
 	n.Attachments[0].DetachError = &storagev1.VolumeError{Message: "the array is on fire"}
 	if got := heldBy([]*Node{n}, "default"); !strings.HasSuffix(got, "; its detach fails: the array is on fire") {
-		t.Errorf("message: %s", got)
+		t.Errorf("message on the holder on node a: %q, want its detach error at the end", got)
 	}
 }
 
 func TestASingleUserIsNamedAsThePodThatItIs(t *testing.T) {
 	f := Facts{SingleUser: true, Nodes: []*Node{on("a", wanted("i"), forPod("db-0"))}}
 	if got := RefusalOf(&f, intentNamed("other")).Message; !strings.Contains(got, "pod default/db-0 on node a") {
-		t.Errorf("message: %s", got)
+		t.Errorf("message of the refusal: %q, want pod default/db-0 on node a", got)
 	}
 	f.Nodes[0].Wanted[0].Object.Namespace = "secret"
 	if got := RefusalOf(&f, intentNamed("other")).Message; strings.Contains(got, "db-0") ||
 		!strings.Contains(got, "another namespace") {
-		t.Errorf("message to another namespace: %s", got)
+		t.Errorf("message of the refusal in another namespace: %q, want another namespace and no name", got)
 	}
 }
 

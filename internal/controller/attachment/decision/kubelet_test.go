@@ -40,7 +40,7 @@ func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := on("a", wanted("i"), entry(handshake.Detaching, "1"), afterAReboot)
-			n.Entry.UnlistedGeneration = 1
+			n.Entry.Protocol.UnlistedGeneration = 1
 			f := &Facts{Volume: "v", AttachRequired: true, Replace: true, Nodes: []*Node{n}}
 			c.change(f, n)
 			got := ""
@@ -48,7 +48,7 @@ func TestTheAgentOfARebootedNodeChecksAgainBeforeTheVolumeMayReturn(t *testing.T
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestBesideAKubeletThatWaitsTheNameIsFreedOnceTheVolumeIsTheNodes(t *testing
 				got += describeStep(s)
 			}
 			if got != c.want {
-				t.Errorf("decided %q, want %q", got, c.want)
+				t.Errorf("steps for volume v: %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ func TestADeclarationIsEvidence(t *testing.T) {
 		e := DeclarationOf(state, types.UID(uid))
 		if (e != nil) != (want != "") || e != nil &&
 			(e.Message != want || e.Type != volumesv1alpha1.EvidenceDeclaredByAdministrator) {
-			t.Errorf("attachment %s: %+v", uid, e)
+			t.Errorf("evidence for attachment %s: %+v, want one with message %q, or none if that is empty", uid, e, want)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestWhatWasDeclaredReleasedIsMarkedOnce(t *testing.T) {
 		if (len(steps) == 1) != test.want || test.want &&
 			(steps[0].Act != MarkDetaching || !steps[0].Evidence || steps[0].Attachment == nil ||
 				steps[0].Attachment.UID != "1" || steps[0].Node != test.node) {
-			t.Errorf("%s: %+v", name, steps)
+			t.Errorf("%s: steps %+v, want MarkDetaching on evidence for attachment 1: %t", name, steps, test.want)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -71,7 +71,7 @@ func TestWhatWasDeclaredReleasedIsMarkedOnce(t *testing.T) {
 		"it was forced":          {on("a", va("1", "held"), entry(handshake.Detaching, "1"), forced), true, false},
 	} {
 		if got := awaitsLook(test.replace, handshake.Protocol{Kubelet: test.replace}, test.node); got != test.want {
-			t.Errorf("%s: waits for a look %t", name, got)
+			t.Errorf("%s: awaits a check of the agent %t, want %t", name, got, test.want)
 		}
 	}
 }

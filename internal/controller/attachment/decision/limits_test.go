@@ -37,11 +37,12 @@ func TestNothingIsAttachedToAFullNode(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &Facts{Volume: "v", Driver: "d", AttachRequired: true, Nodes: []*Node{on("a", wanted("i"), limited(c.limit))}}
 			if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != c.want {
-				t.Errorf("decided %v", steps)
+				t.Errorf("steps for node a with limit %+v: %v, want %d", c.limit, steps, c.want)
 			}
 			found := FindingOf(f, f.Nodes[0], f.Nodes[0].Wanted[0])
 			if (found.Reason == volumesv1alpha1.ReasonNodeLimitReached) != (c.want == 0) {
-				t.Errorf("finding: %+v", found)
+				t.Errorf("finding for node a with limit %+v: %+v, want reason %s: %t", c.limit, found,
+					volumesv1alpha1.ReasonNodeLimitReached, c.want == 0)
 			}
 		})
 	}
@@ -56,10 +57,12 @@ func TestADriverThatHasNoRoomIsReportedAsTheLimit(t *testing.T) {
 	found := FindingOf(f, n, n.Wanted[0])
 	if found.Reason != volumesv1alpha1.ReasonNodeLimitReached ||
 		found.Message != "the driver has no room for the volume on node a: 26 of 25 slots" || found.Error == nil {
-		t.Errorf("finding: %+v", found)
+		t.Errorf("finding for volume v on node a: %+v, want reason %s with the driver's message", found,
+			volumesv1alpha1.ReasonNodeLimitReached)
 	}
 	n.Attachments[0].AttachError.ErrorCode = ptr.To[int32](13)
 	if found := FindingOf(f, n, n.Wanted[0]); found.Reason != volumesv1alpha1.ReasonAttachFailed {
-		t.Errorf("finding on another error: %+v", found)
+		t.Errorf("finding for volume v on node a after another error: %+v, want reason %s", found,
+			volumesv1alpha1.ReasonAttachFailed)
 	}
 }

@@ -21,14 +21,15 @@ func TestAVolumeWithALockIsExclusiveWhateverItsAccessModes(t *testing.T) {
 		f := &Facts{Volume: "v", Lock: handshake.Lock{Exists: locked, Holder: "a"}}
 		Describe(f, []*volume.Source{volume.SourceOf(pv)})
 		if f.Exclusive != locked || !f.Shared {
-			t.Errorf("locked %t: exclusive %t, shared %t", locked, f.Exclusive, f.Shared)
+			t.Errorf("ReadWriteMany volume v with a lock %t: exclusive %t, shared %t; want %t, true", locked, f.Exclusive,
+				f.Shared, locked)
 		}
 		// Once nothing has to do with it, the lock goes.
 		if Collectable(f) != locked {
-			t.Errorf("locked %t: collectable %t", locked, Collectable(f))
+			t.Errorf("volume v with a lock %t and nothing else: collectable %t, want %t", locked, Collectable(f), locked)
 		}
 		if f.Nodes = []*Node{on("a", wanted("i"))}; Collectable(f) {
-			t.Error("collected while it is wanted")
+			t.Error("lock of volume v, which intent i wants, is collectable, want it kept")
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (n *Node) forKubelet() bool {
 }
 
 // Unlisted reports whether the entry is Detaching and the Node has not listed the volume since.
-func (n *Node) Unlisted() bool { return n.Entry != nil && n.Entry.UnlistedGeneration > 0 }
+func (n *Node) Unlisted() bool { return n.Entry != nil && n.Entry.Protocol.UnlistedGeneration > 0 }
 
 // inherits: what the kubelet mounted of an attachment that upstream made goes over to us with it.
 func (n *Node) inherits() bool { return n.KubeletUses && n.State.Use.UID == "" }

@@ -19,7 +19,7 @@ func TestDecidingNeedsNoClientAndNoContext(t *testing.T) {
 		"k8s.io/utils/clock"}
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("Go files of the package: %d, error %v; want at least one", len(files), err)
 	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
@@ -31,7 +31,7 @@ func TestDecidingNeedsNoClientAndNoContext(t *testing.T) {
 		}
 		for _, i := range file.Imports {
 			if path := strings.Trim(i.Path.Value, `"`); slices.Contains(impure, path) {
-				t.Errorf("%s imports %s", name, path)
+				t.Errorf("%s imports %s, want none of %v", name, path, impure)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestWhenAnIntentNeedsNoFurtherReportOfTheAgent(t *testing.T) {
 			i := intentNamed("i").Object
 			i.Spec.Publisher, i.Spec.DetachPolicy, i.Status.Conditions = test.publisher, test.policy, test.conditions
 			if got := acknowledged(i); got != test.want {
-				t.Errorf("acknowledged %t", got)
+				t.Errorf("intent i, of which %s: acknowledged %t, want %t", test.name, got, test.want)
 			}
 		})
 	}

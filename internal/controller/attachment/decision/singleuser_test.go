@@ -34,16 +34,18 @@ func TestTheHolderOfTheLockOfAVolume(t *testing.T) {
 		test.change(f, n)
 		if got := f.LockUser(n); string(got.UID) != test.user ||
 			test.user != "" && (got.Namespace != "default" || got.Name != "x") {
-			t.Errorf("%s: the user is to be %+v", name, got)
+			t.Errorf("lock that is %s: next user %+v, want default/x with UID %q, or none if that is empty", name, got,
+				test.user)
 		}
 		if f.Locked(n) != test.locked || f.LockNames(i) != test.uses {
-			t.Errorf("%s: locked %t, uses %t", name, f.Locked(n), f.LockNames(i))
+			t.Errorf("lock that is %s: locked for node a %t, names intent x %t; want %t, %t", name, f.Locked(n), f.LockNames(i),
+				test.locked, test.uses)
 		}
 	}
 	f, n := single("x")
 	n.Wanted[0].Object.UID = ""
 	if f.LockNames(n.Wanted[0]) {
-		t.Error("an intent without a UID uses a volume of nobody")
+		t.Error("a lock without a user names an intent without a UID, want that it does not")
 	}
 }
 
@@ -65,7 +67,7 @@ func TestAnIntentReportsThatItIsNotTheSingleUserYet(t *testing.T) {
 		test.change(f, n)
 		found := findUser(f, n, i)
 		if got := reasonOf(found); got != test.told {
-			t.Errorf("%s: told %q", name, got)
+			t.Errorf("intent x (%s): reason %q, want %q", name, got, test.told)
 		}
 	}
 }

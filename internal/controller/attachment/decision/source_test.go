@@ -31,29 +31,31 @@ func TestASourceThatIsNeitherAttachedNorHasAPersistentVolumeIsMounted(t *testing
 		n.Wanted[0].Result.Source = share()
 	}
 	if f.AttachRequired || f.Exclusive || len(f.Bound) > 0 || f.Driver != "share" || f.VolumeHandle != "export" {
-		t.Fatalf("facts %+v", f)
+		t.Fatalf("facts of volume %s: %+v, want driver share, handle export, not attached, exclusive or bound", f.Volume, f)
 	}
 	steps := electAndDecide(f, handshake.Protocol{})
 	if len(steps) != 2 || describeStep(steps[0]) != "Confirm a" || describeStep(steps[1]) != "Confirm b" {
-		t.Fatalf("steps %v, want both nodes to get it at once, without an attachment", steps)
+		t.Fatalf("steps for volume %s: %v, want both nodes to get it at once, without an attachment", f.Volume, steps)
 	}
 	e := EntryOf(f, f.Nodes[0].Wanted[0])
 	if e.PersistentVolumeName != "" || e.Driver != "share" || e.VolumeHandle != "export" || e.MountOptions[0] != "soft" ||
 		e.State != volumesv1alpha1.AttachmentAttached {
-		t.Errorf("entry %+v", e)
+		t.Errorf("entry of volume %s: %+v, want Attached, driver share, handle export, option soft, no PersistentVolume",
+			f.Volume, e)
 	}
 	n := f.Nodes[0]
 	e.AttachmentUID = "1"
 	n.Entry, n.State.Entry = &e, handshake.Entry{State: handshake.Attached, UID: types.UID("1")}
 	if Stale(f, n, n.Wanted[0]) {
-		t.Error("its entry is stale at once")
+		t.Errorf("new entry of volume %s on node a is stale, want it current", f.Volume)
 	}
 	if n.Wanted[0].Result.Pins.VolumeName = ""; FindingOf(f, n,
 		n.Wanted[0]).Reason != volumesv1alpha1.ReasonAttachNotRequired {
-		t.Errorf("finding %+v", FindingOf(f, n, n.Wanted[0]))
+		t.Errorf("finding for volume %s on node a: %+v, want reason %s", f.Volume, FindingOf(f, n, n.Wanted[0]),
+			volumesv1alpha1.ReasonAttachNotRequired)
 	}
 	n.Wanted = nil
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 1 || describeStep(steps[0]) != "MarkDetaching a" {
-		t.Errorf("steps %v, want the node to lose it", steps)
+		t.Errorf("steps for volume %s: %v, want node a to lose it", f.Volume, steps)
 	}
 }

@@ -32,10 +32,10 @@ func TestTheUserInALockIsIgnoredWhereTheVolumeMayHaveSeveral(t *testing.T) {
 	f, n := single("y")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-x"}
 	if f.Locked(n) {
-		t.Error("the lock of another user serves a single user")
+		t.Error("volume v is locked for intent y by the lock of uid-x, want that it is not")
 	}
 	if f.SingleUser = false; !f.Locked(n) {
-		t.Error("a volume that has had a single user is not locked for several")
+		t.Error("volume v, which may now have several users, is not locked for node a by the lock of uid-x, want that it is")
 	}
 }
 
@@ -44,11 +44,11 @@ func TestARefusedIntentReportsTheRefusalFirst(t *testing.T) {
 	entry(handshake.Attached, "1")(n)
 	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonReadWriteOncePod ||
 		!strings.Contains(found.Message, "not yet the one") {
-		t.Errorf("found %+v", found)
+		t.Errorf("finding for intent y: %+v, want reason %s", found, volumesv1alpha1.ReasonReadWriteOncePod)
 	}
 	n.SetWait(volumesv1alpha1.ReasonClaimDeleting, "refused")
 	if found := findUser(f, n, n.Wanted[0]); found == nil || found.Reason != volumesv1alpha1.ReasonClaimDeleting {
-		t.Errorf("found %+v", found)
+		t.Errorf("finding for intent y after a refusal: %+v, want reason %s", found, volumesv1alpha1.ReasonClaimDeleting)
 	}
 }
 
@@ -59,14 +59,15 @@ func TestTheIntentThatTheLockNamesIsFirst(t *testing.T) {
 	va("1", "held", "attached")(n)
 	if steps := electAndDecide(f, handshake.Protocol{}); len(n.Wanted) != 1 || n.Wanted[0].Object.Name != "z" ||
 		len(n.Refused) != 1 || slices.ContainsFunc(steps, func(s Step) bool { return s.Act == TakeUser }) {
-		t.Errorf("wanted %v, refused %v, %+v", n.Wanted, n.Refused, steps)
+		t.Errorf("volume v, locked for intent z: wanted %v, refused %v, steps %+v; want z alone, one refused and no TakeUser",
+			n.Wanted, n.Refused, steps)
 	}
 	f, n = single("z")
 	f.Lock = handshake.Lock{Exists: true, Holder: "a", User: "uid-gone"}
 	entry(handshake.Attached, "1")(n)
 	va("1", "held", "attached")(n)
 	if steps := electAndDecide(f, handshake.Protocol{}); len(steps) != 1 || steps[0].Act != TakeUser {
-		t.Errorf("decided %+v", steps)
+		t.Errorf("steps for volume v, locked for a user that is gone: %+v, want %s alone", steps, TakeUser)
 	}
 }
 
@@ -101,15 +102,15 @@ func TestAVolumeForASingleUserThatTheKubeletStillSeesIsDetachedBeforeAnAgentsInt
 			t.Errorf("%s: steps to attach %+v, expected none", c.name, steps)
 		}
 		if c.want && keeps(f, n, n) {
-			t.Errorf("%s: node a keeps the volume", c.name)
+			t.Errorf("%s: node a keeps volume v, want that it loses it", c.name)
 		}
 		if !c.want && len(n.Wanted) > 0 && !keeps(f, n, n) {
-			t.Errorf("%s: node a does not keep the volume", c.name)
+			t.Errorf("%s: node a does not keep volume v, want that it keeps it", c.name)
 		}
 	}
 	f, n := single("y")
 	f.Replace, n.Lists.Attached = true, true
 	if !keeps(f, n, n) {
-		t.Error("node a, to which the volume is not attached yet, does not keep it")
+		t.Error("node a, to which volume v is not attached yet, does not keep it, want that it does")
 	}
 }

@@ -29,11 +29,11 @@ func TestItemsDuringACommitJoinTheNextOne(t *testing.T) {
 	goOn <- struct{}{}
 	for i, done := range waiting {
 		if err := <-done; !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("item %d got %v", i+1, err)
+			t.Errorf("item %d: error %v, want %v", i+1, err, errors.ErrUnsupported)
 		}
 	}
 	if !slices.EqualFunc(groups, [][]int{{1}, {2, 3}}, slices.Equal) {
-		t.Errorf("groups: %v", groups)
+		t.Errorf("commits: %v, want item 1 alone, then 2 and 3", groups)
 	}
 }
 
@@ -43,11 +43,11 @@ func TestAnAnswerBeforeTheAwaitIsNotMissed(t *testing.T) {
 	l.set(&seven)
 	got, err := l.await(t.Context(), func(i *int) bool { return i != nil && *i == 7 })
 	if err != nil || *got != 7 {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("awaited answer: %v, error %v; want 7", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.await(ctx, func(i *int) bool { return i == nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("awaiting what never comes: %v", err)
+		t.Errorf("awaiting what never comes with an ended context: error %v, want %v", err, context.Canceled)
 	}
 }

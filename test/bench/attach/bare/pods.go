@@ -87,7 +87,7 @@ func (c *Client) detachPod(ctx context.Context, v *volume) error {
 func (c *Client) fence(ctx context.Context, v *volume) error {
 	var generation int64
 	err := c.change(ctx, v, change{
-		apply:   func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Fences++ },
+		apply:   func(nvs *volumesv1alpha1.NodeVolumeState) { nvs.Spec.Protocol.Fences++ },
 		written: func(nvs *volumesv1alpha1.NodeVolumeState) { generation = nvs.Generation },
 	})
 	if err != nil {

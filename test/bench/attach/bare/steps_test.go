@@ -47,7 +47,7 @@ func TestDetachingNeedsThreeWritesAndNoneToTheIntent(t *testing.T) {
 			return nil
 		},
 	})
-	c := New(api, s, func(err error) { t.Error(err) })
+	c := New(api, s, func(err error) { t.Errorf("bare client: error %v, want none", err) })
 	v = c.volumes[s.Volumes[0].Name]
 	v.node.state.set(&volumesv1alpha1.NodeVolumeState{})
 	v.attachment.set(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: v.Attachment, UID: "va"}})
@@ -56,6 +56,6 @@ func TestDetachingNeedsThreeWritesAndNoneToTheIntent(t *testing.T) {
 	}
 	want := []string{"update *v1alpha1.NodeVolumeState", "delete *v1.VolumeAttachment", "update *v1alpha1.NodeVolumeState"}
 	if !slices.Equal(made, want) {
-		t.Errorf("writes: %q", made)
+		t.Errorf("writes to detach volume %s: %q, want %q", v.Name, made, want)
 	}
 }

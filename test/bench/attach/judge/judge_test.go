@@ -17,14 +17,14 @@ func TestAVolumeIsThroughOnceAllThingsWereSeen(t *testing.T) {
 	r.Saw("a", "attachment")
 	r.Saw("a", "attachment")
 	if got := r.Result(); got.Through != 0 || got.LeftBehind != 1 {
-		t.Errorf("after one of two things: %+v", got)
+		t.Errorf("result after one of two things of volume a: %+v, want it left behind", got)
 	}
 	r.Saw("a", "intent")
 	if err := r.Wait(t.Context(), time.Hour, time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Result(); got.Through != 1 || got.LeftBehind != 0 || got.PerSecond <= 0 {
-		t.Errorf("after both: %+v", got)
+		t.Errorf("result after both things of volume a: %+v, want it through", got)
 	}
 }
 
@@ -37,7 +37,7 @@ func TestVolumesThatNeverGetThroughAreLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.Result(); got.Through != 1 || got.LeftBehind != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("result with volume a unseen and b seen: %+v, want one through and one left behind", got)
 	}
 }
 
@@ -47,12 +47,12 @@ func TestPercentilesAreNeverTooLow(t *testing.T) {
 		times = append(times, time.Duration(100-i))
 	}
 	if got := Of(times); got != (Latency{P50: 50, P90: 90, P99: 99, Max: 100}) {
-		t.Errorf("of a hundred: %+v", got)
+		t.Errorf("percentiles of 1 to 100: %+v, want 50, 90, 99 and 100", got)
 	}
 	if got := Of(times[:3]); got != (Latency{P50: 99, P90: 100, P99: 100, Max: 100}) {
-		t.Errorf("of three: %+v", got)
+		t.Errorf("percentiles of 98 to 100: %+v, want 99, 100, 100 and 100", got)
 	}
 	if got := Of(nil); got != (Latency{}) {
-		t.Errorf("of none: %+v", got)
+		t.Errorf("percentiles of no times: %+v, want zeros", got)
 	}
 }

@@ -29,6 +29,6 @@ func TestAStageFileIsReadAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !equality.Semantic.DeepEqual(got.Nodes, s.Nodes) || !equality.Semantic.DeepEqual(got.Volumes, s.Volumes) {
-		t.Errorf("read %+v, written was %+v", got, s)
+		t.Errorf("stage read from %s: %+v, want %+v", file, got, s)
 	}
 }

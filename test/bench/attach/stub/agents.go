@@ -60,7 +60,7 @@ func (a *Agents) consider(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeSt
 	if n == nil {
 		n = &agent{}
 		if nvs.Status.ObservedGeneration >= nvs.Generation {
-			n.uid, n.fences = nvs.Status.ObservedUID, nvs.Spec.Fences
+			n.uid, n.fences = nvs.Status.Protocol.ObservedUID, nvs.Spec.Protocol.Fences
 		}
 		a.nodes[nvs.Name] = n
 	}
@@ -106,7 +106,7 @@ func (a *Agents) renew(ctx context.Context, node string) error {
 }
 
 // due reports whether the agent has to report: for a new state, or for a fence.
-func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Fences > n.fences }
+func (n *agent) due() bool { return n.latest.UID != n.uid || n.latest.Spec.Protocol.Fences > n.fences }
 
 // work writes until nothing is due.
 func (a *Agents) work(ctx context.Context, n *agent) {
@@ -127,7 +127,7 @@ func (a *Agents) work(ctx context.Context, n *agent) {
 			return
 		}
 		a.mu.Lock()
-		n.uid, n.fences = nvs.UID, nvs.Spec.Fences
+		n.uid, n.fences = nvs.UID, nvs.Spec.Protocol.Fences
 		a.mu.Unlock()
 	}
 }
@@ -136,8 +136,8 @@ func (a *Agents) work(ctx context.Context, n *agent) {
 func (a *Agents) report(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState) error {
 	for {
 		s := &nvs.Status
-		s.ObservedUID, s.ObservedGeneration, s.BootID, s.AgentVersion = nvs.UID, nvs.Generation, "stub", "stub"
-		s.Reports++
+		s.Protocol.ObservedUID, s.ObservedGeneration, s.BootID, s.AgentVersion = nvs.UID, nvs.Generation, "stub", "stub"
+		s.Protocol.Reports++
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonReady,
 			ObservedGeneration: nvs.Generation,

@@ -60,13 +60,13 @@ func clean(t testing.TB, dir string) {
 		return
 	}
 	for _, path := range slices.Backward(mounts) {
-		t.Errorf("still mounted: %s", path)
+		t.Errorf("%s is still mounted after the test, want nothing mounted below %s", path, dir)
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", path, err)
 		}
 	}
 	for _, device := range devices {
-		t.Errorf("still attached: %s on %s", device.Path, device.Backing)
+		t.Errorf("device %s is still attached to %s after the test, want none", device.Path, device.Backing)
 		if err := device.Detach(); err != nil {
 			t.Error(err)
 		}
@@ -95,7 +95,7 @@ func Start(t testing.TB, dir string, options harness.Options) *harness.Process {
 	defer cancel()
 	process, err := harness.Start(ctx, options)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, said.String())
+		t.Fatalf("starting the driver of node %q: error %v, want success\n%s", options.NodeID, err, said.String())
 	}
 	t.Cleanup(func() {
 		if err := process.Stop(); err != nil {
