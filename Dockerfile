@@ -1,3 +1,4 @@
+# docker build --target operator -t hawser/operator:dev .
 # docker build --target manager -t hawser/manager:dev .
 # docker build --target agent -t hawser/agent:dev .
 
@@ -13,10 +14,17 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY api api
 COPY cmd cmd
+COPY config config
 COPY internal internal
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath \
     -ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=${VERSION}" \
-    -o /out/ ./cmd/manager ./cmd/agent
+    -o /out/ ./cmd/operator ./cmd/manager ./cmd/agent
+
+# The operator speaks to the API server and to nothing else: one static program.
+FROM scratch AS operator
+COPY --from=build /out/operator /operator
+USER 65532:65532
+ENTRYPOINT ["/operator"]
 
 # The manager speaks to the API server and to nothing else: one static program.
 FROM scratch AS manager

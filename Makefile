@@ -29,7 +29,8 @@ help: ## Show this help.
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/manager and bin/agent.
+build: ## Build bin/operator, bin/manager and bin/agent.
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/operator ./cmd/operator
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/manager ./cmd/manager
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/agent ./cmd/agent
 
@@ -42,6 +43,7 @@ manifests: ## Generate CRDs and roles into config/.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=hawser-manager paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(CONTROLLER_GEN) rbac:roleName=hawser-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
+	$(CONTROLLER_GEN) rbac:roleName=hawser-operator paths=./internal/operator/... output:rbac:dir=config/operator
 
 ##@ Check
 

@@ -32,30 +32,49 @@ func (in installation) testNetworkPolicy(t *testing.T) {
 	in.kubectlStdin(t, in.renamed(string(text)), "delete", "-f", "-")
 }
 
-func TestTheNetworkPolicyNamesThePortsOfBothPrograms(t *testing.T) {
+func TestTheNetworkPolicyNamesThePortsOfTheManager(t *testing.T) {
 	objects := withComponent(t, "networkpolicy")
 	policy := decode[networkingv1.NetworkPolicy](t, find(t, objects, "NetworkPolicy", "hawser"))
 	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
 	expectAllowed(t, err)
-	for name, pod := range podTemplates(t, objects) {
-		if !selector.Matches(labels.Set(pod.Labels)) {
-			t.Errorf("the policy does not cover %s", name)
+	pods := podTemplates(t, objects)
+	manager, agent := pods[managerAccount], pods[agentAccount]
+	if !selector.Matches(labels.Set(manager.Labels)) || manager.Spec.HostNetwork {
+		t.Errorf("the policy does not cover the manager: host network %t", manager.Spec.HostNetwork)
+	}
+	if selector.Matches(labels.Set(agent.Labels)) {
+		t.Error("the policy selects the agents, whose network it cannot cover")
+	}
+	var allowed, has []string
+	for _, rule := range policy.Spec.Ingress {
+		for _, port := range rule.Ports {
+			allowed = append(allowed, port.Port.String())
 		}
-		if pod.Spec.HostNetwork {
-			t.Errorf("%s uses the host's network, which no NetworkPolicy covers", name)
+	}
+	for _, port := range manager.Spec.Containers[0].Ports {
+		has = append(has, port.Name)
+	}
+	if !slices.Equal(allowed, has) {
+		t.Errorf("the manager has the ports %q, the policy allows %q", has, allowed)
+	}
+}
+
+// TestTheAgentNeedsNoPodNetwork: the network's own pods may wait for a volume.
+func TestTheAgentNeedsNoPodNetwork(t *testing.T) {
+	agent := podTemplates(t, withComponent(t, "networkpolicy"))[agentAccount].Spec
+	if !agent.HostNetwork || agent.DNSPolicy != corev1.DNSDefault {
+		t.Errorf("host network %t, DNS %s; want the host's of both", agent.HostNetwork, agent.DNSPolicy)
+	}
+	container := agent.Containers[0]
+	for name, probe := range map[string]*corev1.Probe{"liveness": container.LivenessProbe,
+		"readiness": container.ReadinessProbe} {
+		if probe.HTTPGet.Host != "127.0.0.1" {
+			t.Errorf("the %s probe asks host %q", name, probe.HTTPGet.Host)
 		}
-		var allowed, has []string
-		for _, rule := range policy.Spec.Ingress {
-			for _, port := range rule.Ports {
-				allowed = append(allowed, port.Port.String())
-			}
-		}
-		for _, port := range pod.Spec.Containers[0].Ports {
-			has = append(has, port.Name)
-		}
-		if !slices.Equal(allowed, has) {
-			t.Errorf("%s has the ports %q, the policy allows %q", name, has, allowed)
-		}
+	}
+	// Probes are plain HTTP without a token: on the host's network only the host itself may ask.
+	if !slices.Contains(container.Args, "--health-probe-bind-address=127.0.0.1:9844") {
+		t.Errorf("the health endpoint is not bound to the loopback address: %q", container.Args)
 	}
 }
 

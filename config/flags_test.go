@@ -19,7 +19,7 @@ import (
 var flagArgument = regexp.MustCompile(`(?m)^\s+- --([a-z-]+)`)
 
 func TestTheProgramsKnowEveryFlagOfTheManifests(t *testing.T) {
-	for _, program := range []string{"manager", "agent"} {
+	for _, program := range []string{"operator", "manager", "agent"} {
 		manifest, err := os.ReadFile(filepath.Join(program, program+".yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -72,6 +72,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
 	t.Run("everything refers to this installation", in.testReferences)
 	t.Run("the API server accepts config/samples", in.testSamples)
+	t.Run("the API server accepts config/volumemanager", in.testVolumeManagers)
 	t.Run("roles allow no more than each program needs", in.testRoles)
 	t.Run("the manager creates neither workloads nor policies", in.testManagerCreates)
 	t.Run("the manager changes only volumesAttached of a Node, in Replace", in.testManagerNodes)

@@ -38,6 +38,8 @@ func TestTheAPIServerEnforcesTheAPI(t *testing.T) {
 	t.Run("an intent gets its defaults", s.testIntentDefaults)
 	t.Run("the author of an intent cannot write its status", s.testIntentStatusIsASubresource)
 	t.Run("the API server accepts or refuses a node state", s.testNodeVolumeState)
+	t.Run("the API server accepts a VolumeManager or refuses it with a clear message", s.testCreateVolumeManager)
+	t.Run("a VolumeManager gets its defaults", s.testVolumeManagerDefaults)
 	t.Run("a list selects intents by node", s.testListByNode)
 	t.Run("a list selects intents by claim and by volume", s.testListByClaimAndVolume)
 	t.Run("a condition type occurs once", s.testConditionTypesAreUnique)

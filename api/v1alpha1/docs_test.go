@@ -29,10 +29,10 @@ type schema struct {
 
 // ofOthers are fields whose nested fields Kubernetes documents.
 var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true,
-	"nodeExpandSecretRef": true}
+	"nodeExpandSecretRef": true, "tolerations": true, "resources": true}
 
 func TestEveryFieldIsInItsContractPage(t *testing.T) {
-	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate"} {
+	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate", "volumemanager"} {
 		var crd struct {
 			Spec struct {
 				Versions []struct {
@@ -79,8 +79,16 @@ func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
 	contracts := string(read(t, "docs", "reference", "volumeattachmentintent.md")) +
 		string(read(t, "docs", "reference", "nodevolumestate.md"))
 	reasons := rows(string(read(t, "docs", "troubleshoot.md")))
+	expectInPages(t, "conditions.go", contracts, reasons)
+	manager := string(read(t, "docs", "reference", "volumemanager.md"))
+	expectInPages(t, "volumemanager_conditions.go", manager, manager)
+}
+
+// expectInPages fails for each condition type and each reason of a file that is not in its page.
+func expectInPages(t *testing.T, name, contracts, reasons string) {
+	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(),
-		filepath.Join(apiserver.Root(), "api", "v1alpha1", "conditions.go"), nil, 0)
+		filepath.Join(apiserver.Root(), "api", "v1alpha1", name), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +117,7 @@ func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
 		return true
 	})
 	if seen == 0 {
-		t.Error("no condition type and no reason was found in conditions.go")
+		t.Errorf("no condition type and no reason was found in %s", name)
 	}
 }
 

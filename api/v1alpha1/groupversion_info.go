@@ -5,7 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 holds the first version of the volumes.hawser.io API:
 // VolumeAttachmentIntent says which volume is wanted on which node and how far,
-// NodeVolumeState is the state of a node's volumes.
+// NodeVolumeState is the state of a node's volumes,
+// VolumeManager is how Hawser itself is set up.
 //
 // +kubebuilder:object:generate=true
 // +groupName=volumes.hawser.io
@@ -32,6 +33,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&VolumeAttachmentIntent{}, &VolumeAttachmentIntentList{},
 		&NodeVolumeState{}, &NodeVolumeStateList{},
+		&VolumeManager{}, &VolumeManagerList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

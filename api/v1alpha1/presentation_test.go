@@ -98,6 +98,7 @@ func (s server) testDiscovery(t *testing.T) {
 	for _, want := range []metav1.APIResource{
 		{Name: "volumeattachmentintents", ShortNames: []string{"vai"}, Namespaced: true},
 		{Name: "nodevolumestates", ShortNames: []string{"nvs"}, Namespaced: false},
+		{Name: "volumemanagers", ShortNames: []string{"hvm"}, Namespaced: false},
 	} {
 		got := found[want.Name]
 		if !slices.Equal(got.ShortNames, want.ShortNames) || got.Namespaced != want.Namespaced ||

@@ -56,6 +56,8 @@ func parseFlags() *flags {
 	flag.StringVar(&f.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
 		"The kubelet's root directory, by the name that the kubelet has for it (--root-dir). It may be a symbolic link.")
 	flag.DurationVar(&f.DriverTimeout, "driver-timeout", agent.DefaultDriverTimeout, "How long one driver call may take.")
+	flag.DurationVar(&f.StatsPeriod, "stats-period", agent.DefaultStatsPeriod,
+		"How often to ask the drivers how full their volumes are, with some jitter.")
 	flag.StringVar(&f.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id",
 		"File with the ID of the running boot.")
 	flag.StringVar(&f.mountInfo, "mountinfo", mount.SelfMountInfo,

@@ -32,7 +32,7 @@ func TestTheAgentOnARealAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG",
 		apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, "hawser-system", "hawser-agent", "node-a")))
 	kubeconfig := apiserver.Kubeconfig(t, config)
-	apiserver.Kubectl(t, kubeconfig, "", "apply", "-f", "default/namespace.yaml")
+	apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", "namespace")
 	for _, base := range []string{"rbac", "admission"} {
 		apiserver.Kubectl(t, kubeconfig, "", "apply", "-k", base)
 	}

@@ -44,6 +44,8 @@ type Options struct {
 	BootIDFile string
 	// DriverTimeout is DefaultDriverTimeout by default.
 	DriverTimeout time.Duration
+	// StatsPeriod is DefaultStatsPeriod by default.
+	StatsPeriod time.Duration
 
 	// Cache holds the node's own intents and NodeVolumeState and nothing else, see CacheOptions.
 	Cache cache.Cache
@@ -157,6 +159,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.DriverTimeout == 0 {
 		o.DriverTimeout = DefaultDriverTimeout
+	}
+	if o.StatsPeriod == 0 {
+		o.StatsPeriod = DefaultStatsPeriod
 	}
 	if o.BootIDFile == "" {
 		o.BootIDFile = "/proc/sys/kernel/random/boot_id"

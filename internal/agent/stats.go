@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// statsInterval between two readings of the volumes' figures.
-	statsInterval = time.Minute
-	statsJitter   = 0.5
+	// DefaultStatsPeriod is the time between two readings of the volumes' figures.
+	DefaultStatsPeriod = time.Minute
+	statsJitter        = 0.5
 )
 
 // readStats asks the drivers now and then how full their volumes are.
@@ -30,7 +30,7 @@ func (a *Agent) readStats(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.Clock.After(wait.Jitter(statsInterval, statsJitter)):
+		case <-a.Clock.After(wait.Jitter(a.StatsPeriod, statsJitter)):
 		}
 		a.views.Range(func(_, view any) bool {
 			if r := view.(*record.Record); r != nil {

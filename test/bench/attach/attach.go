@@ -257,7 +257,7 @@ func (b *bench) raw(ctx context.Context) error {
 // install everything of Hawser except its programs.
 func (b *bench) install(ctx context.Context) error {
 	for _, part := range []struct{ flag, path string }{
-		{"-f", "default/namespace.yaml"}, {"-k", "rbac"}, {"-f", "replace/role.yaml"}, {"-k", "admission"},
+		{"-k", "namespace"}, {"-k", "rbac"}, {"-f", "replace/role.yaml"}, {"-k", "admission"},
 		{"-f", "default/flowcontrol.yaml"},
 	} {
 		if err := b.cluster.Apply(ctx, part.flag, part.path); err != nil {

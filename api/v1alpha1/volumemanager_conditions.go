@@ -1,0 +1,50 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+// Condition types of a VolumeManager.
+const (
+	// ConditionAvailable is True while a manager is ready and no more agents are absent than a rollout may replace at
+	// once. The message has the counts.
+	ConditionAvailable = "Available"
+
+	// ConditionProgressing is True while a workload has not come to what the spec asks for. The message names the
+	// workloads and counts what they wait for.
+	ConditionProgressing = "Progressing"
+
+	// ConditionDegraded is True while something does not come about by waiting: a rollout that does not end, a program
+	// that crashes, a change that is held back. A rollout may be Progressing and Degraded at the same time.
+	ConditionDegraded = "Degraded"
+
+	// ConditionMonitored is False while the monitors are left out because their kinds are missing. Absent where
+	// spec.monitoring is None.
+	ConditionMonitored = "Monitored"
+)
+
+// Reasons of a VolumeManager's conditions.
+const (
+	// ReasonManagerNotReady: no manager is ready.
+	ReasonManagerNotReady = "ManagerNotReady"
+	// ReasonAgentsNotReady: more agents are absent than a rollout may replace at once.
+	ReasonAgentsNotReady = "AgentsNotReady"
+	// ReasonNoNodes: no node has an agent, because none is selected.
+	ReasonNoNodes = "NoNodes"
+	// ReasonRollingOut: pods of a workload have not their present template, or are not ready yet.
+	ReasonRollingOut = "RollingOut"
+	// ReasonRolloutStuck: pods of a rollout have not become ready for too long.
+	ReasonRolloutStuck = "RolloutStuck"
+	// ReasonPodsFailing: containers crash, or cannot be started.
+	ReasonPodsFailing = "PodsFailing"
+	// ReasonImageMissing: neither the object nor the operator's environment names an image.
+	ReasonImageMissing = "ImageMissing"
+	// ReasonApplyFailed: the API server refused an object.
+	ReasonApplyFailed = "ApplyFailed"
+	// ReasonPlacementHeldBack: a change of the node selector or of the tolerations would take the agent from a node
+	// where volumes are in use.
+	ReasonPlacementHeldBack = "PlacementHeldBack"
+	// ReasonKindsMissing: the kinds of the Prometheus operator are not installed.
+	ReasonKindsMissing = "KindsMissing"
+)

@@ -1,0 +1,347 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// VolumeManagerName is the name of the only VolumeManager of a cluster.
+const VolumeManagerName = "cluster"
+
+// AttachMode is who attaches the volumes of pods.
+// +kubebuilder:validation:Enum=Coexist;Replace
+type AttachMode string
+
+const (
+	// AttachCoexist leaves pods to upstream's attach/detach controller.
+	AttachCoexist AttachMode = "Coexist"
+	// AttachReplace attaches for pods. Upstream's controller must be off.
+	AttachReplace AttachMode = "Replace"
+)
+
+// PodIntents is whether the manager writes intents for the volumes of pods.
+// +kubebuilder:validation:Enum=Auto;Always;Never
+type PodIntents string
+
+const (
+	// PodIntentsAuto writes them in attach mode Replace only.
+	PodIntentsAuto PodIntents = "Auto"
+	// PodIntentsAlways writes them in both modes. In Coexist they only show what upstream does.
+	PodIntentsAlways PodIntents = "Always"
+	// PodIntentsNever writes none.
+	PodIntentsNever PodIntents = "Never"
+)
+
+// LogLevel is how much manager and agents log.
+// +kubebuilder:validation:Enum=Error;Info;Debug
+type LogLevel string
+
+// Log levels, from the least to the most.
+const (
+	LogError LogLevel = "Error"
+	LogInfo  LogLevel = "Info"
+	LogDebug LogLevel = "Debug"
+)
+
+// Management is whether the operator manages a part of the installation.
+// +kubebuilder:validation:Enum=Managed;None
+type Management string
+
+const (
+	// Managed parts are applied, and put back when they drift.
+	Managed Management = "Managed"
+	// ManagedNone leaves the part out.
+	ManagedNone Management = "None"
+)
+
+// Removal is what happens to volumes in use when the VolumeManager is deleted.
+// +kubebuilder:validation:Enum=Refuse;Drain
+type Removal string
+
+const (
+	// RemovalRefuse refuses the deletion while a volume is in use.
+	RemovalRefuse Removal = "Refuse"
+	// RemovalDrain releases every volume first.
+	RemovalDrain Removal = "Drain"
+)
+
+// DetachDefaults are about detaching without the report of an agent.
+type DetachDefaults struct {
+	// podForceDetachAfter is the detachPolicy.forceAfter of the intents that the manager writes for pods, from 1m to
+	// 720h. Absent: time alone never detaches. Warning: data that the node had not yet written is lost.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="podForceDetachAfter must be a duration from 1m to 720h, in hours, minutes and seconds such as 6m or 1h30m"
+	// +optional
+	PodForceDetachAfter *metav1.Duration `json:"podForceDetachAfter,omitempty"`
+
+	// forgetGoneNodesAfter declares released what was forced away from a Node that has been gone for this long, from
+	// 1h to 8760h. Absent: never. Warning: the machine must not return under that name with the volume still mounted.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1h') && duration(self) <= duration('8760h')",message="forgetGoneNodesAfter must be a duration from 1h to 8760h, in hours, minutes and seconds such as 24h"
+	// +optional
+	ForgetGoneNodesAfter *metav1.Duration `json:"forgetGoneNodesAfter,omitempty"`
+}
+
+// VerificationEndpoint is the controller service of a driver that the manager can reach.
+type VerificationEndpoint struct {
+	// driver is the name of the CSI driver.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Driver string `json:"driver"`
+	// socket is the path of the service's socket on the hosts of the manager. The manager gets its directory.
+	// +kubebuilder:validation:MaxLength=107
+	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^/]+(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="socket must be an absolute path of a file in a directory, such as /var/lib/csi/loop/csi.sock"
+	Socket string `json:"socket"`
+}
+
+// Verification is the comparison with what drivers report as published.
+type Verification struct {
+	// period of the comparison, from 10s to 24h, with some jitter. Absent: 1m.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="period must be a duration from 10s to 24h, in hours, minutes and seconds such as 1m"
+	// +optional
+	Period *metav1.Duration `json:"period,omitempty"`
+	// endpoints of drivers, one for each driver. None: nothing is compared.
+	// +listType=map
+	// +listMapKey=driver
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Endpoints []VerificationEndpoint `json:"endpoints,omitempty"`
+}
+
+// ManagerWorkload is the Deployment of the manager.
+type ManagerWorkload struct {
+	// replicas of the manager: one leads, the others wait.
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=5
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// resources of its container. Absent: those of the release.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+}
+
+// AgentWorkload is the DaemonSet of the agents. They use the network of their hosts.
+// +kubebuilder:validation:XValidation:rule="!has(self.metricsPort) || !has(self.healthPort) || self.metricsPort != self.healthPort",message="metricsPort and healthPort must differ"
+type AgentWorkload struct {
+	// resources of its container. Absent: those of the release.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// maxUnavailable is the node budget of a rollout: how many agents may be absent at once, a number or a percentage
+	// of the nodes. Absent: 10%. Mounts stay while an agent is replaced.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",message="maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%"
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// metricsPort of the agents on their hosts.
+	// +kubebuilder:default=9843
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	MetricsPort int32 `json:"metricsPort,omitempty"`
+	// healthPort of the agents on the loopback address of their hosts.
+	// +kubebuilder:default=9844
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	HealthPort int32 `json:"healthPort,omitempty"`
+	// driverTimeout is how long one driver call may take, from 10s to 1h. Absent: 2m.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="driverTimeout must be a duration from 10s to 1h, in hours, minutes and seconds such as 2m"
+	// +optional
+	DriverTimeout *metav1.Duration `json:"driverTimeout,omitempty"`
+	// statsPeriod is how often an agent asks the drivers how full their volumes are, from 10s to 24h, with some
+	// jitter. Absent: 1m.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="statsPeriod must be a duration from 10s to 24h, in hours, minutes and seconds such as 1m"
+	// +optional
+	StatsPeriod *metav1.Duration `json:"statsPeriod,omitempty"`
+}
+
+// Images of the programs. An empty one is that of the release.
+type Images struct {
+	// manager image.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Manager string `json:"manager,omitempty"`
+	// agent image.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Agent string `json:"agent,omitempty"`
+}
+
+// VolumeManagerSpec is how Hawser is set up.
+// +kubebuilder:validation:XValidation:rule="!has(self.attachMode) || self.attachMode != 'Replace' || !has(self.podIntents) || self.podIntents != 'Never'",message="attachMode Replace needs the intents of pods: without them pods get no volumes. Set podIntents to Auto or Always"
+// +kubebuilder:validation:XValidation:rule="!has(self.rootDirectory) || !has(self.kubeletRoot) || self.rootDirectory != self.kubeletRoot && !self.rootDirectory.startsWith(self.kubeletRoot + '/') && !self.kubeletRoot.startsWith(self.rootDirectory + '/')",message="rootDirectory and kubeletRoot must not contain each other"
+type VolumeManagerSpec struct {
+	// attachMode is who attaches the volumes of pods: Coexist leaves them to upstream's attach/detach controller,
+	// Replace takes its place. Turn that controller off before Replace.
+	// +kubebuilder:default=Coexist
+	// +optional
+	AttachMode AttachMode `json:"attachMode,omitempty"`
+
+	// podIntents is whether the manager writes intents for the volumes of pods: Auto (in Replace only), Always, Never.
+	// +kubebuilder:default=Auto
+	// +optional
+	PodIntents PodIntents `json:"podIntents,omitempty"`
+
+	// nodeSelector selects the nodes that get an agent, beside kubernetes.io/os: linux. A change that would take the
+	// agent from a node where volumes are in use is held back.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="!('kubernetes.io/os' in self) || self['kubernetes.io/os'] == 'linux'",message="agents run on Linux only: leave kubernetes.io/os out of nodeSelector, or set it to linux"
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// tolerations of the agents. Absent: every taint, also of a node that is drained or not Ready, whose volumes the
+	// agent has to release. A change that would take the agent from a node where volumes are in use is held back.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// kubeletRoot is the kubelet's root directory, by the name that the kubelet has for it.
+	// +kubebuilder:default="/var/lib/kubelet"
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="kubeletRoot must be an absolute path without '.', '..' and a final '/'"
+	// +optional
+	KubeletRoot string `json:"kubeletRoot,omitempty"`
+
+	// rootDirectory of the agents on their nodes, for records and published volumes. It cannot be changed: the agents
+	// would not find what they have mounted.
+	// +kubebuilder:default="/var/lib/hawser"
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="rootDirectory must be an absolute path without '.', '..' and a final '/'"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="rootDirectory cannot be changed: the agents would not find what they have mounted"
+	// +optional
+	RootDirectory string `json:"rootDirectory,omitempty"`
+
+	// detach without the report of an agent.
+	// +optional
+	Detach *DetachDefaults `json:"detach,omitempty"`
+
+	// verification against the drivers.
+	// +optional
+	Verification *Verification `json:"verification,omitempty"`
+
+	// logLevel of manager and agents: Error, Info or Debug.
+	// +kubebuilder:default=Info
+	// +optional
+	LogLevel LogLevel `json:"logLevel,omitempty"`
+
+	// manager is its Deployment.
+	// +kubebuilder:default={}
+	// +optional
+	Manager ManagerWorkload `json:"manager,omitempty"`
+
+	// agent is its DaemonSet.
+	// +kubebuilder:default={}
+	// +optional
+	Agent AgentWorkload `json:"agent,omitempty"`
+
+	// images of the programs. Empty: those of the release.
+	// +optional
+	Images Images `json:"images,omitempty"`
+
+	// metricsCertificateSecret names a Secret of type kubernetes.io/tls in Hawser's namespace, whose certificate
+	// manager and agents use for their metrics. Empty: self-signed certificates.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="metricsCertificateSecret must be the name of a Secret"
+	// +optional
+	MetricsCertificateSecret string `json:"metricsCertificateSecret,omitempty"`
+
+	// networkPolicy is whether the operator manages a NetworkPolicy for manager and agents: Managed or None.
+	// +kubebuilder:default=Managed
+	// +optional
+	NetworkPolicy Management `json:"networkPolicy,omitempty"`
+
+	// monitoring is whether the operator manages a ServiceMonitor and a PodMonitor: Managed or None. They are left out
+	// while the Prometheus operator's kinds are missing.
+	// +kubebuilder:default=Managed
+	// +optional
+	Monitoring Management `json:"monitoring,omitempty"`
+
+	// removal is what happens to volumes in use when this object is deleted: Refuse the deletion, or Drain them first.
+	// Not implemented yet: today a deletion leaves everything as it is.
+	// +kubebuilder:default=Refuse
+	// +optional
+	Removal Removal `json:"removal,omitempty"`
+}
+
+// WorkloadStatus counts the pods of a workload.
+type WorkloadStatus struct {
+	// desired pods.
+	Desired int32 `json:"desired"`
+	// updated pods have the present template.
+	Updated int32 `json:"updated"`
+	// ready pods.
+	Ready int32 `json:"ready"`
+}
+
+// VolumeManagerStatus is how far the installation is.
+type VolumeManagerStatus struct {
+	// observedGeneration is the generation that the operator last reconciled.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// version of the operator that last reconciled.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// manager counts the pods of the manager.
+	// +optional
+	Manager *WorkloadStatus `json:"manager,omitempty"`
+	// agents counts the pods of the agents.
+	// +optional
+	Agents *WorkloadStatus `json:"agents,omitempty"`
+	// conditions are Available, Progressing, Degraded and, where monitors are managed, Monitored.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VolumeManager is how Hawser itself is set up. The operator turns it into the manager, the agents and their policies.
+// The only one is named cluster.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=hvm,categories=hawser
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="the only VolumeManager of a cluster is named cluster"
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.attachMode`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Progressing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].status`
+// +kubebuilder:printcolumn:name="Degraded",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].status`
+// +kubebuilder:printcolumn:name="Agents",type=integer,JSONPath=`.status.agents.ready`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.agents.desired`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VolumeManager struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is how Hawser is set up.
+	// +kubebuilder:default={}
+	// +optional
+	Spec VolumeManagerSpec `json:"spec,omitempty"`
+	// status is written by the operator.
+	// +optional
+	Status VolumeManagerStatus `json:"status,omitempty"`
+}
+
+// VolumeManagerList is a list of VolumeManagers.
+// +kubebuilder:object:root=true
+type VolumeManagerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VolumeManager `json:"items"`
+}

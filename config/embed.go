@@ -1,0 +1,15 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package config has the manifests of this directory that the operator applies.
+package config
+
+import "embed"
+
+// Manifests are the files of config/default and of its components. The operator applies what they contain, so that
+// there is one source for both ways to install.
+//
+//go:embed admission agent default forget-gone-nodes manager monitoring namespace networkpolicy rbac replace
+var Manifests embed.FS

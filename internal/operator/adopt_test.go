@@ -1,0 +1,97 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// TestAnInstallationOfKubectlIsAdopted starts the operator on a cluster where config/default was applied by hand.
+func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "default", "replace"))
+	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
+		"--field-manager=kubectl-client-side-apply", "-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
+	before := s.daemonSet(t)
+	s.kubectl(t, "apply", "-k", "operator")
+	s.run(t, operator.Options{Images: released})
+
+	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the operator makes it", there))
+	if vm.Spec.AttachMode != volumesv1alpha1.AttachReplace || vm.Spec.NodeSelector["pool"] != "storage" ||
+		*vm.Spec.Manager.Replicas != 2 || vm.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone {
+		t.Errorf("the VolumeManager does not continue the installation: %+v", vm.Spec)
+	}
+	s.await(t, daemonSet, namespace, "hawser-agent", "the operator has taken it over",
+		func(o *unstructured.Unstructured) bool {
+			return o.GetLabels()["app.kubernetes.io/managed-by"] == "hawser-operator"
+		})
+	after := s.daemonSet(t)
+	if after.UID != before.UID || after.Generation != before.Generation {
+		t.Errorf("the DaemonSet was changed: UID %s, generation %d; before UID %s, generation %d",
+			after.UID, after.Generation, before.UID, before.Generation)
+	}
+	var all appsv1.DaemonSetList
+	check(t, s.admin.List(t.Context(), &all))
+	if len(all.Items) != 1 {
+		t.Errorf("there are %d DaemonSets, want the adopted one", len(all.Items))
+	}
+	// What kubectl applied is the operator's now, so that it goes when the VolumeManager does not ask for it.
+	s.change(t, `{"nodeSelector":null}`)
+	s.await(t, daemonSet, namespace, "hawser-agent", "the node selector of kubectl goes",
+		func(o *unstructured.Unstructured) bool {
+			_, found, err := unstructured.NestedString(o.Object, "spec", "template", "spec", "nodeSelector", "pool")
+			return err == nil && !found
+		})
+}
+
+func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {
+	t.Helper()
+	object := &appsv1.DaemonSet{}
+	check(t, s.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "hawser-agent"}, object))
+	return object
+}
+
+// TestTheOperatorStartsBeforeItsKinds begins without the kinds of Hawser, and without images.
+func TestTheOperatorStartsBeforeItsKinds(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "delete", "-k", "crd")
+	stop := s.run(t, operator.Options{})
+	s.kubectl(t, "apply", "-k", "crd")
+	s.await(t, binding, "", "hawser-hold", "the operator begins once the kinds are there", there)
+	s.awaitCondition(t, "Degraded", "True", "ImageMissing",
+		"neither spec.images.manager nor the operator's environment variable RELATED_IMAGE_MANAGER names an image; neither "+
+			"spec.images.agent nor the operator's environment variable RELATED_IMAGE_AGENT names an image")
+	s.change(t, `{"images":{"manager":"example.com/manager:v1","agent":"example.com/agent:v1"}}`)
+	s.await(t, daemonSet, namespace, "hawser-agent", "it comes with its image", there)
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+
+	// A new process does not make a VolumeManager again that was deleted while no operator ran.
+	stop()
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name = "cluster"
+	check(t, s.admin.Delete(t.Context(), vm))
+	s.run(t, operator.Options{Images: released})
+	other := &volumesv1alpha1.VolumeManager{}
+	other.Name, other.Spec.Manager.Replicas = "cluster", ptr.To(int32(1))
+	check(t, s.admin.Create(t.Context(), other, &client.CreateOptions{}))
+	s.await(t, deployment, namespace, "hawser-manager", "the one of the user counts",
+		func(o *unstructured.Unstructured) bool {
+			replicas, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
+			return err == nil && replicas == 1
+		})
+}

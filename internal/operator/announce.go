@@ -1,0 +1,35 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// samePlacement: nothing that decides about nodes differs.
+func samePlacement(a, b corev1.PodSpec) bool {
+	return equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) &&
+		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations)
+}
+
+// announce sends an event for each condition that became bad, or bad for another reason.
+func (r *Reconciler) announce(before, after *volumesv1alpha1.VolumeManager) {
+	bad := map[string]metav1.ConditionStatus{volumesv1alpha1.ConditionDegraded: metav1.ConditionTrue,
+		volumesv1alpha1.ConditionMonitored: metav1.ConditionFalse}
+	for kind, status := range bad {
+		now := meta.FindStatusCondition(after.Status.Conditions, kind)
+		was := meta.FindStatusCondition(before.Status.Conditions, kind)
+		if now == nil || now.Status != status || was != nil && was.Status == status && was.Reason == now.Reason {
+			continue
+		}
+		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, "Reconcile", "%s", now.Message)
+	}
+}

@@ -1,0 +1,221 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
+)
+
+// otherManagers own fields of an installation that was made with kubectl. The operator takes these fields over, so
+// that what the spec does not want any more goes away.
+var otherManagers = sets.New("kubectl-client-side-apply", "kubectl-create", "kubectl-replace")
+
+// identity of an object.
+func identity(object *unstructured.Unstructured) string {
+	if object.GetNamespace() == "" {
+		return object.GetKind() + " " + object.GetName()
+	}
+	return object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+}
+
+// applyAll applies the objects. It returns those that are there, as the API server last showed them, by identity.
+func (r *Reconciler) applyAll(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	wanted []*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
+	present := map[string]*unstructured.Unstructured{}
+	var failures []error
+	for _, want := range wanted {
+		have, err := r.apply(ctx, vm, want)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("applying %s: %w", identity(want), err))
+		}
+		if have != nil {
+			present[identity(want)] = have
+		}
+	}
+	return present, errors.Join(failures...)
+}
+
+// apply returns the object as it then is, also if it cannot be changed.
+func (r *Reconciler) apply(ctx context.Context, vm *volumesv1alpha1.VolumeManager, want *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
+	id, hash := identity(want), want.GetAnnotations()[render.HashAnnotation]
+	if unwatched(want.GroupVersionKind()) {
+		if r.applied[id] == hash {
+			return want, nil
+		}
+		return r.send(ctx, want)
+	}
+	drifted := r.applied[id] == hash
+	have, where, err := r.compare(ctx, want, drifted)
+	if err != nil {
+		return nil, err
+	}
+	if where == "" {
+		r.applied[id] = hash
+		return have, nil
+	}
+	if err := r.takeOver(ctx, have); err != nil {
+		return have, err
+	}
+	got, err := r.send(ctx, want)
+	if err != nil {
+		return have, err
+	}
+	if drifted {
+		r.Recorder.Eventf(vm, got, corev1.EventTypeWarning, "DriftMended", "Apply", "another client changed %s (%s); it is "+
+			"put back. To change it, change the VolumeManager", id, where)
+	}
+	return got, nil
+}
+
+// send applies one object with force: there is one owner of what the manifests contain.
+func (r *Reconciler) send(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	got := want.DeepCopy()
+	err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.FieldOwner(render.ManagedBy),
+		client.ForceOwnership)
+	if err != nil {
+		return nil, err
+	}
+	r.applied[identity(want)] = want.GetAnnotations()[render.HashAnnotation]
+	return got, nil
+}
+
+// compare returns the object, nil if there is none, and the first place where it differs. An object without the
+// operator's label is not in the cache. The cache may also be older than the operator's own last apply: before
+// something counts as drift, it is read live.
+func (r *Reconciler) compare(ctx context.Context, want *unstructured.Unstructured, drifted bool,
+) (have *unstructured.Unstructured, where string, err error) {
+	have, where, err = compareWith(ctx, want, r.Cache)
+	if err == nil && where != "" && (have == nil || drifted) {
+		return compareWith(ctx, want, r.Live)
+	}
+	return have, where, err
+}
+
+func compareWith(ctx context.Context, want *unstructured.Unstructured, reader client.Reader,
+) (*unstructured.Unstructured, string, error) {
+	have := newObject(want.GroupVersionKind())
+	err := reader.Get(ctx, client.ObjectKeyFromObject(want), have)
+	if apierrors.IsNotFound(err) {
+		return nil, "deleted", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return have, difference("", want.Object, have.Object), nil
+}
+
+// takeOver makes the operator the owner of the fields that kubectl applied. Without it a node selector from a manual
+// installation would stay for ever.
+func (r *Reconciler) takeOver(ctx context.Context, have *unstructured.Unstructured) error {
+	if have == nil || have.GetLabels()[render.ManagedByLabel] == render.ManagedBy {
+		return nil
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(have, otherManagers, render.ManagedBy)
+	if err != nil || patch == nil {
+		return err
+	}
+	return r.Client.Patch(ctx, have, client.RawPatch(types.JSONPatchType, patch))
+}
+
+// difference returns the first path where have lacks what is wanted, or nothing. What others added is no difference.
+func difference(path string, want, have any) string {
+	switch want := want.(type) {
+	case map[string]any:
+		have, _ := have.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if where := difference(path+"."+key, want[key], have[key]); where != "" {
+				return where
+			}
+		}
+		return ""
+	case []any:
+		have, _ := have.([]any)
+		if len(want) != len(have) {
+			return path
+		}
+		for i, inner := range want {
+			if where := difference(path+"["+strconv.Itoa(i)+"]", inner, have[i]); where != "" {
+				return where
+			}
+		}
+		return ""
+	}
+	if reflect.DeepEqual(want, have) {
+		return ""
+	}
+	return path
+}
+
+// prune deletes what the operator once applied and the spec does not want any more. It recognizes such an object by
+// its label and by its field manager: a copy that a person made has the label only.
+func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	wanted []*unstructured.Unstructured) error {
+	keep := sets.New[string]()
+	for _, want := range wanted {
+		keep.Insert(identity(want))
+	}
+	for _, kind := range r.prunable() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := r.Cache.List(ctx, list); err != nil {
+			return fmt.Errorf("listing %s: %w", kind.Kind, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			if keep.Has(identity(object)) || !ours(object) {
+				continue
+			}
+			if err := r.remove(ctx, vm, object); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	object *unstructured.Unstructured) error {
+	uid := object.GetUID()
+	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", identity(object), err)
+	}
+	delete(r.applied, identity(object))
+	r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
+		"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
+	return nil
+}
+
+func ours(object *unstructured.Unstructured) bool {
+	if object.GetLabels()[render.ManagedByLabel] != render.ManagedBy {
+		return false
+	}
+	for _, entry := range object.GetManagedFields() {
+		if entry.Manager == render.ManagedBy && entry.Operation == metav1.ManagedFieldsOperationApply {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
+)
+
+// Kinds are those that the operator applies on one cluster.
+type Kinds struct {
+	// watched have a label by which the cache finds the operator's objects. All clusters have them.
+	watched []schema.GroupVersionKind
+	// namespaced is true for each watched kind with a namespace.
+	namespaced map[schema.GroupVersionKind]bool
+	// mutating is true if the API server has MutatingAdmissionPolicy; it does not before Kubernetes 1.36.
+	mutating bool
+}
+
+// FindKinds asks the API server for the kinds. What it serves without a CustomResourceDefinition does not change while
+// it runs.
+func FindKinds(mapper meta.RESTMapper) (Kinds, error) {
+	all, err := render.Kinds()
+	if err != nil {
+		return Kinds{}, err
+	}
+	found := Kinds{namespaced: map[schema.GroupVersionKind]bool{}}
+	for _, kind := range all {
+		if unwatched(kind) || kind == render.ServiceMonitor || kind == render.PodMonitor {
+			continue
+		}
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if meta.IsNoMatchError(err) && (kind == render.MutatingPolicy || kind == render.MutatingPolicyBinding) {
+			continue
+		}
+		if err != nil {
+			return Kinds{}, fmt.Errorf("asking the API server for the kind %s: %w", kind.Kind, err)
+		}
+		found.watched = append(found.watched, kind)
+		found.namespaced[kind] = mapping.Scope.Name() == meta.RESTScopeNameNamespace
+		found.mutating = found.mutating || kind == render.MutatingPolicy
+	}
+	return found, nil
+}
+
+// unwatched kinds are applied once by a process. To watch Secrets would be to read them.
+func unwatched(kind schema.GroupVersionKind) bool {
+	return kind.Group == "" && (kind.Kind == "Secret" || kind.Kind == "Namespace")
+}
+
+// CacheOptions restrict the cache to the operator's own objects, and to what it reads of the others.
+func (k Kinds) CacheOptions(namespace string) cache.Options {
+	own := labels.SelectorFromSet(labels.Set{render.ManagedByLabel: render.ManagedBy})
+	byObject := map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Namespaces: map[string]cache.Config{
+			namespace: {LabelSelector: labels.SelectorFromSet(labels.Set{"app.kubernetes.io/name": "hawser"})}}},
+	}
+	for _, kind := range k.watched {
+		if k.namespaced[kind] {
+			byObject[newObject(kind)] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: own}}}
+		} else {
+			byObject[newObject(kind)] = cache.ByObject{Label: own}
+		}
+	}
+	return cache.Options{
+		ByObject:          byObject,
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		DefaultTransform:  strip,
+	}
+}
+
+func newObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(kind)
+	return object
+}
+
+// strip removes what the operator does not read of the objects of others, which may be many.
+func strip(in any) (any, error) {
+	switch object := in.(type) {
+	case *corev1.Node:
+		object.Spec = corev1.NodeSpec{Taints: object.Spec.Taints}
+		object.Status = corev1.NodeStatus{Conditions: object.Status.Conditions}
+		object.ManagedFields = nil
+	case *corev1.Pod:
+		object.Spec = corev1.PodSpec{NodeName: object.Spec.NodeName}
+		object.ManagedFields = nil
+	case *volumesv1alpha1.NodeVolumeState:
+		stripState(object)
+	case *metav1.PartialObjectMetadata:
+		object.ManagedFields, object.Annotations = nil, nil
+	}
+	return in, nil
+}
+
+func stripState(state *volumesv1alpha1.NodeVolumeState) {
+	state.ManagedFields = nil
+	spec, status := volumesv1alpha1.NodeVolumeStateSpec{}, volumesv1alpha1.NodeVolumeStateStatus{}
+	for _, attachment := range state.Spec.Attachments {
+		spec.Attachments = append(spec.Attachments,
+			volumesv1alpha1.NodeAttachment{VolumeName: attachment.VolumeName})
+	}
+	for _, volume := range state.Status.Volumes {
+		status.Volumes = append(status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: volume.VolumeName})
+	}
+	state.Spec, state.Status = spec, status
+}

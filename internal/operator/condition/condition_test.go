@@ -1,0 +1,169 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package condition
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// well is an installation on 5 nodes where all is well.
+func well() Facts {
+	return Facts{
+		Manager: Workload{Exists: true, Observed: true, Desired: 2, Scheduled: 2, Updated: 2, Ready: 2, Budget: 1},
+		Agents:  Workload{Exists: true, Observed: true, Desired: 5, Scheduled: 5, Updated: 5, Ready: 5, Budget: 1},
+		Now:     now, Deadline: 10 * time.Minute,
+	}
+}
+
+const (
+	allReady = "manager: 2 of 2 ready; agents: ready on 5 of 5 nodes"
+	done     = "manager and agents are as the spec asks for"
+)
+
+func TestConditionsCountAndName(t *testing.T) {
+	pod := func(name string, age time.Duration, failure string) Pod {
+		return Pod{Name: name, Node: "on-" + name, Since: now.Add(-age), Failure: failure, NodeReady: true}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*Facts)
+		// want has the conditions Available, Progressing and Degraded, each as status, reason and message.
+		want  [3]metav1.Condition
+		again time.Duration
+	}{
+		{"all is well", func(*Facts) {}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "False", Reason: "AsExpected", Message: done}, {Status: "False", Reason: "AsExpected"}}, 0},
+		{"nothing is applied yet", func(f *Facts) { f.Manager, f.Agents = Workload{}, Workload{} }, [3]metav1.Condition{
+			{Status: "False", Reason: "ManagerNotReady", Message: "manager: 0 of 0 ready; agents: ready on 0 of 0 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "manager: not created yet; agents: not created yet"},
+			{Status: "False", Reason: "AsExpected"}}, 0},
+		{"no node is selected", func(f *Facts) { f.Agents = Workload{Exists: true, Observed: true} }, [3]metav1.Condition{
+			{Status: "False", Reason: "NoNodes", Message: "manager: 2 of 2 ready; agents: ready on 0 of 0 nodes"},
+			{Status: "False", Reason: "AsExpected", Message: done}, {Status: "False", Reason: "AsExpected"}}, 0},
+		{"as many agents are absent as a rollout may replace", func(f *Facts) { f.Agents.Ready = 4 }, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 4 of 5 ready, awaiting 1 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 0},
+		{"more agents are absent", func(f *Facts) { f.Agents.Ready = 3 }, [3]metav1.Condition{
+			{Status: "False", Reason: "AgentsNotReady", Message: "manager: 2 of 2 ready; agents: ready on 3 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 ready, awaiting 2 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 0},
+		{"the only agent is absent, which the budget allows", func(f *Facts) {
+			f.Agents.Desired, f.Agents.Scheduled, f.Agents.Updated, f.Agents.Ready = 1, 1, 1, 0
+		}, [3]metav1.Condition{
+			{Status: "False", Reason: "AgentsNotReady", Message: "manager: 2 of 2 ready; agents: ready on 0 of 1 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 0 of 1 ready, awaiting 1 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 0},
+		{"a rollout is under way", func(f *Facts) {
+			f.Manager.Observed, f.Agents.Updated = false, 2
+			f.Pods = []Pod{pod("agent-a", 4*time.Minute, ""), pod("agent-b", time.Minute, "")}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "True", Reason: "RollingOut", Message: "manager: the last change is not observed yet; " +
+				"agents: 2 of 5 updated, awaiting 3 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 6 * time.Minute},
+		{"a rollout that does not end is both", func(f *Facts) {
+			f.Agents.Updated, f.Agents.Ready = 1, 4
+			f.Pods = []Pod{pod("agent-a", 10*time.Minute, ""), pod("agent-b", time.Minute, "")}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 1 of 5 updated, awaiting 4 node(s)"},
+			{Status: "True", Reason: "RolloutStuck",
+				Message: "1 pod(s) have not become ready within 10m0s: agent-a on node on-agent-a"}}, 9 * time.Minute},
+		{"a pod that crashes is named at once", func(f *Facts) {
+			f.Manager.Ready = 1
+			f.Pods = []Pod{pod("manager-a", time.Second, "CrashLoopBackOff"), {Name: "manager-b", Since: now}}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: "manager: 1 of 2 ready; agents: ready on 5 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "manager: 1 of 2 ready, awaiting 1 replica(s)"},
+			{Status: "True", Reason: "PodsFailing",
+				Message: "1 pod(s) fail: manager-a on node on-manager-a: CrashLoopBackOff"}}, 10 * time.Minute},
+		{"a pod on a node that is not Ready is not the rollout's fault", func(f *Facts) {
+			f.Agents.Ready = 4
+			f.Pods = []Pod{{Name: "agent-a", Node: "dead", Since: now.Add(-time.Hour), Failure: "CrashLoopBackOff"}}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes; " +
+				"nodes that are not Ready: dead"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 4 of 5 ready, awaiting 1 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 0},
+		{"pods are refused", func(f *Facts) {
+			f.Manager.Failure = "exceeded quota"
+			f.Agents.Scheduled, f.Agents.Updated, f.Agents.Ready = 3, 3, 3
+			f.ProgressingSince = now.Add(-11 * time.Minute)
+		}, [3]metav1.Condition{
+			{Status: "False", Reason: "AgentsNotReady", Message: "manager: 2 of 2 ready; agents: ready on 3 of 5 nodes"},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
+			{Status: "True", Reason: "RolloutStuck", Message: "manager: exceeded quota; " +
+				"agents: 2 of 5 nodes have no pod: kubectl describe the DaemonSet"}}, 0},
+		{"pods are not there yet", func(f *Facts) {
+			f.Agents.Scheduled, f.Agents.Updated = 3, 3
+			f.ProgressingSince = now.Add(-4 * time.Minute)
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "True", Reason: "RollingOut", Message: "agents: 3 of 5 updated, awaiting 2 node(s)"},
+			{Status: "False", Reason: "AsExpected"}}, 6 * time.Minute},
+		{"a problem that was found before comes first", func(f *Facts) {
+			f.Problems = []Problem{{"ApplyFailed", "applying x: no"}}
+			f.Pods = []Pod{pod("agent-a", time.Hour, "")}
+		}, [3]metav1.Condition{
+			{Status: "True", Reason: "AsExpected", Message: allReady},
+			{Status: "False", Reason: "AsExpected", Message: done},
+			{Status: "True", Reason: "ApplyFailed", Message: "applying x: no; " +
+				"1 pod(s) have not become ready within 10m0s: agent-a on node on-agent-a"}}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			facts := well()
+			test.change(&facts)
+			got := Decide(facts)
+			for i, kind := range []string{"Available", "Progressing", "Degraded"} {
+				test.want[i].Type = kind
+				if got.Conditions[i] != test.want[i] {
+					t.Errorf("got  %+v\nwant %+v", got.Conditions[i], test.want[i])
+				}
+			}
+			if got.Again != test.again {
+				t.Errorf("again after %s, want %s", got.Again, test.again)
+			}
+		})
+	}
+}
+
+func TestMonitoredIsAbsentWhereMonitorsAreNotWanted(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		wanted, served bool
+		want           string
+	}{
+		{"not wanted", false, true, ""},
+		{"wanted, but their kinds are missing", true, false, "False KindsMissing"},
+		{"wanted and served", true, true, "True AsExpected"},
+	} {
+		facts := well()
+		facts.MonitorsWanted, facts.MonitorsServed = test.wanted, test.served
+		got := ""
+		conditions := Decide(facts).Conditions
+		at := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == "Monitored" })
+		if at >= 0 {
+			got = string(conditions[at].Status) + " " + conditions[at].Reason
+		}
+		if got != test.want {
+			t.Errorf("%s: Monitored is %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestAMessageNamesAFewPods(t *testing.T) {
+	if got := names([]string{"a", "b", "c", "d", "e", "f", "g"}); got != "a, b, c, d, e and 2 more" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,258 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/condition"
+	"github.com/hawser-io/hawser/internal/operator/render"
+)
+
+// DefaultDeadline is how long a pod may take to become ready before the VolumeManager is Degraded.
+const DefaultDeadline = 10 * time.Minute
+
+// Options of the operator.
+type Options struct {
+	// Namespace of the installation, and Version of the release.
+	Namespace, Version string
+	// Images of the release. They may be empty; then the VolumeManager has to name its own.
+	Images volumesv1alpha1.Images
+	// Kinds of the cluster.
+	Kinds Kinds
+	Clock clock.PassiveClock
+	// Deadline is DefaultDeadline by default.
+	Deadline time.Duration
+	// Names of controllers are unique in a process, except in tests.
+	SkipNameValidation bool
+}
+
+// Reconciler reconciles the VolumeManager.
+type Reconciler struct {
+	Options
+	// Client writes. Cache reads what the operator watches, Live everything else.
+	Client   client.Client
+	Cache    cache.Cache
+	Live     client.Reader
+	Mapper   meta.RESTMapper
+	Recorder events.EventRecorder
+
+	controller controller.Controller
+	optional   []*optional
+	// applied has the hash of what this process last applied, by identity.
+	applied map[string]string
+	// started is true once this process has found or made the VolumeManager.
+	started bool
+}
+
+// Register adds the operator to a manager.
+func Register(mgr manager.Manager, o Options) error {
+	if o.Deadline == 0 {
+		o.Deadline = DefaultDeadline
+	}
+	r := &Reconciler{
+		Options: o, Client: mgr.GetClient(), Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(),
+		Recorder: mgr.GetEventRecorder("hawser-operator"), optional: newOptional(), applied: map[string]string{},
+	}
+	c, err := controller.New("volumemanager", mgr, controller.Options{Reconciler: r, MaxConcurrentReconciles: 1,
+		SkipNameValidation: ptr.To(o.SkipNameValidation)})
+	if err != nil {
+		return fmt.Errorf("creating the controller: %w", err)
+	}
+	r.controller = c
+	return r.watchAlways(c)
+}
+
+// Reconcile reconciles the whole installation.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	// A kind that is not served yet must not keep the operator from mending the rest.
+	watchFailure := r.watchOptional(ctx)
+	if !r.serves(volumesv1alpha1.GroupVersion.WithKind("VolumeManager")) {
+		return reconcile.Result{}, watchFailure
+	}
+	vm, err := r.fetch(ctx)
+	if err != nil || vm == nil || vm.DeletionTimestamp != nil {
+		return reconcile.Result{}, errors.Join(err, watchFailure)
+	}
+	again, err := r.install(ctx, vm)
+	return reconcile.Result{RequeueAfter: again}, errors.Join(err, watchFailure)
+}
+
+// fetch returns the VolumeManager, or nil. At the first start it makes one, and adopts an installation that kubectl
+// made. Later a missing VolumeManager was deleted: everything then stays as it is.
+func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager, error) {
+	vm := &volumesv1alpha1.VolumeManager{}
+	err := r.Cache.Get(ctx, types.NamespacedName{Name: volumesv1alpha1.VolumeManagerName}, vm)
+	if !apierrors.IsNotFound(err) {
+		r.started = r.started || err == nil
+		return vm, err
+	}
+	if r.started {
+		return nil, nil
+	}
+	return nil, r.create(ctx)
+}
+
+// create makes the VolumeManager, unless the operator has installed before.
+func (r *Reconciler) create(ctx context.Context) error {
+	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
+	found := map[client.Object]bool{}
+	for object, name := range map[client.Object]string{
+		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
+		var err error
+		if found[object], err = r.readLive(ctx, name, object); err != nil {
+			return err
+		}
+	}
+	if deployment.Labels[render.ManagedByLabel] == render.ManagedBy {
+		r.started = true
+		return nil
+	}
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name = volumesv1alpha1.VolumeManagerName
+	if found[deployment] || found[daemonSet] {
+		vm.Spec = render.Adopted(deployment, daemonSet)
+		if !found[policy] {
+			vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
+		}
+	}
+	if err := r.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating the VolumeManager: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return err == nil, nil
+}
+
+// install applies what the VolumeManager asks for and reports the result. It returns when to do so again.
+func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
+	in := render.Input{Spec: vm.Spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves}
+	var problems []condition.Problem
+	wanted, held, err := r.render(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	if held != nil {
+		problems = append(problems, *held)
+	}
+	problems = append(problems, missingImages(in.Images)...)
+	present, failure := r.applyAll(ctx, vm, wanted)
+	if failure != nil {
+		problems = append(problems, condition.Problem{Reason: volumesv1alpha1.ReasonApplyFailed, Message: failure.Error()})
+	}
+	facts, err := r.observe(ctx, vm, present)
+	if err != nil {
+		return 0, errors.Join(failure, err)
+	}
+	facts.Problems = problems
+	facts.MonitorsWanted, facts.MonitorsServed = in.Monitors()
+	decision := condition.Decide(facts)
+	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
+		failure = r.prune(ctx, vm, wanted)
+	}
+	return decision.Again, errors.Join(failure, r.report(ctx, vm, facts, decision))
+}
+
+// images of the VolumeManager, else of the release.
+func (r *Reconciler) images(vm *volumesv1alpha1.VolumeManager) volumesv1alpha1.Images {
+	images := vm.Spec.Images
+	if images.Manager == "" {
+		images.Manager = r.Images.Manager
+	}
+	if images.Agent == "" {
+		images.Agent = r.Images.Agent
+	}
+	return images
+}
+
+func missingImages(images volumesv1alpha1.Images) []condition.Problem {
+	var problems []condition.Problem
+	for _, image := range []struct{ field, variable, value string }{
+		{"spec.images.manager", "RELATED_IMAGE_MANAGER", images.Manager},
+		{"spec.images.agent", "RELATED_IMAGE_AGENT", images.Agent},
+	} {
+		if image.value == "" {
+			problems = append(problems, condition.Problem{Reason: volumesv1alpha1.ReasonImageMissing, Message: fmt.Sprintf(
+				"neither %s nor the operator's environment variable %s names an image", image.field, image.variable)})
+		}
+	}
+	return problems
+}
+
+func progressing(d condition.Decision) bool {
+	return meta.IsStatusConditionTrue(d.Conditions, volumesv1alpha1.ConditionProgressing)
+}
+
+// prunable kinds. A workload is always wanted.
+func (r *Reconciler) prunable() []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, kind := range r.Kinds.watched {
+		if kind.Group != appsv1.GroupName {
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, kind := range []schema.GroupVersionKind{render.ServiceMonitor, render.PodMonitor} {
+		if r.serves(kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// report writes the status if it changed.
+func (r *Reconciler) report(ctx context.Context, vm *volumesv1alpha1.VolumeManager, facts condition.Facts,
+	decision condition.Decision) error {
+	after := vm.DeepCopy()
+	after.Status.ObservedGeneration, after.Status.Version = vm.Generation, r.Version
+	after.Status.Manager, after.Status.Agents = counts(facts.Manager), counts(facts.Agents)
+	for _, c := range decision.Conditions {
+		c.ObservedGeneration = vm.Generation
+		c.LastTransitionTime.Time = r.Clock.Now()
+		meta.SetStatusCondition(&after.Status.Conditions, c)
+	}
+	if !facts.MonitorsWanted {
+		meta.RemoveStatusCondition(&after.Status.Conditions, volumesv1alpha1.ConditionMonitored)
+	}
+	if equality.Semantic.DeepEqual(vm.Status, after.Status) {
+		return nil
+	}
+	r.announce(vm, after)
+	err := r.Client.Status().Update(ctx, after)
+	if apierrors.IsConflict(err) {
+		return nil // The event of the newer version leads here again.
+	}
+	return client.IgnoreNotFound(err)
+}
+
+func counts(w condition.Workload) *volumesv1alpha1.WorkloadStatus {
+	return &volumesv1alpha1.WorkloadStatus{Desired: w.Desired, Updated: w.Updated, Ready: w.Ready}
+}

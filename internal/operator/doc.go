@@ -1,0 +1,23 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package operator turns the VolumeManager into an installation of Hawser, and keeps it so.
+//
+// One reconcile:
+//
+//	watch    the kinds that may be missing, once they are there
+//	fetch    the VolumeManager; make it at the first start
+//	render   the objects (package render), with the agents' placement held back where volumes are in use
+//	apply    what differs, by server-side apply; a difference that nobody asked for is an event
+//	observe  workloads, pods and nodes
+//	decide   the conditions (package condition)
+//	report   them
+//	prune    what is not wanted any more, once nothing is rolling out
+//
+// Every event leads to the same key, so reconciles never run beside each other. Nothing is polled: the owned objects
+// carry a label, and the cache watches them by it.
+//
+// The operator never deletes a workload, a kind or a namespace.
+package operator

@@ -1,0 +1,71 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+// The rights of the operator. It creates and changes only objects with the names of the manifests, and deletes only
+// those that a VolumeManager may leave out. A release that drops an object of an earlier one has to keep its name here,
+// with the verb delete. It may grant manager and agents rights that it does not have itself (escalate, bind), but only
+// in the roles of these names.
+//
+// What it decides on:
+//
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers,verbs=create;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers/status,verbs=update
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
+//
+// What it says, and how one of several is elected:
+//
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=hawser-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=hawser-operator,verbs=get;update,namespace=hawser-system
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+//
+// What it applies, in the whole cluster:
+//
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=hawser-system,verbs=patch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,verbs=list;watch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace;hawser-secret-granter,verbs=get;create;patch;escalate;bind
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings;mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=list;watch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=get;create;patch
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas;prioritylevelconfigurations,verbs=list;watch
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=get;create;patch
+//
+// What it applies in its own namespace:
+//
+// +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=services;serviceaccounts,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-agent;hawser-manager;hawser-metrics-scraper,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=hawser-metrics-scraper,verbs=create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch;escalate;bind,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors;podmonitors,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
+//
+// What it deletes:
+//
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-forget-gone-nodes;hawser-replace,verbs=delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-forget-gone-nodes;hawser-metrics-scraper;hawser-replace,verbs=delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-metrics-scraper,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system

@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package render
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// Adopted returns the spec under which the operator continues an installation that was made without it. The attach
+// mode above all must stay: a manager that falls back to Coexist attaches nothing for pods.
+func Adopted(manager *appsv1.Deployment, agent *appsv1.DaemonSet) volumesv1alpha1.VolumeManagerSpec {
+	var spec volumesv1alpha1.VolumeManagerSpec
+	if manager != nil {
+		spec.Manager.Replicas = manager.Spec.Replicas
+		adoptManager(&spec, flagsOf(manager.Spec.Template))
+	}
+	if agent != nil {
+		flags := flagsOf(agent.Spec.Template)
+		spec.KubeletRoot, spec.RootDirectory = flags["kubelet-dir"], flags["root-dir"]
+		spec.Agent.MetricsPort = port(flags["metrics-bind-address"])
+		spec.Agent.HealthPort = port(flags["health-probe-bind-address"])
+		spec.Agent.DriverTimeout = duration(flags["driver-timeout"])
+		spec.Agent.StatsPeriod = duration(flags["stats-period"])
+		adoptPlacement(&spec, agent.Spec.Template.Spec)
+	}
+	return spec
+}
+
+func adoptManager(spec *volumesv1alpha1.VolumeManagerSpec, flags map[string]string) {
+	spec.AttachMode = volumesv1alpha1.AttachMode(flags["attach-mode"])
+	switch flags["pod-intents"] {
+	case "true":
+		spec.PodIntents = volumesv1alpha1.PodIntentsAlways
+	case "false":
+		spec.PodIntents = volumesv1alpha1.PodIntentsNever
+	}
+	force, forget := duration(flags["pod-force-detach-after"]), duration(flags["forget-gone-nodes-after"])
+	if force != nil || forget != nil {
+		spec.Detach = &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: force, ForgetGoneNodesAfter: forget}
+	}
+	switch flags["zap-log-level"] {
+	case "debug":
+		spec.LogLevel = volumesv1alpha1.LogDebug
+	case "error":
+		spec.LogLevel = volumesv1alpha1.LogError
+	}
+}
+
+func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec) {
+	selector := maps.Clone(pod.NodeSelector)
+	delete(selector, corev1.LabelOSStable)
+	if len(selector) > 0 {
+		spec.NodeSelector = selector
+	}
+	every := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	if !slices.Contains(pod.Tolerations, every) {
+		spec.Tolerations = append([]corev1.Toleration{}, pod.Tolerations...)
+	}
+}
+
+// flagsOf returns the flags of the first container. The last one wins, as for the program.
+func flagsOf(template corev1.PodTemplateSpec) map[string]string {
+	flags := map[string]string{}
+	if len(template.Spec.Containers) == 0 {
+		return flags
+	}
+	for _, arg := range template.Spec.Containers[0].Args {
+		if name, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "="); found {
+			flags[name] = value
+		}
+	}
+	return flags
+}
+
+// port is 0 for none.
+func port(address string) int32 {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int32(number)
+}
+
+// duration is nil for none, for zero, and for what the program would refuse.
+func duration(text string) *metav1.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d == 0 {
+		return nil
+	}
+	return &metav1.Duration{Duration: d}
+}

@@ -1,0 +1,200 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/config"
+)
+
+const (
+	// ManagedByLabel with the value ManagedBy is on every object that the operator applies.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedBy is the value of that label, and the field manager.
+	ManagedBy = "hawser-operator"
+	// HashAnnotation is the hash of what was applied. A field that is not wanted any more changes it.
+	HashAnnotation = "volumes.hawser.io/applied"
+
+	// ManagerName is the name of the manager's Deployment.
+	ManagerName = "hawser-manager"
+	// AgentName is the name of the agents' DaemonSet.
+	AgentName = "hawser-agent"
+	// NetworkPolicyName is the name of the NetworkPolicy.
+	NetworkPolicyName = "hawser"
+)
+
+// Kinds that not every cluster has.
+var (
+	ServiceMonitor = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
+	PodMonitor     = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
+	MutatingPolicy = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
+		Kind: "MutatingAdmissionPolicy"}
+	MutatingPolicyBinding = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
+		Kind: "MutatingAdmissionPolicyBinding"}
+)
+
+// Input of a rendering.
+type Input struct {
+	Spec volumesv1alpha1.VolumeManagerSpec
+	// Namespace of the installation.
+	Namespace string
+	// Images of both programs. A workload without an image is left out.
+	Images volumesv1alpha1.Images
+	// Placement of the agents, if it is not the one of the spec.
+	Placement *Placement
+	// Serves reports whether the API server has a kind that not every cluster has.
+	Serves func(schema.GroupVersionKind) bool
+}
+
+// Monitors reports whether the monitors are wanted, and whether the API server has their kinds.
+func (in Input) Monitors() (wanted, served bool) {
+	return in.Spec.Monitoring != volumesv1alpha1.ManagedNone, in.Serves(ServiceMonitor) && in.Serves(PodMonitor)
+}
+
+// Objects of the installation, in the order in which they are applied: workloads come last.
+func Objects(in Input) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, directory := range in.directories() {
+		more, err := load(config.Manifests, directory)
+		if err != nil {
+			return nil, fmt.Errorf("reading the manifests: %w", err)
+		}
+		objects = append(objects, more...)
+	}
+	objects = slices.DeleteFunc(objects, in.leftOut)
+	for _, object := range objects {
+		if err := in.finish(object); err != nil {
+			return nil, fmt.Errorf("rendering %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	return objects, nil
+}
+
+func (in Input) directories() []string {
+	directories := []string{"default"}
+	if in.Spec.AttachMode == volumesv1alpha1.AttachReplace {
+		directories = append(directories, "replace")
+	}
+	if d := in.Spec.Detach; d != nil && d.ForgetGoneNodesAfter != nil {
+		directories = append(directories, "forget-gone-nodes")
+	}
+	if in.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone {
+		directories = append(directories, "networkpolicy")
+	}
+	if wanted, served := in.Monitors(); wanted && served {
+		directories = append(directories, "monitoring")
+	}
+	return directories
+}
+
+// leftOut: another namespace than our own belongs to its administrator. It may have other users, which privileged
+// pods do not concern.
+func (in Input) leftOut(object *unstructured.Unstructured) bool {
+	switch object.GroupVersionKind() {
+	case MutatingPolicy, MutatingPolicyBinding:
+		return !in.Serves(object.GroupVersionKind())
+	}
+	switch object.GetKind() {
+	case "Namespace":
+		return in.Namespace != object.GetName()
+	case "Deployment":
+		return in.Images.Manager == ""
+	case "DaemonSet":
+		return in.Images.Agent == ""
+	}
+	return false
+}
+
+func (in Input) finish(object *unstructured.Unstructured) error {
+	var err error
+	switch object.GetKind() {
+	case "Deployment":
+		err = edit(object, in.manager)
+	case "DaemonSet":
+		err = edit(object, in.agent)
+	}
+	if err != nil {
+		return err
+	}
+	moveTo(object.Object, in.Namespace)
+	labels := maps.Clone(object.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[ManagedByLabel] = ManagedBy
+	object.SetLabels(labels)
+	return stamp(object)
+}
+
+// moveTo replaces the default namespace of the manifests.
+func moveTo(value any, namespace string) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			if key == "namespace" && inner == volumesv1alpha1.InstallNamespace {
+				value[key] = namespace
+			}
+			moveTo(inner, namespace)
+		}
+	case []any:
+		for _, inner := range value {
+			moveTo(inner, namespace)
+		}
+	}
+}
+
+func stamp(object *unstructured.Unstructured) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	annotations := maps.Clone(object.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[HashAnnotation] = hex.EncodeToString(sum[:8])
+	object.SetAnnotations(annotations)
+	return nil
+}
+
+func order(object *unstructured.Unstructured) int {
+	switch object.GetKind() {
+	case "Deployment":
+		return 1
+	case "DaemonSet":
+		return 2
+	}
+	return 0
+}
+
+// Kinds of the objects that any VolumeManager can lead to, each once.
+func Kinds() ([]schema.GroupVersionKind, error) {
+	var kinds []schema.GroupVersionKind
+	for _, directory := range []string{"default", "replace", "forget-gone-nodes", "networkpolicy", "monitoring"} {
+		objects, err := load(config.Manifests, directory)
+		if err != nil {
+			return nil, fmt.Errorf("reading the manifests: %w", err)
+		}
+		for _, object := range objects {
+			if kind := object.GroupVersionKind(); !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	return kinds, nil
+}

@@ -1,0 +1,219 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const (
+	certificateVolume    = "metrics-certificate"
+	certificateDirectory = "/etc/hawser/metrics"
+)
+
+// Placement is where the agents run.
+type Placement struct {
+	NodeSelector map[string]string
+	Tolerations  []corev1.Toleration
+}
+
+// edit changes an object in the form that server-side apply has: a field that is not set is not in it.
+func edit[T any](object *unstructured.Unstructured, change func(*T) error) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	typed := new(T)
+	if err := json.Unmarshal(text, typed); err != nil {
+		return err
+	}
+	if err := change(typed); err != nil {
+		return err
+	}
+	if text, err = json.Marshal(typed); err != nil {
+		return err
+	}
+	return object.UnmarshalJSON(text)
+}
+
+func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
+	pod := d.Spec.Template.Spec
+	container := &pod.Containers[0]
+	container.WithImage(in.Images.Manager)
+	if in.Spec.Manager.Replicas != nil {
+		d.Spec.WithReplicas(*in.Spec.Manager.Replicas)
+	}
+	if err := setResources(container, in.Spec.Manager.Resources); err != nil {
+		return err
+	}
+	if in.Spec.AttachMode == volumesv1alpha1.AttachReplace {
+		setFlag(container, "attach-mode", string(in.Spec.AttachMode))
+	}
+	switch in.Spec.PodIntents {
+	case volumesv1alpha1.PodIntentsAlways:
+		setFlag(container, "pod-intents", "true")
+	case volumesv1alpha1.PodIntentsNever:
+		setFlag(container, "pod-intents", "false")
+	}
+	if detach := in.Spec.Detach; detach != nil {
+		setDuration(container, "pod-force-detach-after", detach.PodForceDetachAfter)
+		setDuration(container, "forget-gone-nodes-after", detach.ForgetGoneNodesAfter)
+	}
+	in.verification(pod, container)
+	in.both(pod, container)
+	return nil
+}
+
+// verification gives the manager the directory of each driver's socket.
+func (in Input) verification(pod *corev1ac.PodSpecApplyConfiguration, c *corev1ac.ContainerApplyConfiguration) {
+	if in.Spec.Verification == nil {
+		return
+	}
+	setDuration(c, "verify-period", in.Spec.Verification.Period)
+	seen := map[string]bool{}
+	for _, endpoint := range in.Spec.Verification.Endpoints {
+		c.WithArgs("--csi-endpoint=" + endpoint.Driver + "=unix://" + endpoint.Socket)
+		directory := path.Dir(endpoint.Socket)
+		if seen[directory] {
+			continue
+		}
+		seen[directory] = true
+		name := fmt.Sprintf("driver-%d", len(seen))
+		pod.WithVolumes(corev1ac.Volume().WithName(name).WithHostPath(
+			corev1ac.HostPathVolumeSource().WithPath(directory).WithType(corev1.HostPathDirectoryOrCreate)))
+		c.WithVolumeMounts(corev1ac.VolumeMount().WithName(name).WithMountPath(directory).WithReadOnly(true))
+	}
+}
+
+func (in Input) agent(d *appsv1ac.DaemonSetApplyConfiguration) error {
+	pod := d.Spec.Template.Spec
+	container := &pod.Containers[0]
+	container.WithImage(in.Images.Agent)
+	if in.Spec.Agent.MaxUnavailable != nil {
+		d.Spec.UpdateStrategy.RollingUpdate.WithMaxUnavailable(*in.Spec.Agent.MaxUnavailable)
+	}
+	if err := setResources(container, in.Spec.Agent.Resources); err != nil {
+		return err
+	}
+	setDirectory(pod, "kubelet", "kubelet-dir", in.Spec.KubeletRoot)
+	setDirectory(pod, "root", "root-dir", in.Spec.RootDirectory)
+	setPort(container, "metrics", "metrics-bind-address", ":", in.Spec.Agent.MetricsPort)
+	setPort(container, "health", "health-probe-bind-address", "127.0.0.1:", in.Spec.Agent.HealthPort)
+	setDuration(container, "driver-timeout", in.Spec.Agent.DriverTimeout)
+	setDuration(container, "stats-period", in.Spec.Agent.StatsPeriod)
+	in.both(pod, container)
+	return in.place(pod)
+}
+
+// place selects the nodes of the agents. The manifest's own selector stays.
+func (in Input) place(pod *corev1ac.PodSpecApplyConfiguration) error {
+	selector, tolerations := in.Spec.NodeSelector, in.Spec.Tolerations
+	if in.Placement != nil {
+		pod.NodeSelector = nil
+		selector, tolerations = in.Placement.NodeSelector, in.Placement.Tolerations
+	}
+	pod.NodeSelector = maps.Clone(pod.NodeSelector)
+	pod.WithNodeSelector(selector)
+	if tolerations == nil && in.Placement == nil {
+		return nil
+	}
+	pod.Tolerations = nil
+	text, err := json.Marshal(tolerations)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &pod.Tolerations)
+}
+
+// both sets what manager and agent have in common.
+func (in Input) both(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration) {
+	if level := in.Spec.LogLevel; level != "" && level != volumesv1alpha1.LogInfo {
+		setFlag(container, "zap-log-level", strings.ToLower(string(level)))
+	}
+	if in.Spec.MetricsCertificateSecret == "" {
+		return
+	}
+	setFlag(container, "metrics-cert-dir", certificateDirectory)
+	pod.WithVolumes(corev1ac.Volume().WithName(certificateVolume).WithSecret(
+		corev1ac.SecretVolumeSource().WithSecretName(in.Spec.MetricsCertificateSecret)))
+	container.WithVolumeMounts(corev1ac.VolumeMount().WithName(certificateVolume).
+		WithMountPath(certificateDirectory).WithReadOnly(true))
+}
+
+// setFlag replaces the flag, or appends it.
+func setFlag(container *corev1ac.ContainerApplyConfiguration, name, value string) {
+	argument, prefix := "--"+name+"="+value, "--"+name+"="
+	at := slices.IndexFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, prefix) })
+	if at < 0 {
+		container.WithArgs(argument)
+		return
+	}
+	container.Args[at] = argument
+}
+
+func setDuration(container *corev1ac.ContainerApplyConfiguration, name string, value *metav1.Duration) {
+	if value != nil {
+		setFlag(container, name, value.Duration.String())
+	}
+}
+
+// setPort moves a port, which has the same number in the container.
+func setPort(container *corev1ac.ContainerApplyConfiguration, name, flag, host string, port int32) {
+	if port == 0 {
+		return
+	}
+	setFlag(container, flag, host+strconv.Itoa(int(port)))
+	for i := range container.Ports {
+		if *container.Ports[i].Name == name {
+			container.Ports[i].WithContainerPort(port)
+		}
+	}
+}
+
+// setDirectory moves a directory of the host, which has the same path in the container.
+func setDirectory(pod *corev1ac.PodSpecApplyConfiguration, volume, flag, directory string) {
+	if directory == "" {
+		return
+	}
+	container := &pod.Containers[0]
+	setFlag(container, flag, directory)
+	for i := range pod.Volumes {
+		if *pod.Volumes[i].Name == volume {
+			pod.Volumes[i].HostPath.WithPath(directory)
+		}
+	}
+	for i := range container.VolumeMounts {
+		if *container.VolumeMounts[i].Name == volume {
+			container.VolumeMounts[i].WithMountPath(directory)
+		}
+	}
+}
+
+func setResources(container *corev1ac.ContainerApplyConfiguration, want *corev1.ResourceRequirements) error {
+	if want == nil {
+		return nil
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	container.Resources = corev1ac.ResourceRequirements()
+	return json.Unmarshal(text, container.Resources)
+}

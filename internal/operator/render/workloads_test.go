@@ -1,0 +1,221 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package render
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+// workloads renders both programs.
+func workloads(t *testing.T, in Input) (*appsv1.Deployment, *appsv1.DaemonSet) {
+	t.Helper()
+	objects := render(t, in)
+	manager, agent := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	for name, typed := range map[string]any{"Deployment hawser-system/hawser-manager": manager,
+		"DaemonSet hawser-system/hawser-agent": agent} {
+		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objects[name].Object, typed, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return manager, agent
+}
+
+func minutes(n int) *metav1.Duration {
+	return &metav1.Duration{Duration: time.Duration(n) * time.Minute}
+}
+
+// full sets every field.
+func full() volumesv1alpha1.VolumeManagerSpec {
+	limit := &corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("2048Mi")}}
+	return volumesv1alpha1.VolumeManagerSpec{
+		AttachMode: volumesv1alpha1.AttachReplace, PodIntents: volumesv1alpha1.PodIntentsAlways,
+		NodeSelector: map[string]string{"pool": "storage"},
+		Tolerations:  []corev1.Toleration{{Key: "storage", Operator: corev1.TolerationOpExists}},
+		KubeletRoot:  "/data/kubelet", RootDirectory: "/data/hawser",
+		Detach: &volumesv1alpha1.DetachDefaults{PodForceDetachAfter: minutes(6), ForgetGoneNodesAfter: minutes(120)},
+		Verification: &volumesv1alpha1.Verification{Period: minutes(5), Endpoints: []volumesv1alpha1.VerificationEndpoint{
+			{Driver: "a.example", Socket: "/var/lib/csi/a.sock"}, {Driver: "b.example", Socket: "/var/lib/csi/b.sock"},
+			{Driver: "c.example", Socket: "/run/c/csi.sock"}}},
+		LogLevel: volumesv1alpha1.LogDebug,
+		Manager:  volumesv1alpha1.ManagerWorkload{Replicas: ptr.To(int32(3)), Resources: limit},
+		Agent: volumesv1alpha1.AgentWorkload{Resources: limit, MaxUnavailable: ptr.To(intstr.FromInt32(2)),
+			MetricsPort: 19843, HealthPort: 19844, DriverTimeout: minutes(3), StatsPeriod: minutes(4)},
+		MetricsCertificateSecret: "metrics-tls",
+		NetworkPolicy:            volumesv1alpha1.ManagedNone, Monitoring: volumesv1alpha1.ManagedNone,
+	}
+}
+
+func TestEveryFieldReachesItsProgram(t *testing.T) {
+	in := input()
+	in.Spec = full()
+	manager, agent := workloads(t, in)
+	expectArgs(t, manager.Spec.Template, "--attach-mode=Replace", "--pod-intents=true", "--pod-force-detach-after=6m0s",
+		"--forget-gone-nodes-after=2h0m0s", "--verify-period=5m0s", "--csi-endpoint=a.example=unix:///var/lib/csi/a.sock",
+		"--csi-endpoint=b.example=unix:///var/lib/csi/b.sock", "--csi-endpoint=c.example=unix:///run/c/csi.sock",
+		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics", "--leader-elect")
+	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet", "--root-dir=/data/hawser", "--driver-timeout=3m0s",
+		"--stats-period=4m0s", "--metrics-bind-address=:19843", "--health-probe-bind-address=127.0.0.1:19844",
+		"--zap-log-level=debug", "--metrics-cert-dir=/etc/hawser/metrics")
+	expectPaths(t, manager.Spec.Template.Spec, map[string]string{"/var/lib/csi": "/var/lib/csi", "/run/c": "/run/c",
+		"/etc/hawser/metrics": "Secret metrics-tls"})
+	expectPaths(t, agent.Spec.Template.Spec, map[string]string{"/data/kubelet": "/data/kubelet",
+		"/data/hawser": "/data/hawser", "/dev": "/dev", "/etc/hawser/metrics": "Secret metrics-tls"})
+	if *manager.Spec.Replicas != 3 || agent.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 2 {
+		t.Errorf("replicas %d, max unavailable %v", *manager.Spec.Replicas, agent.Spec.UpdateStrategy.RollingUpdate)
+	}
+	for _, pod := range []corev1.PodSpec{manager.Spec.Template.Spec, agent.Spec.Template.Spec} {
+		if got := pod.Containers[0].Resources; got.Requests != nil || got.Limits.Memory().String() != "2Gi" {
+			t.Errorf("resources of %s: %v", pod.ServiceAccountName, got)
+		}
+	}
+	for _, port := range agent.Spec.Template.Spec.Containers[0].Ports {
+		if want := map[string]int32{"metrics": 19843, "health": 19844}[port.Name]; port.ContainerPort != want {
+			t.Errorf("port %s is %d, want %d", port.Name, port.ContainerPort, want)
+		}
+	}
+	pod := agent.Spec.Template.Spec
+	want := map[string]string{"kubernetes.io/os": "linux", "pool": "storage"}
+	if !reflect.DeepEqual(pod.NodeSelector, want) {
+		t.Errorf("node selector %v, want %v", pod.NodeSelector, want)
+	}
+	if !reflect.DeepEqual(pod.Tolerations, in.Spec.Tolerations) {
+		t.Errorf("tolerations %v, want %v", pod.Tolerations, in.Spec.Tolerations)
+	}
+}
+
+func expectArgs(t *testing.T, template corev1.PodTemplateSpec, want ...string) {
+	t.Helper()
+	args := template.Spec.Containers[0].Args
+	for _, arg := range want {
+		if !slices.Contains(args, arg) {
+			t.Errorf("%s has no %s: %v", template.Spec.ServiceAccountName, arg, args)
+		}
+	}
+	names := map[string]bool{}
+	for _, arg := range args {
+		name, _, _ := strings.Cut(arg, "=")
+		if names[name] && name != "--csi-endpoint" {
+			t.Errorf("%s has %s twice: %v", template.Spec.ServiceAccountName, name, args)
+		}
+		names[name] = true
+	}
+}
+
+// expectPaths compares what the container sees at each path.
+func expectPaths(t *testing.T, pod corev1.PodSpec, want map[string]string) {
+	t.Helper()
+	sources := map[string]string{}
+	for _, v := range pod.Volumes {
+		switch {
+		case v.HostPath != nil:
+			sources[v.Name] = v.HostPath.Path
+		case v.Secret != nil:
+			sources[v.Name] = "Secret " + v.Secret.SecretName
+		}
+	}
+	got := map[string]string{}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if source, found := sources[m.Name]; found {
+			got[m.MountPath] = source
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s sees %v, want %v", pod.ServiceAccountName, got, want)
+	}
+}
+
+func TestTolerationsMayBeNone(t *testing.T) {
+	in := input()
+	in.Spec.Tolerations = []corev1.Toleration{}
+	if _, agent := workloads(t, in); len(agent.Spec.Template.Spec.Tolerations) != 0 {
+		t.Errorf("tolerations: %v", agent.Spec.Template.Spec.Tolerations)
+	}
+}
+
+func TestAPlacementThatIsHeldBackReplacesTheOneOfTheSpec(t *testing.T) {
+	in := input()
+	in.Spec = full()
+	in.Placement = &Placement{NodeSelector: map[string]string{"pool": "old"}}
+	_, agent := workloads(t, in)
+	pod := agent.Spec.Template.Spec
+	if !reflect.DeepEqual(pod.NodeSelector, in.Placement.NodeSelector) || len(pod.Tolerations) != 0 {
+		t.Errorf("node selector %v, tolerations %v", pod.NodeSelector, pod.Tolerations)
+	}
+	expectArgs(t, agent.Spec.Template, "--kubelet-dir=/data/kubelet")
+}
+
+// TestAnAdoptedSpecRendersTheSameWorkloads: to adopt an installation must not roll it out.
+func TestAnAdoptedSpecRendersTheSameWorkloads(t *testing.T) {
+	specs := map[string]volumesv1alpha1.VolumeManagerSpec{"by default": input().Spec, "with flags": full()}
+	for name, spec := range specs {
+		t.Run(name, func(t *testing.T) {
+			in := input()
+			in.Spec = spec
+			// These are not flags, or need more than a flag. They are the administrator's to set again.
+			in.Spec.Verification, in.Spec.MetricsCertificateSecret = nil, ""
+			in.Spec.Manager.Resources, in.Spec.Agent.Resources, in.Spec.Agent.MaxUnavailable = nil, nil, nil
+			manager, agent := workloads(t, in)
+			in.Spec = Adopted(manager, agent)
+			sameManager, sameAgent := workloads(t, in)
+			if !reflect.DeepEqual(manager.Spec, sameManager.Spec) {
+				t.Errorf("manager: got %+v\nwant %+v", sameManager.Spec, manager.Spec)
+			}
+			if !reflect.DeepEqual(agent.Spec, sameAgent.Spec) {
+				t.Errorf("agent: got %+v\nwant %+v", sameAgent.Spec, agent.Spec)
+			}
+		})
+	}
+}
+
+// TestEveryFlagOfAUserHasItsField compares with the flags that the programs define.
+func TestEveryFlagOfAUserHasItsField(t *testing.T) {
+	withoutField := map[string]string{
+		"leader-elect": "the manifests set it", "leader-elect-namespace": "there is one namespace",
+		"node-name": "the pod's own", "pprof-bind-address": "for measurements",
+		"boot-id-file": "for tests", "mountinfo": "the manifests set it",
+	}
+	defined := regexp.MustCompile(`Var\((?:[^,"]+, )?"([a-z-]+)"`)
+	source, err := os.ReadFile("workloads.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"cmd/manager/run.go", "cmd/agent/main.go"} {
+		text, err := os.ReadFile(filepath.Join(apiserver.Root(), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := defined.FindAllStringSubmatch(string(text), -1)
+		if len(found) < 8 {
+			t.Errorf("%s defines only the flags %v", file, found)
+		}
+		for _, match := range found {
+			used := strings.Contains(string(source), `"`+match[1]+`"`) || strings.Contains(string(source), `"--`+match[1]+`=`)
+			if _, exempt := withoutField[match[1]]; used == exempt {
+				t.Errorf("%s defines --%s: a field sets it: %t, an exception says that none has to: %t", file, match[1],
+					used, exempt)
+			}
+		}
+	}
+}
