@@ -68,14 +68,15 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, and hack/house on sizes and prose.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, kube-api-linter on the API, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	$(GOLANGCI_LINT) run --config .golangci-api.yml ./api/...
 	go run ./hack/house
 
-$(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum
+$(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/main.go
 	@echo "building golangci-lint, once"
-	cd hack/tools && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd hack/tools && go build -o $@ ./golangci-lint
 
 .PHONY: verify
 verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on any difference.
