@@ -109,9 +109,10 @@ mutants: packages control-plane ## Hold careless changes to the code that keeps 
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, and hack/house on sizes and prose.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on the modules that hold code, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 	go run ./hack/house
 
 $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum

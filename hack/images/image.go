@@ -8,6 +8,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -142,7 +143,7 @@ func (o options) rootFileSystem(file string) ([]byte, error) {
 	missing := slices.Clone(o.needs)
 	for {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -169,7 +170,7 @@ func (o options) rootFileSystem(file string) ([]byte, error) {
 
 // programName is the name of a program in a directory of searchPath, else empty.
 func programName(file string) string {
-	if strings.Contains(searchPath+":", "/"+path.Dir(file)+":") {
+	if slices.Contains(strings.Split(strings.TrimPrefix(searchPath, "PATH="), ":"), "/"+path.Dir(file)) {
 		return path.Base(file)
 	}
 	return ""
