@@ -64,8 +64,8 @@ type Reconciler struct {
 
 	controller controller.Controller
 	// guards caches the operator's own objects.
-	guards guards
-	optional   []*optional
+	guards   guards
+	optional []*optional
 	// applied has the hash of what this process last applied, by identity.
 	applied map[string]string
 	// started is true once this process has found or made the VolumeManager.

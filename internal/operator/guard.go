@@ -48,8 +48,8 @@ type guarded struct {
 	reader          client.Reader
 }
 
-// guards is a cache of the operator's own objects. They have names and no label in common, so the other cache does not
-// find them.
+// guards is the cache of what the other one does not find: the operator's own objects, which have names and no label
+// in common, and the intents of all namespaces.
 type guards struct{ cache.Cache }
 
 // GetCache lets the manager start it with its other caches.
@@ -84,7 +84,7 @@ func newGuards(mgr manager.Manager, namespace string) (guards, error) {
 		byObject[newMetadata(kind)] = selected
 	}
 	c, err := cache.New(mgr.GetConfig(), cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(),
-		Mapper: mgr.GetRESTMapper(), ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()})
+		Mapper: mgr.GetRESTMapper(), ByObject: byObject, DefaultTransform: strip})
 	if err != nil {
 		return guards{}, fmt.Errorf("creating the cache of the operator's own objects: %w", err)
 	}

@@ -7,6 +7,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,10 +42,8 @@ func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 		return used{}, nil
 	}
 	intents, states := &volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{}
-	for _, list := range []client.ObjectList{intents, states} {
-		if err := r.Cache.List(ctx, list); err != nil {
-			return used{}, fmt.Errorf("listing %T: %w", list, err)
-		}
+	if err := errors.Join(r.guards.List(ctx, intents), r.Cache.List(ctx, states)); err != nil {
+		return used{}, fmt.Errorf("listing intents and node states: %w", err)
 	}
 	replace, err := r.mayReplace(ctx, vm)
 	if err != nil {

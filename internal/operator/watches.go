@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -36,6 +37,8 @@ type optional struct {
 	kind       schema.GroupVersionKind
 	object     client.Object
 	predicate  predicate.Predicate
+	// everywhere: objects of all namespaces are watched.
+	everywhere bool
 	watched    bool
 }
 
@@ -46,7 +49,8 @@ func newOptional() []*optional {
 		{definition: "nodevolumestates.volumes.hawser.io", kind: stateKind, object: &volumesv1alpha1.NodeVolumeState{},
 			predicate: predicate.Funcs{UpdateFunc: usedChanged}},
 		{definition: "volumeattachmentintents.volumes.hawser.io", kind: intentKind,
-			object: &volumesv1alpha1.VolumeAttachmentIntent{}, predicate: predicate.Funcs{UpdateFunc: intentChanged}},
+			object: &volumesv1alpha1.VolumeAttachmentIntent{}, everywhere: true,
+			predicate: predicate.Funcs{UpdateFunc: intentChanged}},
 		{definition: "servicemonitors.monitoring.coreos.com", kind: render.ServiceMonitor,
 			object: newObject(render.ServiceMonitor)},
 		{definition: "podmonitors.monitoring.coreos.com", kind: render.PodMonitor, object: newObject(render.PodMonitor)},
@@ -98,7 +102,7 @@ func (r *Reconciler) watchOptional(ctx context.Context) error {
 		err := r.Cache.Get(ctx, types.NamespacedName{Name: o.definition}, defined)
 		switch {
 		case apierrors.IsNotFound(err) && o.watched:
-			if err := r.Cache.RemoveInformer(ctx, o.object); err != nil {
+			if err := r.cacheOf(o).RemoveInformer(ctx, o.object); err != nil {
 				return fmt.Errorf("ending the watch of %s: %w", o.definition, err)
 			}
 			o.watched = false
@@ -122,11 +126,18 @@ func (r *Reconciler) watch(o *optional) error {
 	if o.predicate != nil {
 		predicates = append(predicates, o.predicate)
 	}
-	if err := r.controller.Watch(source.Kind(r.Cache, o.object, enqueue, predicates...)); err != nil {
+	if err := r.controller.Watch(source.Kind(r.cacheOf(o), o.object, enqueue, predicates...)); err != nil {
 		return fmt.Errorf("watching %s: %w", o.definition, err)
 	}
 	o.watched = true
 	return nil
+}
+
+func (r *Reconciler) cacheOf(o *optional) cache.Cache {
+	if o.everywhere {
+		return r.guards
+	}
+	return r.Cache
 }
 
 // serves reports whether the API server has a kind that not every cluster has.
