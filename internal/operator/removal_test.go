@@ -25,6 +25,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/operator"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -346,4 +347,94 @@ func (s server) testInstalledAgain(t *testing.T) {
 	s.await(t, binding, "", "hawser-hold", "the policies come back", there)
 	s.await(t, deployment, namespace, "hawser-manager", "the manager comes back", there)
 	s.awaitMarks(t, "0")
+}
+
+// TestKindsThatAreDeletedFirstLeaveNoTrace overrides the protection in every wrong order, while nothing is in use.
+func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", "operator")
+	start := func() func() { return s.run(t, operator.Options{Images: released}) }
+	stop := start()
+	for _, g := range guarded[:len(guarded)-1] {
+		s.awaitMark(t, g.kind, g.ns, g.name, "0")
+	}
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "")
+	left := traces()
+	for _, trace := range left {
+		c := client.Client(s.admin)
+		switch trace.object.(type) {
+		case *storagev1.VolumeAttachment, *corev1.ConfigMap:
+			c = s.asManager(t)
+		}
+		check(t, c.Create(t.Context(), trace.object))
+	}
+	stop()
+	// The policy needs no living program.
+	for _, g := range guarded[:len(guarded)-1] {
+		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "If the operator does not run any more, see docs/remove.md")
+	}
+	kinds := []string{"volumemanagers", "nodevolumestates", "volumeattachmentintents"}
+	for _, kind := range kinds {
+		s.kubectl(t, "label", "crd", kind+".volumes.hawser.io", volumesv1alpha1.InUseLabel+"-")
+		s.kubectl(t, "delete", "crd", "--wait=false", kind+".volumes.hawser.io")
+	}
+	start()
+	for _, kind := range kinds {
+		s.awaitGone(t, crdKind, "", kind+".volumes.hawser.io", "the kind goes once nothing of it is left")
+	}
+	for i := range left {
+		if _, isState := left[i].object.(*volumesv1alpha1.NodeVolumeState); isState {
+			left = append(left[:i:i], left[i+1:]...)
+			break
+		}
+	}
+	s.expectTraces(t, left)
+	s.expectNothingInstalled(t)
+}
+
+// TestADeletionThatWasNotRefusedWaitsForTheVolumes deletes the VolumeManager in spite of volumes in use: the mark was
+// taken away, or was not there yet.
+func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", "operator")
+	stop := s.run(t, operator.Options{Images: released})
+	intent := newIntent("wanted")
+	check(t, s.admin.Create(t.Context(), intent))
+	s.awaitMark(t, volumeManager, "", "cluster", "1")
+	stop()
+	s.kubectl(t, "label", "hvm", "cluster", volumesv1alpha1.InUseLabel+"-")
+	s.kubectl(t, "delete", "hvm", "cluster", "--wait=false")
+	s.run(t, operator.Options{Images: released})
+	s.awaitCondition(t, "Removed", "False", "VolumesInUse",
+		"1 volume(s) on 1 node(s): node node-b, the volume of default/wanted (intent default/wanted). Release them, or set "+
+			"spec.removal to Drain")
+	// Meanwhile it is an installation as any other.
+	lost := s.await(t, binding, "", "hawser-hold", "it is there", there)
+	check(t, s.admin.Delete(t.Context(), lost.DeepCopy()))
+	s.await(t, binding, "", "hawser-hold", "the binding comes back", func(o *unstructured.Unstructured) bool {
+		return o.GetUID() != lost.GetUID()
+	})
+	check(t, s.admin.Delete(t.Context(), intent))
+	s.release(t, intent)
+	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use any more")
+	s.expectNothingInstalled(t)
+}
+
+// TestWhatIsNotKnownIsNotRemoved deletes the VolumeManager while a kind is missing.
+func TestWhatIsNotKnownIsNotRemoved(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", "operator")
+	stop := s.run(t, operator.Options{Images: released})
+	s.awaitMark(t, crdKind, "", "nodevolumestates.volumes.hawser.io", "0")
+	s.await(t, deployment, namespace, "hawser-manager", "it is installed", there)
+	stop()
+	s.kubectl(t, "label", "crd", "nodevolumestates.volumes.hawser.io", volumesv1alpha1.InUseLabel+"-")
+	s.kubectl(t, "delete", "crd", "nodevolumestates.volumes.hawser.io")
+	s.kubectl(t, "delete", "hvm", "cluster", "--wait=false")
+	s.run(t, operator.Options{Images: released})
+	s.awaitCondition(t, "Removed", "False", "UseUnknown", "Install the kinds again (config/crd)")
+	s.kubectl(t, "get", "deployment", "hawser-manager", "-n", namespace)
+	s.kubectl(t, "apply", "-k", "crd")
+	s.awaitGone(t, volumeManager, "", "cluster", "it is known that nothing is in use")
+	s.expectNothingInstalled(t)
 }
