@@ -66,6 +66,20 @@ const (
 
 	// VolumeNameAnnotation on a VolumeAttachment with a hold is the unique name of its volume.
 	VolumeNameAnnotation = "volumes.hawser.io/volume-name"
+
+	// InUseLabel is on the VolumeManager, and on each object without which Hawser releases nothing: its kinds, the
+	// operator's Deployment, account and roles, their namespace, and the ClusterExtension that installed them. The
+	// value is how many volumes are wanted, attached or in use, or InUseUnknown. An admission policy refuses to delete
+	// an object with this label.
+	InUseLabel = "volumes.hawser.io/in-use"
+	// InUseUnknown counts as in use.
+	InUseUnknown = "unknown"
+
+	// RemovalFinalizer on the VolumeManager is removed once everything that Hawser ever wrote is gone.
+	RemovalFinalizer = "volumes.hawser.io/removal"
+	// RemovedAnnotation on the operator's Deployment is when a VolumeManager was removed. The operator then makes none
+	// at its next start.
+	RemovedAnnotation = "volumes.hawser.io/removed"
 )
 
 // Condition types of a VolumeAttachmentIntent. All are positive, True is good, except Stalled.

@@ -22,6 +22,10 @@ const (
 	// ConditionMonitored is False while the monitors are left out because their kinds are missing. Absent where
 	// spec.monitoring is None.
 	ConditionMonitored = "Monitored"
+
+	// ConditionRemoved is False while the VolumeManager is being deleted, and absent before. The message counts and
+	// names what is left. Once nothing is, the object is gone.
+	ConditionRemoved = "Removed"
 )
 
 // Reasons of a VolumeManager's conditions.
@@ -47,4 +51,16 @@ const (
 	ReasonPlacementHeldBack = "PlacementHeldBack"
 	// ReasonKindsMissing: the kinds of the Prometheus operator are not installed.
 	ReasonKindsMissing = "KindsMissing"
+	// ReasonMarkFailed: an object cannot be protected against deletion.
+	ReasonMarkFailed = "MarkFailed"
+	// ReasonVolumesInUse: the VolumeManager is deleted, but volumes are in use and spec.removal is not Drain.
+	ReasonVolumesInUse = "VolumesInUse"
+	// ReasonUseUnknown: a kind of Hawser is missing, so that it is not known what is in use.
+	ReasonUseUnknown = "UseUnknown"
+	// ReasonDraining: volumes are being released.
+	ReasonDraining = "Draining"
+	// ReasonStoppingPrograms: nothing is in use any more, and manager and agents end.
+	ReasonStoppingPrograms = "StoppingPrograms"
+	// ReasonCleaningUp: what Hawser wrote is being removed.
+	ReasonCleaningUp = "CleaningUp"
 )

@@ -272,8 +272,8 @@ type VolumeManagerSpec struct {
 	// +optional
 	Monitoring Management `json:"monitoring,omitempty"`
 
-	// removal is what happens to volumes in use when this object is deleted: Refuse the deletion, or Drain them first.
-	// Not implemented yet: today a deletion leaves everything as it is.
+	// removal is what a deletion of this object does while volumes are in use: Refuse it, or Drain. Drain deletes every
+	// intent and waits until each volume is released. In both cases everything that Hawser ever wrote goes then.
 	// +kubebuilder:default=Refuse
 	// +optional
 	Removal Removal `json:"removal,omitempty"`
@@ -303,7 +303,8 @@ type VolumeManagerStatus struct {
 	// agents counts the pods of the agents.
 	// +optional
 	Agents *WorkloadStatus `json:"agents,omitempty"`
-	// conditions are Available, Progressing, Degraded and, where monitors are managed, Monitored.
+	// conditions are Available, Progressing, Degraded, Monitored where monitors are managed, and Removed while this
+	// object is being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

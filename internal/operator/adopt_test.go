@@ -80,11 +80,16 @@ func TestTheOperatorStartsBeforeItsKinds(t *testing.T) {
 	s.await(t, daemonSet, namespace, "hawser-agent", "it comes with its image", there)
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 
-	// A new process does not make a VolumeManager again that was deleted while no operator ran.
+	// A new process removes an installation whose VolumeManager was deleted while no operator ran. The process after it
+	// does not make another VolumeManager.
 	stop()
 	vm := &volumesv1alpha1.VolumeManager{}
 	vm.Name = "cluster"
 	check(t, s.admin.Delete(t.Context(), vm))
+	stop = s.run(t, operator.Options{Images: released})
+	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use, so that it goes")
+	s.awaitGone(t, binding, "", "hawser-hold", "the installation is gone before")
+	stop()
 	s.run(t, operator.Options{Images: released})
 	other := &volumesv1alpha1.VolumeManager{}
 	other.Name, other.Spec.Manager.Replicas = "cluster", ptr.To(int32(1))

@@ -101,6 +101,8 @@ func strip(in any) (any, error) {
 		object.ManagedFields = nil
 	case *volumesv1alpha1.NodeVolumeState:
 		stripState(object)
+	case *volumesv1alpha1.VolumeAttachmentIntent:
+		stripIntent(object)
 	case *metav1.PartialObjectMetadata:
 		object.ManagedFields, object.Annotations = nil, nil
 	}
@@ -110,12 +112,28 @@ func strip(in any) (any, error) {
 func stripState(state *volumesv1alpha1.NodeVolumeState) {
 	state.ManagedFields = nil
 	spec, status := volumesv1alpha1.NodeVolumeStateSpec{}, volumesv1alpha1.NodeVolumeStateStatus{}
-	for _, attachment := range state.Spec.Attachments {
-		spec.Attachments = append(spec.Attachments,
-			volumesv1alpha1.NodeAttachment{VolumeName: attachment.VolumeName})
+	for i := range state.Spec.Attachments {
+		a := &state.Spec.Attachments[i]
+		spec.Attachments = append(spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: a.VolumeName,
+			State: a.State, DetachedTime: a.DetachedTime, DetachError: a.DetachError})
 	}
-	for _, volume := range state.Status.Volumes {
-		status.Volumes = append(status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: volume.VolumeName})
+	for i := range state.Status.Volumes {
+		v := &state.Status.Volumes[i]
+		volume := volumesv1alpha1.NodeVolume{VolumeName: v.VolumeName, InUse: v.InUse, PublishedBy: v.PublishedBy}
+		for _, p := range v.Publications {
+			volume.Publications = append(volume.Publications, volumesv1alpha1.Publication{Orphan: p.Orphan})
+		}
+		status.Volumes = append(status.Volumes, volume)
 	}
 	state.Spec, state.Status = spec, status
+}
+
+func stripIntent(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	intent.ManagedFields, intent.Annotations = nil, nil
+	intent.Spec = volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: intent.Spec.NodeName}
+	status := volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: intent.Status.UniqueVolumeName}
+	if ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady); ready != nil {
+		status.Conditions = []metav1.Condition{{Type: ready.Type, Reason: ready.Reason}}
+	}
+	intent.Status = status
 }

@@ -46,6 +46,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Deadline is DefaultDeadline by default.
 	Deadline time.Duration
+	// Recount is DefaultRecount by default.
+	Recount time.Duration
 	// Names of controllers are unique in a process, except in tests.
 	SkipNameValidation bool
 }
@@ -61,11 +63,15 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 
 	controller controller.Controller
-	optional   []*optional
+	// guards caches the operator's own objects.
+	guards   guards
+	optional []*optional
 	// applied has the hash of what this process last applied, by identity.
 	applied map[string]string
 	// started is true once this process has found or made the VolumeManager.
 	started bool
+	// counted is when a number was last written into the marks.
+	counted time.Time
 }
 
 // Register adds the operator to a manager.
@@ -73,9 +79,17 @@ func Register(mgr manager.Manager, o Options) error {
 	if o.Deadline == 0 {
 		o.Deadline = DefaultDeadline
 	}
+	if o.Recount == 0 {
+		o.Recount = DefaultRecount
+	}
+	guards, err := newGuards(mgr, o.Namespace)
+	if err != nil {
+		return err
+	}
 	r := &Reconciler{
 		Options: o, Client: mgr.GetClient(), Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(),
 		Recorder: mgr.GetEventRecorder("hawser-operator"), optional: newOptional(), applied: map[string]string{},
+		guards: guards,
 	}
 	c, err := controller.New("volumemanager", mgr, controller.Options{Reconciler: r, MaxConcurrentReconciles: 1,
 		SkipNameValidation: ptr.To(o.SkipNameValidation)})
@@ -94,10 +108,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, watchFailure
 	}
 	vm, err := r.fetch(ctx)
-	if err != nil || vm == nil || vm.DeletionTimestamp != nil {
+	if err != nil || vm == nil {
 		return reconcile.Result{}, errors.Join(err, watchFailure)
 	}
-	again, err := r.install(ctx, vm)
+	carryOut := r.keep
+	if vm.DeletionTimestamp != nil {
+		carryOut = r.dismantle
+	}
+	again, err := carryOut(ctx, vm)
+	if apierrors.IsConflict(err) {
+		err = nil // The event of the newer version leads here again.
+	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(err, watchFailure)
 }
 
@@ -118,6 +139,14 @@ func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager,
 
 // create makes the VolumeManager, unless the operator has installed before.
 func (r *Reconciler) create(ctx context.Context) error {
+	own := &appsv1.Deployment{}
+	if _, err := r.readLive(ctx, operatorName, own); err != nil {
+		return err
+	}
+	if own.Annotations[volumesv1alpha1.RemovedAnnotation] != "" {
+		r.started = true
+		return nil
+	}
 	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
 	found := map[client.Object]bool{}
 	for object, name := range map[client.Object]string{
@@ -153,10 +182,20 @@ func (r *Reconciler) readLive(ctx context.Context, name string, object client.Ob
 	return err == nil, nil
 }
 
+// keep the installation as the VolumeManager asks for.
+func (r *Reconciler) keep(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
+	return r.install(ctx, vm, removal{})
+}
+
 // install applies what the VolumeManager asks for and reports the result. It returns when to do so again.
-func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
-	in := render.Input{Spec: vm.Spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves}
-	var problems []condition.Problem
+func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeManager, leaving removal,
+) (time.Duration, error) {
+	recount, problems, err := r.protect(ctx, vm)
+	if err != nil {
+		return 0, err
+	}
+	in := render.Input{Spec: vm.Spec, Namespace: r.Namespace, Images: r.images(vm), Serves: r.serves,
+		Draining: leaving.draining}
 	wanted, held, err := r.render(ctx, in)
 	if err != nil {
 		return 0, err
@@ -176,6 +215,10 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	facts.Problems = problems
 	facts.MonitorsWanted, facts.MonitorsServed = in.Monitors()
 	decision := condition.Decide(facts)
+	decision.Again = condition.Sooner(decision.Again, recount)
+	if leaving.condition != nil {
+		decision.Conditions = append(decision.Conditions, *leaving.condition)
+	}
 	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
 		failure = r.prune(ctx, vm, wanted)
 	}

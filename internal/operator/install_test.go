@@ -45,7 +45,10 @@ var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "haw
 func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "operator")
-	s.run(t, operator.Options{Images: released, Deadline: deadline})
+	s.operate = func() func() {
+		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond})
+	}
+	stop := s.operate()
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T)
@@ -59,10 +62,15 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"a pod that fails is named with its node", s.testFailingPod},
 		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
 		{"monitors come with their kinds", s.testMonitors},
-		{"drift is mended while the kind of node states is missing", s.testMissingKind},
+		{"what is needed to release volumes is not deleted while they are in use", s.testGuarded},
+		{"it starts and mends drift while the kind of node states is missing", func(t *testing.T) {
+			stop()
+			s.testMissingKind(t)
+		}},
 		{"what a VolumeManager may leave out goes", s.testLeftOut},
+		{"a VolumeManager that is deleted with Drain releases everything and leaves no trace", s.testDrain},
 		{"every right of its roles was needed", s.testRights},
-		{"a VolumeManager that is deleted leaves everything as it is", s.testDeleted},
+		{"a new VolumeManager is installed", s.testInstalledAgain},
 	} {
 		if !t.Run(step.name, step.run) {
 			return
@@ -352,9 +360,13 @@ spec:
 	check(t, s.admin.Create(t.Context(), crd))
 }
 
+// testMissingKind overrides the protection while no operator runs that would put it back.
 func (s server) testMissingKind(t *testing.T) {
 	s.kubectl(t, "delete", "nvs", "--all")
+	s.kubectl(t, "label", "crd", "nodevolumestates.volumes.hawser.io", volumesv1alpha1.InUseLabel+"-")
 	s.kubectl(t, "delete", "crd", "nodevolumestates.volumes.hawser.io")
+	s.operate()
+	s.awaitMark(t, volumeManager, "", "cluster", volumesv1alpha1.InUseUnknown)
 	lost := s.await(t, binding, "", "hawser-declared", "it is there", there)
 	check(t, s.admin.Delete(t.Context(), lost.DeepCopy()))
 	s.await(t, binding, "", "hawser-declared", "the binding comes back", func(o *unstructured.Unstructured) bool {
@@ -366,25 +378,4 @@ func (s server) testMissingKind(t *testing.T) {
 	s.change(t, `{"nodeSelector":null}`)
 	s.kubectl(t, "apply", "-k", "crd")
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
-}
-
-// testDeleted also shows that the operator has not made another one: then the last creation would fail.
-func (s server) testDeleted(t *testing.T) {
-	before := map[schema.GroupVersionKind]types.UID{}
-	workloads := map[schema.GroupVersionKind]string{deployment: "hawser-manager", daemonSet: "hawser-agent"}
-	for kind, name := range workloads {
-		before[kind] = s.await(t, kind, namespace, name, "it is there", there).GetUID()
-	}
-	s.kubectl(t, "delete", "hvm", "cluster")
-	// An event that leads to a reconcile without a VolumeManager.
-	check(t, s.admin.Delete(t.Context(), s.await(t, binding, "", "hawser-hold", "it is there", there)))
-	vm := &volumesv1alpha1.VolumeManager{}
-	vm.Name = "cluster"
-	check(t, s.admin.Create(t.Context(), vm))
-	s.await(t, binding, "", "hawser-hold", "the operator goes on with the new one", there)
-	for kind, name := range workloads {
-		if got := s.await(t, kind, namespace, name, "it is there", there).GetUID(); got != before[kind] {
-			t.Errorf("%s %s was made again", kind.Kind, name)
-		}
-	}
 }

@@ -80,7 +80,7 @@ func (r *Reconciler) leaving(ctx context.Context, from, to corev1.PodSpec) ([]pl
 		}
 		counts := map[string]int{}
 		for i := range states.Items {
-			counts[states.Items[i].Name] = used(&states.Items[i])
+			counts[states.Items[i].Name] = volumesOn(&states.Items[i])
 		}
 		volumes = func(node string) int { return counts[node] }
 	}

@@ -5,16 +5,15 @@ SPDX-License-Identifier: Apache-2.0
 
 package operator
 
-// The rights of the operator. It creates and changes only objects with the names of the manifests, and deletes only
-// those that a VolumeManager may leave out. A release that drops an object of an earlier one has to keep its name here,
-// with the verb delete. It may grant manager and agents rights that it does not have itself (escalate, bind), but only
-// in the roles of these names.
+// The rights of the operator. It creates and changes only objects with the names of the manifests. A release that drops
+// an object of an earlier one has to keep its name here, with the verb delete. It may grant manager and agents rights
+// that it does not have itself (escalate, bind), but only in the roles of these names.
 //
 // What it decides on:
 //
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers,verbs=create;list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers,verbs=create;list;watch;patch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers/status,verbs=update
-// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=list;watch
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=hawser-system
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
@@ -35,7 +34,7 @@ package operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace;hawser-secret-granter,verbs=get;create;patch;escalate;bind
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=get;create;patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings;mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=list;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets;hawser-removal,verbs=get;create;patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=get;create;patch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas;prioritylevelconfigurations,verbs=list;watch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch
@@ -61,11 +60,44 @@ package operator
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
 //
-// What it deletes:
+// What it protects against deletion. Whoever installed the operator made these objects; their names are fixed, except
+// for that of the extension.
 //
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-forget-gone-nodes;hawser-replace,verbs=delete
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-forget-gone-nodes;hawser-metrics-scraper;hawser-replace,verbs=delete
-// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-metrics-scraper,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=nodevolumestates.volumes.hawser.io;volumeattachmentintents.volumes.hawser.io;volumemanagers.volumes.hawser.io,verbs=patch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=hawser-system,verbs=list;watch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=hawser-operator,verbs=patch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,resourceNames=hawser-operator,verbs=patch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=hawser-operator,verbs=patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=hawser-operator,verbs=get;patch,namespace=hawser-system
+// +kubebuilder:rbac:groups=olm.operatorframework.io,resources=clusterextensions,verbs=list;watch;patch
+//
+// What it deletes of its own, when a VolumeManager leaves it out or is removed:
+//
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace;hawser-secret-granter,verbs=delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets;hawser-removal,verbs=delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=delete
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=delete
+// +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=delete
+// +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=hawser-metrics-scraper,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,resourceNames=hawser,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,resourceNames=hawser-agent;hawser-leader-election;hawser-manager,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system
+//
+// What manager and agents wrote, which goes when a VolumeManager is removed. RBAC knows no prefixes of names, so these
+// rights are wider than what the operator does: traces.go.
+//
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumeattachmentintents,verbs=delete
+// +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=patch;delete
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=patch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=list;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=delete,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;delete,namespace=hawser-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;delete,namespace=hawser-system

@@ -48,6 +48,8 @@ type server struct {
 	admin      client.WithWatch
 	kubeconfig string
 	rights     *rights
+	// operate starts another operator, which runs until the whole test ends.
+	operate func() (stop func())
 }
 
 func TestMain(m *testing.M) {

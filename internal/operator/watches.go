@@ -11,10 +11,12 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -35,19 +37,25 @@ type optional struct {
 	kind       schema.GroupVersionKind
 	object     client.Object
 	predicate  predicate.Predicate
+	// everywhere: objects of all namespaces are watched.
+	everywhere bool
 	watched    bool
 }
 
 func newOptional() []*optional {
 	managers := volumesv1alpha1.GroupVersion.WithKind("VolumeManager")
-	states := volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState")
 	return []*optional{
 		{definition: "volumemanagers.volumes.hawser.io", kind: managers, object: &volumesv1alpha1.VolumeManager{}},
-		{definition: "nodevolumestates.volumes.hawser.io", kind: states, object: &volumesv1alpha1.NodeVolumeState{},
+		{definition: "nodevolumestates.volumes.hawser.io", kind: stateKind, object: &volumesv1alpha1.NodeVolumeState{},
 			predicate: predicate.Funcs{UpdateFunc: usedChanged}},
+		{definition: "volumeattachmentintents.volumes.hawser.io", kind: intentKind,
+			object: &volumesv1alpha1.VolumeAttachmentIntent{}, everywhere: true,
+			predicate: predicate.Funcs{UpdateFunc: intentChanged}},
 		{definition: "servicemonitors.monitoring.coreos.com", kind: render.ServiceMonitor,
 			object: newObject(render.ServiceMonitor)},
 		{definition: "podmonitors.monitoring.coreos.com", kind: render.PodMonitor, object: newObject(render.PodMonitor)},
+		{definition: "clusterextensions.olm.operatorframework.io", kind: clusterExtension,
+			object: newMetadata(clusterExtension)},
 	}
 }
 
@@ -68,7 +76,7 @@ func (r *Reconciler) watchAlways(c controller.Controller) error {
 			return fmt.Errorf("watching %T: %w", object, err)
 		}
 	}
-	return nil
+	return r.watchGuards(c)
 }
 
 // enqueue: whatever happens, the whole installation is reconciled.
@@ -94,7 +102,7 @@ func (r *Reconciler) watchOptional(ctx context.Context) error {
 		err := r.Cache.Get(ctx, types.NamespacedName{Name: o.definition}, defined)
 		switch {
 		case apierrors.IsNotFound(err) && o.watched:
-			if err := r.Cache.RemoveInformer(ctx, o.object); err != nil {
+			if err := r.cacheOf(o).RemoveInformer(ctx, o.object); err != nil {
 				return fmt.Errorf("ending the watch of %s: %w", o.definition, err)
 			}
 			o.watched = false
@@ -118,11 +126,18 @@ func (r *Reconciler) watch(o *optional) error {
 	if o.predicate != nil {
 		predicates = append(predicates, o.predicate)
 	}
-	if err := r.controller.Watch(source.Kind(r.Cache, o.object, enqueue, predicates...)); err != nil {
+	if err := r.controller.Watch(source.Kind(r.cacheOf(o), o.object, enqueue, predicates...)); err != nil {
 		return fmt.Errorf("watching %s: %w", o.definition, err)
 	}
 	o.watched = true
 	return nil
+}
+
+func (r *Reconciler) cacheOf(o *optional) cache.Cache {
+	if o.everywhere {
+		return r.guards
+	}
+	return r.Cache
 }
 
 // serves reports whether the API server has a kind that not every cluster has.
@@ -135,11 +150,20 @@ func (r *Reconciler) serves(kind schema.GroupVersionKind) bool {
 	return r.Kinds.mutating
 }
 
-// usedChanged ignores the reports that only have new figures.
+// usedChanged ignores the reports that only have new figures. The cache keeps only what counts.
 func usedChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)
 	after, is := e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
-	return !ok || !is || used(before) != used(after)
+	return !ok || !is || !equality.Semantic.DeepEqual(before.Spec, after.Spec) ||
+		!equality.Semantic.DeepEqual(before.Status, after.Status)
+}
+
+// intentChanged ignores what the cache does not keep.
+func intentChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent)
+	after, is := e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
+	return !ok || !is || !equality.Semantic.DeepEqual(before.Status, after.Status) ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
 }
 
 // nodeChanged ignores the kubelet's heartbeats.
@@ -150,8 +174,8 @@ func nodeChanged(e event.UpdateEvent) bool {
 		!reflect.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }
 
-// used counts the volumes that are attached to the node or present on it.
-func used(state *volumesv1alpha1.NodeVolumeState) int {
+// volumesOn counts the volumes that are attached to the node or present on it.
+func volumesOn(state *volumesv1alpha1.NodeVolumeState) int {
 	names := map[string]bool{}
 	for _, attachment := range state.Spec.Attachments {
 		names[attachment.VolumeName] = true

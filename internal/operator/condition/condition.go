@@ -186,7 +186,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 		case age >= f.Deadline:
 			late = append(late, p.String())
 		default:
-			again = sooner(again, f.Deadline-age)
+			again = Sooner(again, f.Deadline-age)
 		}
 	}
 	if len(failing) > 0 {
@@ -199,7 +199,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 	}
 	absent, wait := f.absent()
 	problems = append(problems, absent...)
-	return degradedBy(problems), sooner(again, wait)
+	return degradedBy(problems), Sooner(again, wait)
 }
 
 // absent is about pods that do not exist: a quota or a policy may refuse them.
@@ -244,8 +244,8 @@ func names(all []string) string {
 	return text
 }
 
-// sooner is the shorter of two waits, where 0 is none.
-func sooner(a, b time.Duration) time.Duration {
+// Sooner is the shorter of two waits, where 0 is none.
+func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

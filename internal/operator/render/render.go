@@ -55,6 +55,8 @@ type Input struct {
 	Images volumesv1alpha1.Images
 	// Placement of the agents, if it is not the one of the spec.
 	Placement *Placement
+	// Draining: no volume may come into use any more.
+	Draining bool
 	// Serves reports whether the API server has a kind that not every cluster has.
 	Serves func(schema.GroupVersionKind) bool
 }
@@ -86,6 +88,9 @@ func Objects(in Input) ([]*unstructured.Unstructured, error) {
 
 func (in Input) directories() []string {
 	directories := []string{"default"}
+	if in.Draining {
+		directories = append(directories, "draining")
+	}
 	if in.Spec.AttachMode == volumesv1alpha1.AttachReplace {
 		directories = append(directories, "replace")
 	}
@@ -185,7 +190,7 @@ func order(object *unstructured.Unstructured) int {
 // Kinds of the objects that any VolumeManager can lead to, each once.
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
-	for _, directory := range []string{"default", "replace", "forget-gone-nodes", "networkpolicy", "monitoring"} {
+	for _, directory := range []string{"default", "draining", "replace", "forget-gone-nodes", "networkpolicy", "monitoring"} {
 		objects, err := load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)

@@ -66,12 +66,7 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 	if in.Spec.AttachMode == volumesv1alpha1.AttachReplace {
 		setFlag(container, "attach-mode", string(in.Spec.AttachMode))
 	}
-	switch in.Spec.PodIntents {
-	case volumesv1alpha1.PodIntentsAlways:
-		setFlag(container, "pod-intents", "true")
-	case volumesv1alpha1.PodIntentsNever:
-		setFlag(container, "pod-intents", "false")
-	}
+	in.podIntents(container)
 	if detach := in.Spec.Detach; detach != nil {
 		setDuration(container, "pod-force-detach-after", detach.PodForceDetachAfter)
 		setDuration(container, "forget-gone-nodes-after", detach.ForgetGoneNodesAfter)
@@ -79,6 +74,18 @@ func (in Input) manager(d *appsv1ac.DeploymentApplyConfiguration) error {
 	in.verification(pod, container)
 	in.both(pod, container)
 	return nil
+}
+
+// podIntents: in Coexist they only show what upstream does, so a manager that is drained takes them back. In Replace
+// they are what pods have their volumes by.
+func (in Input) podIntents(container *corev1ac.ContainerApplyConfiguration) {
+	switch {
+	case in.Draining && in.Spec.AttachMode != volumesv1alpha1.AttachReplace,
+		in.Spec.PodIntents == volumesv1alpha1.PodIntentsNever:
+		setFlag(container, "pod-intents", "false")
+	case in.Spec.PodIntents == volumesv1alpha1.PodIntentsAlways:
+		setFlag(container, "pod-intents", "true")
+	}
 }
 
 // verification gives the manager the directory of each driver's socket.

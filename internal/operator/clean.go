@@ -1,0 +1,136 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+const policyGroup = "admissionregistration.k8s.io"
+
+// untilLast are the policies that stay until everything else is gone.
+var untilLast = []string{"hawser-removal", "hawser-draining"}
+
+// clean removes everything that Hawser ever wrote. Nothing is in use, and neither manager nor agents run. The policies
+// go first: they let only the manager remove holds and locks. Each step may run again.
+func (r *Reconciler) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+	if err := r.reportRemoval(ctx, vm, notRemoved(volumesv1alpha1.ReasonCleaningUp,
+		"nothing is in use; removing what Hawser wrote")); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"the admission policies", r.deletePolicies},
+		{"the holds on attachments", r.releaseAttachments},
+		{"the node states", r.deleteStates},
+		{"the locks", r.deleteLocks},
+		{"the finalizers of claims", r.releaseClaims},
+		{"the accounts of nodes", r.deleteAccounts},
+		{"the annotations of Nodes", r.releaseNodes},
+		{"the Leases", r.deleteLeases},
+		{"the installation", r.deleteInstallation},
+		{"the marks", r.unmark},
+	} {
+		if err := step.do(ctx); err != nil {
+			failure := notRemoved(volumesv1alpha1.ReasonCleaningUp, "nothing is in use; removing %s fails: %v", step.what,
+				err)
+			return errors.Join(fmt.Errorf("removing %s: %w", step.what, err), r.reportRemoval(ctx, vm, failure))
+		}
+	}
+	return r.finish(ctx, vm)
+}
+
+// finish lets the VolumeManager go.
+func (r *Reconciler) finish(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+	clear(r.applied)
+	r.Recorder.Eventf(vm, nil, corev1.EventTypeNormal, volumesv1alpha1.ConditionRemoved, "Remove",
+		"everything that Hawser wrote is removed, except for the operator and the kinds")
+	before := vm.DeepCopy()
+	controllerutil.RemoveFinalizer(vm, volumesv1alpha1.RemovalFinalizer)
+	delete(vm.Labels, volumesv1alpha1.InUseLabel)
+	err := r.Client.Patch(ctx, vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the finalizer of the VolumeManager: %w", err)
+	}
+	return nil
+}
+
+// deletePolicies deletes bindings before their policies.
+func (r *Reconciler) deletePolicies(ctx context.Context) error {
+	for _, binding := range []bool{true, false} {
+		for _, kind := range r.Kinds.watched {
+			if kind.Group != policyGroup || strings.HasSuffix(kind.Kind, "Binding") != binding {
+				continue
+			}
+			if err := r.deleteOwn(ctx, kind, untilLast...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteInstallation deletes what was applied. Of the kinds that the operator does not watch it applied only a Secret
+// and the Namespace, which is the operator's home.
+func (r *Reconciler) deleteInstallation(ctx context.Context) error {
+	kinds := slices.Clone(r.prunable())
+	// The policies that are left go last.
+	slices.SortStableFunc(kinds, func(a, b schema.GroupVersionKind) int {
+		switch {
+		case a.Group == policyGroup && b.Group != policyGroup:
+			return 1
+		case a.Group != policyGroup && b.Group == policyGroup:
+			return -1
+		}
+		return 0
+	})
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = r.Namespace, "hawser-metrics-scraper"
+	if err := client.IgnoreNotFound(r.Client.Delete(ctx, secret)); err != nil {
+		return fmt.Errorf("deleting the Secret %s: %w", secret.Name, err)
+	}
+	for _, kind := range kinds {
+		if err := r.deleteOwn(ctx, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteOwn deletes the objects of a kind that the operator applied.
+func (r *Reconciler) deleteOwn(ctx context.Context, kind schema.GroupVersionKind, except ...string) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	if err := r.Cache.List(ctx, list); err != nil {
+		return fmt.Errorf("listing %s: %w", kind.Kind, err)
+	}
+	for i := range list.Items {
+		object := &list.Items[i]
+		if slices.Contains(except, object.GetName()) || !ours(object) {
+			continue
+		}
+		uid := object.GetUID()
+		err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %s: %w", identity(object), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
+	"github.com/hawser-io/hawser/internal/operator/usage"
+)
+
+// removal is what an installation that is on its way out is about. The zero value is one that stays.
+type removal struct {
+	// draining: nothing new may come into use.
+	draining  bool
+	condition *metav1.Condition
+}
+
+func notRemoved(reason, format string, args ...any) *metav1.Condition {
+	return &metav1.Condition{Type: volumesv1alpha1.ConditionRemoved, Status: metav1.ConditionFalse, Reason: reason,
+		Message: fmt.Sprintf(format, args...)}
+}
+
+// dismantle carries out the deletion of the VolumeManager. Each stage is decided on what there is: if a volume comes
+// into use at the last moment, the installation comes back and releases it.
+func (r *Reconciler) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
+	if !controllerutil.ContainsFinalizer(vm, volumesv1alpha1.RemovalFinalizer) {
+		return 0, nil
+	}
+	u, err := r.findUsed(ctx, vm)
+	if err != nil {
+		return 0, err
+	}
+	if !u.nothing() && (u.known || !pastDraining(vm)) {
+		return r.drain(ctx, vm, u)
+	}
+	programs, err := r.programs(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if len(programs) > 0 {
+		wait := notRemoved(volumesv1alpha1.ReasonStoppingPrograms, "nothing is in use; waiting for the end of %s",
+			strings.Join(programs, ", "))
+		return 0, errors.Join(r.stop(ctx), r.reportRemoval(ctx, vm, wait))
+	}
+	return 0, r.clean(ctx, vm)
+}
+
+// pastDraining reports whether an earlier reconcile found nothing in use. What the kinds had is then of no interest.
+func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
+	c := meta.FindStatusCondition(vm.Status.Conditions, volumesv1alpha1.ConditionRemoved)
+	return c != nil && (c.Reason == volumesv1alpha1.ReasonStoppingPrograms ||
+		c.Reason == volumesv1alpha1.ReasonCleaningUp)
+}
+
+// drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
+func (r *Reconciler) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
+	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain
+	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u)})
+	if !draining {
+		return again, err
+	}
+	return again, errors.Join(err, r.deleteIntents(ctx, vm, u.intents))
+}
+
+func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
+	left := usage.Message(u.uses)
+	switch {
+	case !u.known:
+		return notRemoved(volumesv1alpha1.ReasonUseUnknown, "a kind of Hawser is missing, so it is not known what is in "+
+			"use. Install the kinds again (config/crd); the removal then continues")
+	case vm.Spec.Removal != volumesv1alpha1.RemovalDrain:
+		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", left)
+	case len(u.uses) == 0:
+		return notRemoved(volumesv1alpha1.ReasonDraining, "waiting for the end of %d intent(s) of pods", len(u.intents))
+	case vm.Spec.AttachMode == volumesv1alpha1.AttachReplace:
+		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete the pods that use volumes, or give them back to "+
+			"Kubernetes: set spec.attachMode to Coexist, then turn its attach/detach controller on", left)
+	}
+	return notRemoved(volumesv1alpha1.ReasonDraining, "%s", left)
+}
+
+// deleteIntents of users. Those of pods, in Replace, stay as long as their pods: the manager deletes them.
+func (r *Reconciler) deleteIntents(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	intents []volumesv1alpha1.VolumeAttachmentIntent) error {
+	var failures []error
+	for i := range intents {
+		intent := &intents[i]
+		if intent.DeletionTimestamp != nil ||
+			vm.Spec.AttachMode == volumesv1alpha1.AttachReplace && usage.OfPod(intent) {
+			continue
+		}
+		err := r.Client.Delete(ctx, intent, client.Preconditions{UID: &intent.UID})
+		if client.IgnoreNotFound(err) != nil {
+			failures = append(failures, fmt.Errorf("deleting intent %s/%s: %w", intent.Namespace, intent.Name, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// workloads are the manager's Deployment and the agents' DaemonSet.
+func (r *Reconciler) workloads() []client.Object {
+	manager, agent := newObject(operatorDeployment), newObject(appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
+	manager.SetName(render.ManagerName)
+	agent.SetName(render.AgentName)
+	manager.SetNamespace(r.Namespace)
+	agent.SetNamespace(r.Namespace)
+	return []client.Object{manager, agent}
+}
+
+// programs of Hawser that are there, except for the operator.
+func (r *Reconciler) programs(ctx context.Context) ([]string, error) {
+	var found []string
+	for _, workload := range r.workloads() {
+		err := r.Cache.Get(ctx, client.ObjectKeyFromObject(workload), workload)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading %s: %w", workload.GetName(), err)
+		}
+		if err == nil {
+			found = append(found, workload.GetObjectKind().GroupVersionKind().Kind+" "+workload.GetName())
+		}
+	}
+	pods := &corev1.PodList{}
+	if err := r.Cache.List(ctx, pods, client.InNamespace(r.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range pods.Items {
+		if isProgram(&pods.Items[i]) {
+			found = append(found, "pod "+pods.Items[i].Name+" on node "+pods.Items[i].Spec.NodeName)
+		}
+	}
+	return found, nil
+}
+
+// isProgram reports whether the pod is one of a manager or an agent.
+func isProgram(pod *corev1.Pod) bool {
+	component := pod.Labels["app.kubernetes.io/component"]
+	return component == "manager" || component == "agent"
+}
+
+// stop ends manager and agents. Their pods end with their workloads.
+func (r *Reconciler) stop(ctx context.Context) error {
+	for _, workload := range r.workloads() {
+		err := r.Client.Delete(ctx, workload, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %s: %w", workload.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// reportRemoval writes the condition if it changed.
+func (r *Reconciler) reportRemoval(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	condition *metav1.Condition) error {
+	after := vm.DeepCopy()
+	condition.ObservedGeneration = vm.Generation
+	condition.LastTransitionTime.Time = r.Clock.Now()
+	if !meta.SetStatusCondition(&after.Status.Conditions, *condition) {
+		return nil
+	}
+	after.Status.ObservedGeneration = vm.Generation
+	if err := r.Client.Status().Update(ctx, after); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	after.DeepCopyInto(vm)
+	return nil
+}

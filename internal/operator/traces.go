@@ -1,0 +1,174 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
+)
+
+// page is how many objects one list request returns.
+const page = 500
+
+// unlistings is the manager's annotation on Nodes.
+const unlistings = "volumes.hawser.io/unlistings"
+
+// eachLive calls do with the metadata of every object of a kind, read live: the cache has none of them.
+func (r *Reconciler) eachLive(ctx context.Context, kind schema.GroupVersionKind,
+	do func(*metav1.PartialObjectMetadata) error, options ...client.ListOption) error {
+	token := ""
+	for {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		all := append(slices.Clone(options), client.Limit(page), client.Continue(token))
+		if err := r.Live.List(ctx, list, all...); err != nil {
+			return fmt.Errorf("listing %s: %w", kind.Kind, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			object.SetGroupVersionKind(kind)
+			if err := client.IgnoreNotFound(do(object)); err != nil {
+				return fmt.Errorf("%s %s: %w", kind.Kind, client.ObjectKeyFromObject(object), err)
+			}
+		}
+		if token = list.Continue; token == "" {
+			return nil
+		}
+	}
+}
+
+// deleteLive deletes the object under its UID.
+func (r *Reconciler) deleteLive(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+	return r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
+}
+
+// patchMetadata writes finalizers and annotations of the version that was read.
+func (r *Reconciler) patchMetadata(ctx context.Context, object *metav1.PartialObjectMetadata,
+	change map[string]any) error {
+	change["resourceVersion"], change["uid"] = object.ResourceVersion, object.UID
+	patch, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return err
+	}
+	return r.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+}
+
+// without returns the finalizers except one, and whether it was among them.
+func without(finalizers []string, finalizer string) ([]string, bool) {
+	rest := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
+	return rest, len(rest) < len(finalizers)
+}
+
+// releaseAttachments removes holds, and lets go of the names that forced detaches reserved.
+func (r *Reconciler) releaseAttachments(ctx context.Context) error {
+	return r.eachLive(ctx, storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
+		func(va *metav1.PartialObjectMetadata) error {
+			change, gone := map[string]any{}, map[string]any{}
+			for _, annotation := range []string{volumesv1alpha1.HoldAnnotation, volumesv1alpha1.VolumeNameAnnotation} {
+				if _, has := va.Annotations[annotation]; has {
+					gone[annotation] = nil
+				}
+			}
+			if len(gone) > 0 {
+				change["annotations"] = gone
+			}
+			if rest, had := without(va.Finalizers, volumesv1alpha1.ForcedAwayFinalizer); had {
+				change["finalizers"] = rest
+			}
+			if len(change) == 0 {
+				return nil
+			}
+			return r.patchMetadata(ctx, va, change)
+		})
+}
+
+// deleteStates deletes the node states. No manager is left to remove their finalizer.
+func (r *Reconciler) deleteStates(ctx context.Context) error {
+	if !r.serves(stateKind) {
+		return nil
+	}
+	return r.eachLive(ctx, stateKind, func(state *metav1.PartialObjectMetadata) error {
+		if rest, had := without(state.Finalizers, volumesv1alpha1.ReleaseFinalizer); had {
+			if err := r.patchMetadata(ctx, state, map[string]any{"finalizers": rest}); err != nil {
+				return err
+			}
+		}
+		return r.deleteLive(ctx, state)
+	})
+}
+
+func (r *Reconciler) deleteLocks(ctx context.Context) error {
+	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		func(locks *metav1.PartialObjectMetadata) error { return r.deleteLive(ctx, locks) },
+		client.InNamespace(r.Namespace), client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel})
+}
+
+// releaseClaims removes Hawser's finalizer and no other.
+func (r *Reconciler) releaseClaims(ctx context.Context) error {
+	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+		func(claim *metav1.PartialObjectMetadata) error {
+			rest, had := without(claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
+			if !had {
+				return nil
+			}
+			return r.patchMetadata(ctx, claim, map[string]any{"finalizers": rest})
+		})
+}
+
+// deleteAccounts deletes the accounts with which agents read Secrets, and what these accounts may. The manager and
+// garbage collection have deleted most of them; the latter never does once the kind of their owner is gone.
+func (r *Reconciler) deleteAccounts(ctx context.Context) error {
+	node := client.MatchingLabels{install.NodeAccountLabel: "true"}
+	remove := func(object *metav1.PartialObjectMetadata) error {
+		if install.NodeOfAccount(object.Name) == "" {
+			return nil
+		}
+		return r.deleteLive(ctx, object)
+	}
+	for _, kind := range []string{"RoleBinding", "Role"} {
+		if err := r.eachLive(ctx, rbacv1.SchemeGroupVersion.WithKind(kind), remove, node); err != nil {
+			return err
+		}
+	}
+	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), remove, node,
+		client.InNamespace(r.Namespace))
+}
+
+func (r *Reconciler) releaseNodes(ctx context.Context) error {
+	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("Node"), func(node *metav1.PartialObjectMetadata) error {
+		if _, has := node.Annotations[unlistings]; !has {
+			return nil
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, unlistings)
+		return r.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch))
+	})
+}
+
+// deleteLeases deletes those of agents and manager. The operator needs its own.
+func (r *Reconciler) deleteLeases(ctx context.Context) error {
+	return r.eachLive(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+		func(lease *metav1.PartialObjectMetadata) error {
+			if lease.Name != "hawser-manager" && !strings.HasPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix) {
+				return nil
+			}
+			return r.deleteLive(ctx, lease)
+		}, client.InNamespace(r.Namespace))
+}

@@ -1,0 +1,68 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/usage"
+)
+
+var (
+	intentKind = volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent")
+	stateKind  = volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState")
+	roleKind   = rbacv1.SchemeGroupVersion.WithKind("ClusterRole")
+)
+
+// used is what Hawser has to release.
+type used struct {
+	// known is false while one of the kinds is missing.
+	known   bool
+	uses    []usage.Use
+	intents []volumesv1alpha1.VolumeAttachmentIntent
+}
+
+func (u used) nothing() bool { return u.known && len(u.uses) == 0 && len(u.intents) == 0 }
+
+// findUsed reads from the cache what is wanted, attached and in use.
+func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (used, error) {
+	if !r.serves(intentKind) || !r.serves(stateKind) {
+		return used{}, nil
+	}
+	intents, states := &volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{}
+	if err := errors.Join(r.guards.List(ctx, intents), r.Cache.List(ctx, states)); err != nil {
+		return used{}, fmt.Errorf("listing intents and node states: %w", err)
+	}
+	replace, err := r.mayReplace(ctx, vm)
+	if err != nil {
+		return used{}, err
+	}
+	return used{known: true, intents: intents.Items, uses: usage.Find(usage.Facts{Replace: replace,
+		Intents: intents.Items, States: states.Items, NodeExists: func(name string) bool {
+			return !apierrors.IsNotFound(r.Cache.Get(ctx, types.NamespacedName{Name: name}, &corev1.Node{}))
+		}})}, nil
+}
+
+// mayReplace reports whether a manager may run in attach mode Replace. Its role stays until none does.
+func (r *Reconciler) mayReplace(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (bool, error) {
+	if vm.Spec.AttachMode == volumesv1alpha1.AttachReplace {
+		return true, nil
+	}
+	err := r.Cache.Get(ctx, types.NamespacedName{Name: "hawser-replace"}, newObject(roleKind))
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading the role of Replace: %w", err)
+	}
+	return err == nil, nil
+}
