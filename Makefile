@@ -22,6 +22,8 @@ GOLANGCI_LINT := $(TOOLS)/golangci-lint
 # Tools of the operator framework. Each has a module of its own, because their requirements clash.
 OPERATOR_SDK := $(TOOLS)/operator-sdk
 OPM := $(TOOLS)/opm
+# The architectures of make images.
+export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
 # What comes before /operator, /manager, /agent and /bundle in the names of the images.
 IMAGES ?= hawser
@@ -103,6 +105,10 @@ test-e2e: control-plane ## Run pods on two nodes with real kubelets and containe
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 20m ./test/kubelet
+ifneq ($(E2E_ATTACH),upstream)
+	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
+	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
+endif
 
 .PHONY: mutants
 mutants: packages control-plane ## Hold careless changes to the code that keeps data safe against the tests (root, hours). MUTANTS_ARGS="-only plan.go -sample 5".

@@ -117,8 +117,8 @@ func (d *document) addProgram(file, version string) error {
 		Checksums: []checksum{{"SHA256", fmt.Sprintf("%x", sha256.Sum256(data))}}}
 	d.Packages = append(d.Packages, program)
 	d.Relationships = append(d.Relationships, relationship{d.ID, "DESCRIBES", program.ID})
-	modules := append(info.Deps, &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")})
-	for _, module := range modules {
+	stdlib := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}
+	for _, module := range slices.Concat(info.Deps, []*debug.Module{stdlib}) {
 		if module.Replace != nil {
 			module = module.Replace
 		}
