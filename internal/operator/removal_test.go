@@ -6,9 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package operator_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -85,6 +88,18 @@ func (s server) expectRefused(t *testing.T, kind schema.GroupVersionKind, ns, na
 	}
 }
 
+// awaitInForce waits until the API server applies the policy. That has no event.
+func (s server) awaitInForce(t *testing.T) {
+	t.Helper()
+	kind := &unstructured.Unstructured{}
+	kind.SetGroupVersionKind(crdKind)
+	kind.SetName("volumemanagers.volumes.hawser.io")
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			return apierrors.IsForbidden(s.admin.Delete(ctx, kind, client.DryRunAll)), nil
+		}))
+}
+
 // installedByOLM lets the operator appear as part of a ClusterExtension.
 func (s server) installedByOLM(t *testing.T) {
 	t.Helper()
@@ -134,6 +149,7 @@ func (s server) testGuarded(t *testing.T) {
 	state.Spec.Attachments = nil
 	check(t, s.admin.Update(t.Context(), state))
 	s.awaitMarks(t, "0")
+	s.awaitInForce(t)
 	// Nothing is in use, but what is installed would stay behind.
 	for _, g := range guarded {
 		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "Delete VolumeManager cluster first")
@@ -369,6 +385,7 @@ func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
 		check(t, c.Create(t.Context(), trace.object))
 	}
 	stop()
+	s.awaitInForce(t)
 	// The policy needs no living program.
 	for _, g := range guarded[:len(guarded)-1] {
 		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "If the operator does not run any more, see docs/remove.md")

@@ -117,6 +117,21 @@ func (r *Reconciler) watchOptional(ctx context.Context) error {
 	return nil
 }
 
+// gone reports whether the definition of a kind is missing. A kind that is just not served yet is not gone.
+func (r *Reconciler) gone(ctx context.Context, kind schema.GroupVersionKind) (bool, error) {
+	for _, o := range r.optional {
+		if o.kind != kind {
+			continue
+		}
+		err := r.Cache.Get(ctx, types.NamespacedName{Name: o.definition}, newMetadata(definition))
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading the definition %s: %w", o.definition, err)
+		}
+		return err != nil, nil
+	}
+	return false, nil
+}
+
 // watch fails while the API server does not serve a kind yet that was just defined.
 func (r *Reconciler) watch(o *optional) error {
 	if _, err := r.Mapper.RESTMapping(o.kind.GroupKind(), o.kind.Version); err != nil {
