@@ -391,8 +391,12 @@ func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
 		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "If the operator does not run any more, see docs/remove.md")
 	}
 	kinds := []string{"volumemanagers", "nodevolumestates", "volumeattachmentintents"}
+	// The commands of docs/remove.md.
+	for _, list := range []string{"crd,clusterrole,clusterrolebinding,namespace", "deployment", "serviceaccount", "role",
+		"rolebinding"} {
+		s.kubectl(t, "-n", namespace, "label", list, "-l", volumesv1alpha1.InUseLabel, volumesv1alpha1.InUseLabel+"-")
+	}
 	for _, kind := range kinds {
-		s.kubectl(t, "label", "crd", kind+".volumes.hawser.io", volumesv1alpha1.InUseLabel+"-")
 		s.kubectl(t, "delete", "crd", "--wait=false", kind+".volumes.hawser.io")
 	}
 	start()

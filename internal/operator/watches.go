@@ -170,15 +170,17 @@ func usedChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)
 	after, is := e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	return !ok || !is || !equality.Semantic.DeepEqual(before.Spec, after.Spec) ||
+		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
-// intentChanged ignores what the cache does not keep.
+// intentChanged ignores what does not change whether a volume is in use. Why an intent waits counts once it is deleted.
 func intentChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent)
 	after, is := e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-	return !ok || !is || !equality.Semantic.DeepEqual(before.Status, after.Status) ||
-		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	return !ok || !is || before.Status.UniqueVolumeName != after.Status.UniqueVolumeName ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		after.DeletionTimestamp != nil && !equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
 // nodeChanged ignores the kubelet's heartbeats.

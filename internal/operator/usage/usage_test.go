@@ -40,6 +40,8 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 	const attached, detaching = volumesv1alpha1.AttachmentAttached, volumesv1alpha1.AttachmentDetaching
 	orphan := volumesv1alpha1.NodeVolume{VolumeName: "v", PublishedBy: volumesv1alpha1.PublisherKubelet,
 		Publications: []volumesv1alpha1.Publication{{Orphan: true}}}
+	forgotten := entry("v", detaching)
+	forgotten.AttachmentUID, forgotten.DetachedTime = "declared", &metav1.Time{}
 	stuck, away, failed := entry("v", detaching), entry("v", detaching), intent("v", false)
 	stuck.DetachError, away.DetachedTime = "the array is busy", &metav1.Time{}
 	failed.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Reason: "AgentUnreachable"}}
@@ -82,12 +84,16 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 			coexist: []string{"published, but its intent is missing"},
 			replace: []string{"published, but its intent is missing"}},
 		{name: "a volume that is not in use any more", volumes: []volumesv1alpha1.NodeVolume{{VolumeName: "v"}}},
+		{name: "what an administrator declared released does not count", gone: true,
+			entries: []volumesv1alpha1.NodeAttachment{forgotten},
+			volumes: []volumesv1alpha1.NodeVolume{{VolumeName: "v", AttachmentUID: "declared", InUse: true}}},
 		{name: "a Node that is gone", entries: []volumesv1alpha1.NodeAttachment{away}, gone: true,
 			coexist: []string{"the Node is gone: declare it released if the machine does not come back"},
 			replace: []string{"the Node is gone: declare it released if the machine does not come back"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			state := volumesv1alpha1.NodeVolumeState{}
+			state.Annotations = map[string]string{volumesv1alpha1.DeclaredReleasedPrefix + "declared": "scrapped"}
 			state.Name, state.Spec.Attachments, state.Status.Volumes = "a", test.entries, test.volumes
 			for replace, want := range map[bool][]string{false: test.coexist, true: test.replace} {
 				found := Find(Facts{Replace: replace, Intents: test.intents,
