@@ -35,7 +35,6 @@ import (
 var (
 	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	extension  = schema.GroupVersionKind{Group: "olm.operatorframework.io", Version: "v1", Kind: "ClusterExtension"}
-	stateKind  = volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState")
 	intentKind = volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent")
 )
 
@@ -305,6 +304,7 @@ func (s server) testDrain(t *testing.T) {
 		return o.GetDeletionTimestamp() != nil
 	})
 	s.await(t, binding, "", "hawser-draining", "new intents are refused", there)
+	s.awaitIntentsRefused(t)
 	s.kubectl(t, "-n", namespace, "get", "deployment/hawser-manager", "daemonset/hawser-agent")
 	s.expectRefused(t, crdKind, "", "volumemanagers.volumes.hawser.io", "1 volume(s)")
 
@@ -326,6 +326,22 @@ func (s server) testDrain(t *testing.T) {
 	for _, g := range guarded {
 		s.awaitMark(t, g.kind, g.ns, g.name, "")
 	}
+}
+
+// awaitIntentsRefused waits until the API server applies the policy hawser-draining.
+func (s server) awaitIntentsRefused(t *testing.T) {
+	t.Helper()
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			late := newIntent("late")
+			err := s.admin.Create(ctx, late)
+			if err == nil {
+				err = client.IgnoreNotFound(s.admin.Delete(ctx, late))
+				s.release(t, late)
+				return false, err
+			}
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "Hawser is being removed"), nil
+		}))
 }
 
 func (s server) agentPod(t *testing.T) *corev1.Pod {

@@ -36,8 +36,8 @@ type used struct {
 
 func (u used) nothing() bool { return u.known && len(u.uses) == 0 && len(u.intents) == 0 }
 
-// findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every intent
-// with its finalizer.
+// findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every
+// intent with its finalizer.
 func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (used, error) {
 	intents, states := &volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{}
 	for _, read := range []struct {

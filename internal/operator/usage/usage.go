@@ -47,8 +47,8 @@ func (u uses) add(node, volume, state string) {
 }
 
 // Find returns the volumes by node and name. In Coexist, what only pods use is upstream's and not among them. A volume
-// counts from the intent on: that is before anything is attached for it. What an administrator has declared released, and
-// what is detached, does not count.
+// counts from the intent on: that is before anything is attached for it. What is detached, and was declared released by
+// an administrator, does not count.
 func Find(f Facts) []Use {
 	found := uses{}
 	for i := range f.States {
