@@ -115,11 +115,12 @@ func stripState(state *volumesv1alpha1.NodeVolumeState) {
 	for i := range state.Spec.Attachments {
 		a := &state.Spec.Attachments[i]
 		spec.Attachments = append(spec.Attachments, volumesv1alpha1.NodeAttachment{VolumeName: a.VolumeName,
-			State: a.State, DetachedTime: a.DetachedTime, DetachError: a.DetachError})
+			AttachmentUID: a.AttachmentUID, State: a.State, DetachedTime: a.DetachedTime, DetachError: a.DetachError})
 	}
 	for i := range state.Status.Volumes {
 		v := &state.Status.Volumes[i]
-		volume := volumesv1alpha1.NodeVolume{VolumeName: v.VolumeName, InUse: v.InUse, PublishedBy: v.PublishedBy}
+		volume := volumesv1alpha1.NodeVolume{VolumeName: v.VolumeName, AttachmentUID: v.AttachmentUID, InUse: v.InUse,
+			PublishedBy: v.PublishedBy}
 		for _, p := range v.Publications {
 			volume.Publications = append(volume.Publications, volumesv1alpha1.Publication{Orphan: p.Orphan})
 		}

@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	watch    the kinds that may be missing, once they are there
 //	fetch    the VolumeManager; make it at the first start
+//	protect  it, and what is needed to release volumes, against deletion (package usage)
 //	render   the objects (package render), with the agents' placement held back where volumes are in use
 //	apply    what differs, by server-side apply; a difference that nobody asked for is an event
 //	observe  workloads, pods and nodes
@@ -19,5 +20,11 @@ SPDX-License-Identifier: Apache-2.0
 // Every event leads to the same key, so reconciles never run beside each other. Nothing is polled: the owned objects
 // carry a label, and the cache watches them by it.
 //
-// The operator never deletes a workload, a kind or a namespace.
+// When the VolumeManager is deleted:
+//
+//	drain    keep all of that until nothing is in use; with spec.removal Drain delete the intents
+//	stop     manager and agents
+//	clean    what Hawser wrote, and what the operator applied
+//
+// The operator never deletes a kind or a namespace.
 package operator

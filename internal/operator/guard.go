@@ -38,7 +38,8 @@ const (
 var (
 	operatorDeployment = appsv1.SchemeGroupVersion.WithKind("Deployment")
 	namespaceKind      = corev1.SchemeGroupVersion.WithKind("Namespace")
-	clusterExtension   = schema.GroupVersionKind{Group: "olm.operatorframework.io", Version: "v1", Kind: "ClusterExtension"}
+	clusterExtension   = schema.GroupVersionKind{Group: "olm.operatorframework.io", Version: "v1",
+		Kind: "ClusterExtension"}
 )
 
 // guarded is an object without which Hawser releases nothing. Whoever installed the operator made it.

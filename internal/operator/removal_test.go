@@ -6,9 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 package operator_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -32,7 +35,6 @@ import (
 var (
 	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	extension  = schema.GroupVersionKind{Group: "olm.operatorframework.io", Version: "v1", Kind: "ClusterExtension"}
-	stateKind  = volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState")
 	intentKind = volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent")
 )
 
@@ -85,6 +87,18 @@ func (s server) expectRefused(t *testing.T, kind schema.GroupVersionKind, ns, na
 	}
 }
 
+// awaitInForce waits until the API server applies the policy. That has no event.
+func (s server) awaitInForce(t *testing.T) {
+	t.Helper()
+	kind := &unstructured.Unstructured{}
+	kind.SetGroupVersionKind(crdKind)
+	kind.SetName("volumemanagers.volumes.hawser.io")
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			return apierrors.IsForbidden(s.admin.Delete(ctx, kind, client.DryRunAll)), nil
+		}))
+}
+
 // installedByOLM lets the operator appear as part of a ClusterExtension.
 func (s server) installedByOLM(t *testing.T) {
 	t.Helper()
@@ -134,6 +148,7 @@ func (s server) testGuarded(t *testing.T) {
 	state.Spec.Attachments = nil
 	check(t, s.admin.Update(t.Context(), state))
 	s.awaitMarks(t, "0")
+	s.awaitInForce(t)
 	// Nothing is in use, but what is installed would stay behind.
 	for _, g := range guarded {
 		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "Delete VolumeManager cluster first")
@@ -289,6 +304,7 @@ func (s server) testDrain(t *testing.T) {
 		return o.GetDeletionTimestamp() != nil
 	})
 	s.await(t, binding, "", "hawser-draining", "new intents are refused", there)
+	s.awaitIntentsRefused(t)
 	s.kubectl(t, "-n", namespace, "get", "deployment/hawser-manager", "daemonset/hawser-agent")
 	s.expectRefused(t, crdKind, "", "volumemanagers.volumes.hawser.io", "1 volume(s)")
 
@@ -310,6 +326,22 @@ func (s server) testDrain(t *testing.T) {
 	for _, g := range guarded {
 		s.awaitMark(t, g.kind, g.ns, g.name, "")
 	}
+}
+
+// awaitIntentsRefused waits until the API server applies the policy hawser-draining.
+func (s server) awaitIntentsRefused(t *testing.T) {
+	t.Helper()
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			late := newIntent("late")
+			err := s.admin.Create(ctx, late)
+			if err == nil {
+				err = client.IgnoreNotFound(s.admin.Delete(ctx, late))
+				s.release(t, late)
+				return false, err
+			}
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "Hawser is being removed"), nil
+		}))
 }
 
 func (s server) agentPod(t *testing.T) *corev1.Pod {
@@ -369,13 +401,18 @@ func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
 		check(t, c.Create(t.Context(), trace.object))
 	}
 	stop()
+	s.awaitInForce(t)
 	// The policy needs no living program.
 	for _, g := range guarded[:len(guarded)-1] {
 		s.expectRefused(t, g.kind, g.ns, g.name, "0 volume(s)", "If the operator does not run any more, see docs/remove.md")
 	}
 	kinds := []string{"volumemanagers", "nodevolumestates", "volumeattachmentintents"}
+	// The commands of docs/remove.md.
+	for _, list := range []string{"crd,clusterrole,clusterrolebinding,namespace", "deployment", "serviceaccount", "role",
+		"rolebinding"} {
+		s.kubectl(t, "-n", namespace, "label", list, "-l", volumesv1alpha1.InUseLabel, volumesv1alpha1.InUseLabel+"-")
+	}
 	for _, kind := range kinds {
-		s.kubectl(t, "label", "crd", kind+".volumes.hawser.io", volumesv1alpha1.InUseLabel+"-")
 		s.kubectl(t, "delete", "crd", "--wait=false", kind+".volumes.hawser.io")
 	}
 	start()

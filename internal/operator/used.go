@@ -7,12 +7,12 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,7 +28,7 @@ var (
 
 // used is what Hawser has to release.
 type used struct {
-	// known is false while one of the kinds is missing.
+	// known is false while the kind of node states is missing.
 	known   bool
 	uses    []usage.Use
 	intents []volumesv1alpha1.VolumeAttachmentIntent
@@ -36,14 +36,27 @@ type used struct {
 
 func (u used) nothing() bool { return u.known && len(u.uses) == 0 && len(u.intents) == 0 }
 
-// findUsed reads from the cache what is wanted, attached and in use.
+// findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every
+// intent with its finalizer.
 func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (used, error) {
-	if !r.serves(intentKind) || !r.serves(stateKind) {
-		return used{}, nil
-	}
 	intents, states := &volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{}
-	if err := errors.Join(r.guards.List(ctx, intents), r.Cache.List(ctx, states)); err != nil {
-		return used{}, fmt.Errorf("listing intents and node states: %w", err)
+	for _, read := range []struct {
+		kind   schema.GroupVersionKind
+		reader client.Reader
+		list   client.ObjectList
+	}{{intentKind, r.guards, intents}, {stateKind, r.Cache, states}} {
+		gone, err := r.gone(ctx, read.kind)
+		switch {
+		case err != nil:
+			return used{}, err
+		case gone && read.kind == intentKind:
+			continue
+		case !r.serves(read.kind):
+			return used{}, nil
+		}
+		if err := read.reader.List(ctx, read.list); err != nil {
+			return used{}, fmt.Errorf("listing %s: %w", read.kind.Kind, err)
+		}
 	}
 	replace, err := r.mayReplace(ctx, vm)
 	if err != nil {

@@ -117,6 +117,21 @@ func (r *Reconciler) watchOptional(ctx context.Context) error {
 	return nil
 }
 
+// gone reports whether the definition of a kind is missing. A kind that is just not served yet is not gone.
+func (r *Reconciler) gone(ctx context.Context, kind schema.GroupVersionKind) (bool, error) {
+	for _, o := range r.optional {
+		if o.kind != kind {
+			continue
+		}
+		err := r.Cache.Get(ctx, types.NamespacedName{Name: o.definition}, newMetadata(definition))
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading the definition %s: %w", o.definition, err)
+		}
+		return err != nil, nil
+	}
+	return false, nil
+}
+
 // watch fails while the API server does not serve a kind yet that was just defined.
 func (r *Reconciler) watch(o *optional) error {
 	if _, err := r.Mapper.RESTMapping(o.kind.GroupKind(), o.kind.Version); err != nil {
@@ -155,15 +170,17 @@ func usedChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState)
 	after, is := e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
 	return !ok || !is || !equality.Semantic.DeepEqual(before.Spec, after.Spec) ||
+		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
-// intentChanged ignores what the cache does not keep.
+// intentChanged ignores what does not change whether a volume is in use. Why an intent waits counts once it is deleted.
 func intentChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent)
 	after, is := e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-	return !ok || !is || !equality.Semantic.DeepEqual(before.Status, after.Status) ||
-		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	return !ok || !is || before.Status.UniqueVolumeName != after.Status.UniqueVolumeName ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		after.DeletionTimestamp != nil && !equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
 // nodeChanged ignores the kubelet's heartbeats.

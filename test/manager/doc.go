@@ -36,6 +36,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 // # The tests
 //
+// removal_test.go runs operator and manager together: operated, serve.
+//
 // TestController runs the scenarios of mode Coexist, TestReplace those of mode Replace, TestPodIntents those of pods.
 // The other files are named after what they test. TestFaults runs faults in both modes, and TestTwoLeaders two managers
 // at once.

@@ -266,7 +266,8 @@ func (c *cluster) expectNoTrace(claims []*corev1.PersistentVolumeClaim) {
 			c.t.Errorf("attachment after the removal: %s; want one without annotations of Hawser", dump(va))
 		}
 	}
-	left := c.kubectl(c.t)("", "get", "configmap,lease,serviceaccount", "-n", volumesv1alpha1.InstallNamespace, "-o", "name")
+	left := c.kubectl(c.t)("", "get", "configmap,lease,serviceaccount", "-o", "name",
+		"-n", volumesv1alpha1.InstallNamespace)
 	for line := range strings.Lines(left) {
 		if strings.Contains(line, "hawser-") && !strings.HasSuffix(strings.TrimSpace(line), "/hawser-operator") {
 			c.t.Errorf("after the removal there is still %s", line)

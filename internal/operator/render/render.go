@@ -190,7 +190,8 @@ func order(object *unstructured.Unstructured) int {
 // Kinds of the objects that any VolumeManager can lead to, each once.
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
-	for _, directory := range []string{"default", "draining", "replace", "forget-gone-nodes", "networkpolicy", "monitoring"} {
+	for _, directory := range []string{"default", "draining", "replace", "forget-gone-nodes", "networkpolicy",
+		"monitoring"} {
 		objects, err := load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)

@@ -219,3 +219,20 @@ func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyInCoexistIsTheManagerDrainedOfTheIntentsOfPods(t *testing.T) {
+	for mode, want := range map[volumesv1alpha1.AttachMode]bool{volumesv1alpha1.AttachCoexist: true,
+		volumesv1alpha1.AttachReplace: false} {
+		in := input()
+		in.Spec.AttachMode, in.Spec.PodIntents, in.Draining = mode, volumesv1alpha1.PodIntentsAlways, true
+		manager, _ := workloads(t, in)
+		args := manager.Spec.Template.Spec.Containers[0].Args
+		if got := slices.Contains(args, "--pod-intents=false"); got != want {
+			t.Errorf("arguments of a manager in %s that is drained: %q; --pod-intents=false is %t, want %t", mode, args, got,
+				want)
+		}
+		if _, refused := render(t, in)["ValidatingAdmissionPolicyBinding /hawser-draining"]; !refused {
+			t.Errorf("objects in %s while draining: no binding hawser-draining, want one", mode)
+		}
+	}
+}

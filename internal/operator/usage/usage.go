@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // mostNames of volumes in a message.
@@ -46,7 +47,8 @@ func (u uses) add(node, volume, state string) {
 }
 
 // Find returns the volumes by node and name. In Coexist, what only pods use is upstream's and not among them. A volume
-// counts from the intent on: that is before anything is attached for it.
+// counts from the intent on: that is before anything is attached for it. What is detached, and was declared released by
+// an administrator, does not count.
 func Find(f Facts) []Use {
 	found := uses{}
 	for i := range f.States {
@@ -69,7 +71,7 @@ func (f Facts) ofState(found uses, state *volumesv1alpha1.NodeVolumeState) {
 	ofPods := map[string]bool{}
 	for i := range state.Status.Volumes {
 		switch v := &state.Status.Volumes[i]; {
-		case !v.InUse && len(v.Publications) == 0:
+		case !handshake.NodeOf(state, v.VolumeName).InUse() && len(v.Publications) == 0:
 		case !f.Replace && v.PublishedBy == volumesv1alpha1.PublisherKubelet && len(v.Publications) == 0:
 			ofPods[v.VolumeName] = true
 		default:
@@ -78,6 +80,9 @@ func (f Facts) ofState(found uses, state *volumesv1alpha1.NodeVolumeState) {
 	}
 	for i := range state.Spec.Attachments {
 		entry := &state.Spec.Attachments[i]
+		if handshake.NodeOf(state, entry.VolumeName).DeclaredAway() {
+			continue
+		}
 		if !f.Replace && entry.State == volumesv1alpha1.AttachmentAttached && ofPods[entry.VolumeName] {
 			continue
 		}
