@@ -19,6 +19,16 @@ KUBERNETES_VERSION ?=
 # Versions of tools: go.mod and hack/tools/go.mod. Versions of the local cluster's programs: hack/versions.env.
 CONTROLLER_GEN := go tool controller-gen
 GOLANGCI_LINT := $(TOOLS)/golangci-lint
+# Tools of the operator framework. Each has a module of its own, because their requirements clash.
+OPERATOR_SDK := $(TOOLS)/operator-sdk
+OPM := $(TOOLS)/opm
+# The architectures of make images.
+export ARCHITECTURES ?= amd64 arm64
+OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
+# What comes before /operator, /manager, /agent and /bundle in the names of the images.
+IMAGES ?= hawser
+# The tag of the images that config/ names.
+TAG ?= dev
 # Every Go module of the repository.
 MODULES := $(sort $(patsubst %/go.mod,%,$(wildcard ./go.mod */go.mod */*/go.mod */*/*/go.mod)))
 
@@ -45,6 +55,39 @@ manifests: ## Generate CRDs and roles into config/.
 	$(CONTROLLER_GEN) rbac:roleName=hawser-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 	$(CONTROLLER_GEN) rbac:roleName=hawser-operator paths=./internal/operator/... output:rbac:dir=config/operator
 
+.PHONY: bundle
+bundle: $(OPERATOR_SDK) $(OPM) kubectl ## Make the OLM bundle in bundle/ and the file-based catalog in catalog/.
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) hack/bundle.sh write $(VERSION) $(IMAGES) .
+
+.PHONY: check-bundle
+check-bundle: $(OPERATOR_SDK) $(OPM) kubectl ## Validate bundle and catalog, and the upgrade to a next release.
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) hack/bundle.sh check $(VERSION) $(IMAGES) .
+
+.PHONY: images
+images: ## Write the images as OCI archives into .cache/images, without a container tool. TAG, IMAGES and ARCHITECTURES.
+	@hack/setup-packages.sh --images
+	hack/images.sh $(VERSION) $(IMAGES) $(TAG) $(CACHE)/images
+
+.PHONY: release
+release: $(OPERATOR_SDK) $(OPM) kubectl ## Write binaries, install.yaml, images, bundle, catalog, SBOM and checksums of VERSION to dist/.
+	@hack/setup-packages.sh --images
+	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) hack/release.sh $(VERSION) $(IMAGES) dist
+
+.PHONY: kubectl
+kubectl:
+	@hack/build-control-plane.sh kubectl
+
+$(OPERATOR_SDK): hack/tools/olm/operator-sdk/go.mod hack/tools/olm/operator-sdk/go.sum
+	@echo "building operator-sdk, once"
+	cd hack/tools/olm/operator-sdk && CGO_ENABLED=0 go build -tags $(OLM_TAGS) -ldflags "-s -w -X \
+		github.com/operator-framework/operator-sdk/internal/version.Version=$$(go list -m -f '{{.Version}}' \
+		github.com/operator-framework/operator-sdk)" -o $@ github.com/operator-framework/operator-sdk/cmd/operator-sdk
+
+$(OPM): hack/tools/olm/opm/go.mod hack/tools/olm/opm/go.sum
+	@echo "building opm, once"
+	cd hack/tools/olm/opm && CGO_ENABLED=0 go build -tags $(OLM_TAGS) -ldflags "-s -w" -o $@ \
+		github.com/operator-framework/operator-registry/cmd/opm
+
 ##@ Check
 
 .PHONY: test
@@ -62,20 +105,26 @@ test-e2e: control-plane ## Run pods on two nodes with real kubelets and containe
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 20m ./test/kubelet
+ifneq ($(E2E_ATTACH),upstream)
+	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
+	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
+endif
 
 .PHONY: mutants
 mutants: packages control-plane ## Hold careless changes to the code that keeps data safe against the tests (root, hours). MUTANTS_ARGS="-only plan.go -sample 5".
 	KUBEBUILDER_ASSETS="$(ASSETS)" go run ./hack/mutants $(MUTANTS_ARGS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run golangci-lint on both modules that hold code, and hack/house on sizes and prose.
+lint: $(GOLANGCI_LINT) ## Run golangci-lint on the modules that hold code, kube-api-linter on the API, and hack/house on sizes and prose.
 	$(GOLANGCI_LINT) run ./...
 	cd hack/localcluster && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	cd hack/images && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
+	$(GOLANGCI_LINT) run --config .golangci-api.yml ./api/...
 	go run ./hack/house
 
-$(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum
+$(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/main.go
 	@echo "building golangci-lint, once"
-	cd hack/tools && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd hack/tools && go build -o $@ ./golangci-lint
 
 .PHONY: verify
 verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on any difference.
@@ -84,6 +133,7 @@ verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on an
 	gofmt -l -w api cmd internal test hack
 	go vet ./...
 	$(MAKE) lint
+	$(MAKE) bundle check-bundle
 	@hack/check-clean.sh
 
 ##@ Run

@@ -6,6 +6,7 @@
 # through apt where that is possible, and named in one line where it is not.
 #
 #   hack/setup-packages.sh [--containers]     with it also what runs containers
+#   hack/setup-packages.sh --images           only what makes the agent's image
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -18,6 +19,9 @@ needed=(
 	losetup:mount blkid:util-linux mount:mount
 )
 
+if [[ ${1:-} == --images ]]; then
+	needed=(mmdebstrap:mmdebstrap)
+fi
 if [[ ${1:-} == --containers ]]; then
 	needed+=(runc:runc) # one built with plain "go build" lacks seccomp
 fi

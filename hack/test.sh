@@ -61,6 +61,7 @@ packages() {
 	mapfile -t all < <(cd "$top" && go list ./... | grep -v '/test/e2e$')
 	run "$top" -race "${all[@]}" || failed=1
 	run "$top/hack/localcluster" -race -count=1 ./... || failed=1
+	run "$top/hack/images" -race ./... || failed=1
 	return $failed
 }
 

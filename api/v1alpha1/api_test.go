@@ -35,6 +35,7 @@ func TestTheAPIServerEnforcesTheAPI(t *testing.T) {
 	s := server{config: config, client: c}
 	t.Run("the API server accepts an intent or refuses it with a clear message", s.testCreateIntent)
 	t.Run("the API server accepts an intent's change or refuses it with a clear message", s.testUpdateIntent)
+	t.Run("an earlier manifest of an intent works, or the refusal names what to write", s.testEarlierManifests)
 	t.Run("an intent gets its defaults", s.testIntentDefaults)
 	t.Run("the author of an intent cannot write its status", s.testIntentStatusIsASubresource)
 	t.Run("the API server accepts or refuses a node state", s.testNodeVolumeState)

@@ -19,16 +19,20 @@ const (
 	MaxUIDLength = 64
 	// MaxPathLength is that of the kernel (PATH_MAX).
 	MaxPathLength = 4096
-	// MaxVolumes of one node, and MaxPublications of one volume: more than fit into the size of the whole object.
-	MaxVolumes, MaxPublications = 8192, 8192
+	// MaxVolumes of one node: more than fit into the size of the whole object.
+	MaxVolumes = 8192
+	// MaxPublications of one volume: more than fit into the size of the whole object.
+	MaxPublications = 8192
 	// MaxDrivers of one node.
 	MaxDrivers = 1024
 	// MaxConditions is four times the number of types that one kind has.
 	MaxConditions = 32
 	// MaxFSTypeLength is that of a file's name. The kernel's names of filesystems are shorter than 32.
 	MaxFSTypeLength = 255
-	// MaxMountOptions and MaxMountOptionLength: the kernel takes one page of options in all.
-	MaxMountOptions, MaxMountOptionLength = 256, 4096
+	// MaxMountOptions is far above what drivers and filesystems know.
+	MaxMountOptions = 256
+	// MaxMountOptionLength: the kernel takes one page of options in all.
+	MaxMountOptionLength = 4096
 	// MaxAccessModes is far above the number of modes that exist, because a PersistentVolume may repeat one.
 	MaxAccessModes = 64
 	// MaxNodeIDLength is what the CSI specification allows for a driver's name of the node.

@@ -46,8 +46,10 @@ const (
 // DetachEvidence records why a volume was detached.
 type DetachEvidence struct {
 	// type of the evidence.
-	Type EvidenceType `json:"type"`
+	// +required
+	Type EvidenceType `json:"type,omitempty"`
 	// time of the decision.
+	// +required
 	Time metav1.Time `json:"time"`
 	// bootID of the node at that time, where known.
 	// +kubebuilder:validation:MaxLength=128
@@ -94,7 +96,8 @@ type NodeAttachment struct {
 	// volumeName is the unique name that the kubelet would use: kubernetes.io/csi/<driver>^<handle>.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2130
-	VolumeName string `json:"volumeName"`
+	// +required
+	VolumeName string `json:"volumeName,omitempty"`
 
 	// attachmentUID is the UID of the VolumeAttachment. Every flag of the entry is about this one attachment.
 	// For a driver without attach the controller generates an identifier.
@@ -109,7 +112,8 @@ type NodeAttachment struct {
 	AttachmentName string `json:"attachmentName,omitempty"`
 
 	// state is Attached or Detaching. Detaching is final for the attachmentUID.
-	State AttachmentState `json:"state"`
+	// +required
+	State AttachmentState `json:"state,omitempty"`
 
 	// evidence for the detach. Set together with Detaching.
 	// +optional

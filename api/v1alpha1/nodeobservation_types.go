@@ -24,10 +24,12 @@ type NodeObservation struct {
 type UnreadyObservation struct {
 	// transition is the lastTransitionTime of the Node's Ready condition during the observation. A different time
 	// means that the Node may have been Ready in between, and voids the observation.
+	// +required
 	Transition metav1.Time `json:"transition"`
 	// observed is the sum of the times between successful reads, each on the monotonic clock of a controller.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	Observed metav1.Duration `json:"observed"`
 }
 
@@ -41,5 +43,6 @@ type GoneObservation struct {
 	// observed is how long the Node was absent.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	Observed metav1.Duration `json:"observed"`
 }

@@ -44,12 +44,18 @@ type ManagerProtocol struct {
 
 // IntentReference names one intent.
 type IntentReference struct {
+	// namespace of the intent.
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	Namespace string `json:"namespace"`
+	// name of the intent.
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	Name string `json:"name"`
+	// uid of the intent.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	UID types.UID `json:"uid"`
 }
 
@@ -67,12 +73,15 @@ const (
 // Publication is one place on the node where a volume can be used.
 type Publication struct {
 	// intent of the publication.
+	// +required
 	Intent IntentReference `json:"intent"`
 	// path on the node.
 	// +kubebuilder:validation:MaxLength=4096
+	// +required
 	Path string `json:"path"`
 	// type is Mount or Device.
-	Type PublicationType `json:"type"`
+	// +required
+	Type PublicationType `json:"type,omitempty"`
 	// readOnly publication.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
@@ -86,13 +95,15 @@ type NodeVolume struct {
 	// volumeName is the unique name, as in spec.attachments.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2130
-	VolumeName string `json:"volumeName"`
+	// +required
+	VolumeName string `json:"volumeName,omitempty"`
 	// attachmentUID is the attachment that the flags are about.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	AttachmentUID types.UID `json:"attachmentUID,omitempty"`
 	// inUse is true from before the first driver call until the last call is known to be undone.
+	// +required
 	InUse bool `json:"inUse"`
 	// waiting is true when the volume is in use, but the kubelet has not mounted it. The kubelet continues with its
 	// records of an earlier boot, and counts as a user of the next attachment.
@@ -145,10 +156,12 @@ type NodeVolume struct {
 type MountTableRelease struct {
 	// volumeName is the unique name, as in spec.attachments.
 	// +kubebuilder:validation:MaxLength=2130
+	// +required
 	VolumeName string `json:"volumeName"`
 	// attachmentUID is the attachment that was released.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	AttachmentUID types.UID `json:"attachmentUID"`
 }
 
@@ -156,6 +169,7 @@ type MountTableRelease struct {
 type NodeDriver struct {
 	// name of the driver.
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	Name string `json:"name"`
 	// nodeID is the driver's identifier of the node.
 	// +kubebuilder:validation:MaxLength=256
@@ -174,11 +188,26 @@ type NodeDriver struct {
 
 // NodeVolumeSummary counts a node's volumes.
 type NodeVolumeSummary struct {
-	Attached  int32 `json:"attached"`
-	Staged    int32 `json:"staged"`
+	// attached counts the entries of spec.attachments.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Attached int32 `json:"attached"`
+	// staged counts the volumes that are staged.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Staged int32 `json:"staged"`
+	// published counts the volumes that are published.
+	// +kubebuilder:validation:Minimum=0
+	// +required
 	Published int32 `json:"published"`
-	Failing   int32 `json:"failing"`
-	Orphaned  int32 `json:"orphaned"`
+	// failing counts the volumes with an error or an abnormal condition.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Failing int32 `json:"failing"`
+	// orphaned counts the volumes in use whose intent or attachment does not exist.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Orphaned int32 `json:"orphaned"`
 }
 
 // AgentProtocol holds the agent's registers of one node.
@@ -265,7 +294,10 @@ type NodeVolumeStateStatus struct {
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodeVolumeState struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is that of every object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is what the cluster controller has attached.

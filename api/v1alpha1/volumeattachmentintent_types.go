@@ -48,15 +48,15 @@ type VolumeAttachmentIntentSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="nodeName must be the name of a Node: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeName cannot be changed; create an intent for the other node and delete this one"
 	// +required
-	NodeName string `json:"nodeName"`
+	NodeName string `json:"nodeName,omitempty"`
 
 	// volume is the volume that is wanted on the node.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="volume cannot be changed; create another intent"
 	// +required
-	Volume VolumeSource `json:"volume"`
+	Volume VolumeSource `json:"volume,omitzero"`
 
 	// desiredState is how far the agent brings the volume. It may be raised and lowered.
-	// +kubebuilder:default=Published
+	// +default="Published"
 	// +optional
 	DesiredState DesiredState `json:"desiredState,omitempty"`
 
@@ -65,7 +65,7 @@ type VolumeAttachmentIntentSpec struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 
 	// publisher is the program that mounts the volume: Hawser's agent, or the kubelet.
-	// +kubebuilder:default=Agent
+	// +default="Agent"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="publisher cannot be changed; create another intent"
 	// +optional
 	Publisher Publisher `json:"publisher,omitempty"`
@@ -100,14 +100,14 @@ type PodVolumeSource struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="podName must be the name of a Pod: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	// +required
-	PodName string `json:"podName"`
+	PodName string `json:"podName,omitempty"`
 
 	// volumeName is the volume's name in the pod.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="volumeName must be the name of one of the pod's volumes: lower case letters, digits and '-', beginning and ending with a letter or digit"
 	// +required
-	VolumeName string `json:"volumeName"`
+	VolumeName string `json:"volumeName,omitempty"`
 }
 
 // PersistentVolumeClaimSource names a claim in the intent's own namespace.
@@ -117,7 +117,7 @@ type PersistentVolumeClaimSource struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="claimName must be the name of a PersistentVolumeClaim: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	// +required
-	ClaimName string `json:"claimName"`
+	ClaimName string `json:"claimName,omitempty"`
 }
 
 // MountSpec is specific to one publication of a filesystem.
@@ -174,7 +174,7 @@ type DetachPolicy struct {
 // VolumeAttachmentIntentStatus is the progress of the intent.
 type VolumeAttachmentIntentStatus struct {
 	// observedGeneration is the generation that Ready is about. It is -1 until the first reconcile.
-	// +kubebuilder:default=-1
+	// +default=-1
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -241,7 +241,8 @@ type VolumeAttachmentIntentStatus struct {
 type OperationError struct {
 	// operation that failed: resolve, attach, detach, stage, publish, expand, unpublish or unstage.
 	// +kubebuilder:validation:Enum=resolve;attach;detach;stage;publish;expand;unpublish;unstage
-	Operation string `json:"operation"`
+	// +required
+	Operation string `json:"operation,omitempty"`
 	// code is the gRPC code's name, or a reason.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -291,17 +292,20 @@ type Timeline struct {
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VolumeAttachmentIntent struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is that of every object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the requested volume, node and state.
 	// +required
-	Spec VolumeAttachmentIntentSpec `json:"spec"`
+	Spec VolumeAttachmentIntentSpec `json:"spec,omitzero"`
 
 	// status is the progress of the intent.
-	// +kubebuilder:default={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
-	Status VolumeAttachmentIntentStatus `json:"status,omitempty"`
+	Status VolumeAttachmentIntentStatus `json:"status,omitzero"`
 }
 
 // VolumeAttachmentIntentList is a list of intents.

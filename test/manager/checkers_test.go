@@ -251,6 +251,10 @@ func TestTheInvariantsOfRecordedHistories(t *testing.T) {
 			s.state("a", "", entryFor("u1", detaching))
 			s.state("a", "", entryFor("u1", attached))
 		}, "Detaching of v on a was taken back"},
+		{"two entries of one volume", func(s *historyBuilder) {
+			s.attachAndUse()
+			s.state("a", "u1", entryFor("u1", attached), entryFor("u1", attached))
+		}, "has two entries on a"},
 		{"Attached without its attachment", func(s *historyBuilder) {
 			s.lock("a", "")
 			s.state("a", "", entryFor("u1", attached))

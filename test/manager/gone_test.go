@@ -140,7 +140,7 @@ func anAbsentNodeIsForgottenAfterTheTimeOfThePolicy(t *testing.T, w *world) {
 	w.goneFor(t, first, "scaled", time.Hour+forgetPeriod, time.Hour+forgetPeriod)
 	stop()
 	second := newStepClock()
-	looked := &firstWrite{path: "/nodevolumestates/scaled", done: make(chan struct{})}
+	looked := &firstWrite{path: "/nodevolumestates/scaled/status", done: make(chan struct{})}
 	w.manage(t, managerOptions{clock: second, forgetGoneAfter: forgetAfter, transport: looked.transport})
 	<-looked.done
 	w.goneFor(t, second, "scaled", time.Hour+forgetPeriod, forgetAfter-forgetPeriod)

@@ -111,6 +111,7 @@ func (p *snapshot) violations() []string {
 	usable := map[string][]string{}
 	for _, node := range slices.Sorted(maps.Keys(p.states)) {
 		nvs := p.states[node]
+		wrong = append(wrong, listedTwice(nvs)...)
 		for i := range nvs.Spec.Attachments {
 			e := &nvs.Spec.Attachments[i]
 			wrong = append(wrong, p.checkEntry(node, e)...)
@@ -132,6 +133,27 @@ func (p *snapshot) violations() []string {
 					fmt.Sprintf("%s is listed in volumesAttached of %s, and has no entry there", short(string(v.Name)), name))
 			}
 		}
+	}
+	return wrong
+}
+
+// listedTwice: the schema does not keep a volume from being listed twice, so the writers have to.
+func listedTwice(nvs *volumesv1alpha1.NodeVolumeState) []string {
+	var wrong []string
+	entries, lines := map[string]bool{}, map[string]bool{}
+	for i := range nvs.Spec.Attachments {
+		name := nvs.Spec.Attachments[i].VolumeName
+		if entries[name] {
+			wrong = append(wrong, fmt.Sprintf("%s has two entries on %s", short(name), nvs.Name))
+		}
+		entries[name] = true
+	}
+	for i := range nvs.Status.Volumes {
+		name := nvs.Status.Volumes[i].VolumeName
+		if lines[name] {
+			wrong = append(wrong, fmt.Sprintf("%s has two lines on %s", short(name), nvs.Name))
+		}
+		lines[name] = true
 	}
 	return wrong
 }

@@ -89,9 +89,6 @@ type Controller struct {
 	Clock    clock.PassiveClock
 	Protocol handshake.Protocol
 
-	// waiting are the volumes that wait for a slot.
-	waiting *inflight.Queue
-
 	unready       outage.Watch
 	attachTimes   attachTimes
 	ownWrites     ownWrites
@@ -262,7 +259,6 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	c.ownWrites.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
 	c.users = batch.NewReads(c.Slots, c.readUsers)
-	c.waiting = c.Slots.Queue()
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
@@ -285,9 +281,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard))
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		// Not controller-runtime's priority queue: whenever a key comes, that visits every key that waits for its own pass
-		// to end, which with so many workers are many.
-		NewQueue:    c.waiting.New,
-		RateLimiter: backoff.Limiter(),
-	}).Complete(c.waiting.Reconciler(c))
+		NewQueue:                inflight.NewQueue,
+		RateLimiter:             backoff.Limiter(),
+	}).Complete(c.Slots.Reconciler(c))
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/attachment/capacity"
 	"github.com/hawser-io/hawser/internal/controller/exclusive"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/outage"
 	"github.com/hawser-io/hawser/internal/controller/report"
@@ -52,7 +51,6 @@ type enqueuer struct {
 	tracker       *liveness.Tracker
 	locks         *exclusive.Store
 	events        events.EventRecorder
-	waiting       *inflight.Queue
 	unready       *outage.Watch
 	attachTimes   *attachTimes
 	ownWrites     *ownWrites
@@ -64,23 +62,17 @@ type enqueuer struct {
 
 func (c *Controller) enqueuer() enqueuer {
 	return enqueuer{
-		client: c.Client, replace: c.Replace, tracker: c.Tracker, locks: c.Locks, events: c.Events, waiting: c.waiting,
+		client: c.Client, replace: c.Replace, tracker: c.Tracker, locks: c.Locks, events: c.Events,
 		unready: &c.unready, attachTimes: &c.attachTimes, ownWrites: &c.ownWrites, limits: &c.limits,
 		announcements: &c.announcements, deletions: &c.deletions, released: &c.released,
 	}
 }
 
-// add a volume for what has happened on the node; empty where it is about none in particular. The volumes of a node
-// share its writes.
-func (e enqueuer) add(q queue, node, volumeName string) {
-	if volumeName == "" {
-		return
+// add a volume, if it has a name.
+func (e enqueuer) add(q queue, volumeName string) {
+	if volumeName != "" {
+		q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: volumeName}})
 	}
-	req := reconcile.Request{NamespacedName: client.ObjectKey{Name: volumeName}}
-	if e.waiting != nil && node != "" {
-		e.waiting.Join(node, req)
-	}
-	q.Add(req)
 }
 
 // either returns the newer of the two.
@@ -109,7 +101,7 @@ func (e enqueuer) addIntentVolume(ctx context.Context, intent *volumesv1alpha1.V
 		ctrl.LoggerFrom(ctx).Error(err, "finding the volume of an intent", "intent", client.ObjectKeyFromObject(intent))
 		return
 	}
-	e.add(q, intent.Spec.NodeName, name)
+	e.add(q, name)
 }
 
 func (e enqueuer) pvcChanged(ctx context.Context, before, after client.Object, q queue) {
@@ -129,7 +121,7 @@ func (e enqueuer) addIntents(ctx context.Context, field, key string, q queue) {
 }
 
 func (e enqueuer) volumeChanged(_ context.Context, before, after client.Object, q queue) {
-	e.add(q, "", volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
+	e.add(q, volume.UniqueNameOf(either[*corev1.PersistentVolume](before, after)))
 }
 
 func (e enqueuer) attachmentChanged(ctx context.Context, before, after client.Object, q queue) {
@@ -144,13 +136,13 @@ func (e enqueuer) attachmentChanged(ctx context.Context, before, after client.Ob
 
 func (e enqueuer) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeAttachment, q queue) {
 	if name := volume.AttachedUniqueName(va); name != "" || va.Spec.Source.PersistentVolumeName == nil {
-		e.add(q, va.Spec.NodeName, name)
+		e.add(q, name)
 		return
 	}
 	name := *va.Spec.Source.PersistentVolumeName
 	pv := &corev1.PersistentVolume{}
 	if err := e.client.Get(ctx, client.ObjectKey{Name: name}, pv); err == nil {
-		e.add(q, va.Spec.NodeName, volume.UniqueNameOf(pv))
+		e.add(q, volume.UniqueNameOf(pv))
 		return
 	}
 	// The PersistentVolume is gone: the entries that name it know the volume.
@@ -162,7 +154,7 @@ func (e enqueuer) addAttachmentVolume(ctx context.Context, va *storagev1.VolumeA
 	for i := range states.Items {
 		for j := range states.Items[i].Spec.Attachments {
 			if a := &states.Items[i].Spec.Attachments[j]; a.PersistentVolumeName == name {
-				e.add(q, va.Spec.NodeName, a.VolumeName)
+				e.add(q, a.VolumeName)
 			}
 		}
 	}
@@ -181,7 +173,7 @@ func (e enqueuer) locksChanged(ctx context.Context, before, after client.Object,
 		return
 	}
 	for _, name := range volumes {
-		e.add(q, "", name)
+		e.add(q, name)
 	}
 }
 
@@ -219,7 +211,7 @@ func (e enqueuer) addIntentVolumes(
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "finding the volume of an intent", "intent", client.ObjectKeyFromObject(intent))
 		} else if asked(intent, name) {
-			e.add(q, intent.Spec.NodeName, name)
+			e.add(q, name)
 		}
 	}
 }
@@ -240,7 +232,7 @@ func (e enqueuer) csiDriverChanged(ctx context.Context, before, after client.Obj
 	}
 	for i := range volumes.Items {
 		if pv := &volumes.Items[i]; volume.DriverOf(pv) == driver.Name {
-			e.add(q, "", volume.UniqueNameOf(pv))
+			e.add(q, volume.UniqueNameOf(pv))
 		}
 	}
 }
@@ -261,7 +253,7 @@ func (e enqueuer) podChanged(ctx context.Context, before, after client.Object, q
 // addPodVolumes adds the volumes that the pod has in itself, and those of its claims while it uses them.
 func (e enqueuer) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
 	for _, pv := range volume.InlineOf(pod) {
-		e.add(q, pod.Spec.NodeName, volume.UniqueNameOf(pv))
+		e.add(q, volume.UniqueNameOf(pv))
 	}
 	if !index.UsesVolumes(pod) {
 		return
@@ -274,7 +266,7 @@ func (e enqueuer) addPodVolumes(ctx context.Context, pod *corev1.Pod, q queue) {
 		}
 		pv := &corev1.PersistentVolume{}
 		if err := e.client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err == nil {
-			e.add(q, pod.Spec.NodeName, volume.UniqueNameOf(pv))
+			e.add(q, volume.UniqueNameOf(pv))
 		}
 	}
 }

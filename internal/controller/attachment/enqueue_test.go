@@ -21,7 +21,6 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/cached"
-	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -143,28 +142,5 @@ func TestAnAgentThatBecomesReachableEnqueuesAttachmentsWithoutAnEntry(t *testing
 		[]string{volume.UniqueNameOf(ours), volume.UniqueNameOf(upstreams)}) {
 		t.Errorf("volumes that the agent of node a wakes in Replace: %v, want %s and %s", got, volume.UniqueNameOf(ours),
 			volume.UniqueNameOf(upstreams))
-	}
-}
-
-func TestTheVolumesOfANodeComeOneAfterAnother(t *testing.T) {
-	c, _ := over(t)
-	c.waiting = (*inflight.Slots)(nil).Queue()
-	q := c.waiting.New("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	for _, at := range []struct{ node, handle string }{{"a", "1"}, {"b", "2"}, {"a", "3"}, {"b", "4"}} {
-		c.enqueuer().attachmentChanged(t.Context(), nil, &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: at.handle,
-				Annotations: map[string]string{volumesv1alpha1.VolumeNameAnnotation: volume.UniqueName("d", at.handle)}},
-			Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: at.node},
-		}, q)
-	}
-	var got []string
-	for q.Len() > 0 {
-		r, _ := q.Get()
-		_, handle := volume.Split(r.Name)
-		got = append(got, handle)
-	}
-	if want := []string{"1", "3", "2", "4"}; !slices.Equal(got, want) {
-		t.Errorf("order of the volumes of nodes a and b: %v, want %v", got, want)
 	}
 }

@@ -42,12 +42,12 @@ func (e enqueuer) addDeclared(ctx context.Context, was, is *volumesv1alpha1.Node
 	}
 	for name, entry := range entriesOf(is) {
 		if changed[entry.AttachmentUID] {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	for name, use := range usesOf(is) {
 		if changed[use.uid] {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	attachments, err := index.AttachmentsOf(ctx, e.client, is.Name)
@@ -86,23 +86,23 @@ func (e enqueuer) stateChanged(ctx context.Context, before, after client.Object,
 		looked := looksSince(was, is, entry.Protocol.UnlistedGeneration) ||
 			looksSince(was, is, entry.Protocol.RebootGeneration)
 		if old := wasAttached[name]; old == nil || looked || !equality.Semantic.DeepEqual(old, entry) {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	for name := range wasAttached {
 		if isAttached[name] == nil {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	wasUsed, isUsed := usesOf(was), usesOf(is)
 	for name := range isUsed {
 		if wasUsed[name] != isUsed[name] {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	for name := range wasUsed {
 		if _, ok := isUsed[name]; !ok {
-			e.add(q, is.Name, name)
+			e.add(q, name)
 		}
 	}
 	e.addDeclared(ctx, was, is, q)
@@ -162,10 +162,10 @@ func usesOf(nvs *volumesv1alpha1.NodeVolumeState) map[string]use {
 // addNode adds every volume that the node lists, is wanted on or is attached to.
 func (e enqueuer) addNode(ctx context.Context, nvs *volumesv1alpha1.NodeVolumeState, q queue) {
 	for name := range entriesOf(nvs) {
-		e.add(q, nvs.Name, name)
+		e.add(q, name)
 	}
 	for name := range usesOf(nvs) {
-		e.add(q, nvs.Name, name)
+		e.add(q, name)
 	}
 	if nvs.Name == "" {
 		return
@@ -198,7 +198,7 @@ func (e enqueuer) addOfKubelet(ctx context.Context, name string, q queue) {
 		ctrl.LoggerFrom(ctx).Error(err, "reading a node", "node", name)
 	}
 	for volumeName := range listed(node) {
-		e.add(q, name, string(volumeName))
+		e.add(q, string(volumeName))
 	}
 }
 
@@ -217,7 +217,7 @@ func (e enqueuer) addLocked(ctx context.Context, node string, q queue) {
 		}
 		for name, lock := range locks {
 			if lock.Holder == node || lock.MovedFrom == node {
-				e.add(q, node, name)
+				e.add(q, name)
 			}
 		}
 	}
@@ -258,12 +258,12 @@ func (e enqueuer) nodeChanged(ctx context.Context, before, after client.Object, 
 	was, is := listed(before.(*corev1.Node)), listed(node)
 	for name, lists := range is {
 		if was[name] != lists {
-			e.add(q, node.Name, string(name))
+			e.add(q, string(name))
 		}
 	}
 	for name := range was {
 		if _, ok := is[name]; !ok {
-			e.add(q, node.Name, string(name))
+			e.add(q, string(name))
 		}
 	}
 }

@@ -115,6 +115,7 @@ func TestTheLockIsTakenBeforeTheAgentIsAskedOnceMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := handshake.AttachmentOf(nvs, name); e.Protocol.RebootGeneration == 0 || nvs.Spec.Protocol.Fences != 1 {
-		t.Errorf("entry of volume %s on node a: %+v, %d fences; want a reboot generation and 1", name, e, nvs.Spec.Protocol.Fences)
+		t.Errorf("entry of volume %s on node a: %+v, %d fences; want a reboot generation and 1", name, e,
+			nvs.Spec.Protocol.Fences)
 	}
 }

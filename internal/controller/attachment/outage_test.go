@@ -181,7 +181,8 @@ func TestNoTimeIsMeasuredForAnIntentWhosePolicyAllowsNoForce(t *testing.T) {
 		now.SetTime(now.Now().Add(time.Minute))
 	}
 	if nvs, err := c.live().readState(t.Context(), "a"); err != nil || nvs.Status.Node.Unready != nil {
-		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none", nvs.Status.Node.Unready, err)
+		t.Errorf("checkpoint of node a with a policy that allows no force: %+v, error %v; want none",
+			nvs.Status.Node.Unready, err)
 	}
 }
 

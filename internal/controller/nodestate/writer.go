@@ -3,8 +3,9 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package nodestate writes NodeVolumeState.spec, and with a writer of its own status.node. Each node has one write at a time; changes that come
-// meanwhile wait and go out together with the next one, so that a hundred volumes cost a few writes.
+// Package nodestate writes NodeVolumeState.spec, and with a writer of its own status.node. Each node has one write at a
+// time; changes that come meanwhile wait and go out together with the next one, so that a hundred volumes cost a few
+// writes.
 package nodestate
 
 import (

@@ -6,10 +6,32 @@ SPDX-License-Identifier: Apache-2.0
 package decision
 
 import (
+	"slices"
 	"testing"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
+
+func TestAVolumeHasOneEntry(t *testing.T) {
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	for _, e := range []volumesv1alpha1.NodeAttachment{
+		{VolumeName: "v", AttachmentUID: "1"}, {VolumeName: "w", AttachmentUID: "2"}, {VolumeName: "v", AttachmentUID: "3"},
+		{VolumeName: "w", AttachmentUID: "4", State: volumesv1alpha1.AttachmentDetaching},
+	} {
+		PutEntry(nvs, e)
+	}
+	var got []string
+	for _, e := range nvs.Spec.Attachments {
+		got = append(got, e.VolumeName+" "+string(e.AttachmentUID))
+	}
+	if want := []string{"v 3", "w 4"}; !slices.Equal(got, want) {
+		t.Errorf("entries %q, want %q: the last one of each volume", got, want)
+	}
+	if RemoveEntry(nvs, "v"); len(nvs.Spec.Attachments) != 1 {
+		t.Errorf("%d entries after the removal of v, want that of w", len(nvs.Spec.Attachments))
+	}
+}
 
 func TestAnEntryForAnotherPersistentVolumeStaysWhileThatOneHasAnIntent(t *testing.T) {
 	second := intentNamed("b")

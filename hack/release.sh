@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Hawser Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes everything of a release into a directory. The same commit gives the same bytes. Nothing is published.
+#
+#   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK and OPM name the programs
+#
+#   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
+#   install.yaml                         what kubectl apply -k config/operator applies
+#   images/                              one OCI archive for each image, of both architectures
+#   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
+#   hawser.spdx.json                     the modules in the programs
+#   SHA256SUMS
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export LC_ALL=C
+
+version=${1:?usage: release.sh VERSION IMAGES DIR}
+images=${2:?the prefix of the images is missing}
+output=${3:?the directory is missing}
+
+fail() {
+	printf 'release: %s\n' "$*" >&2
+	exit 1
+}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
+	fail "the version is $version, want v and a semantic version such as v0.1.0"
+grep -q "^## ${version//./\\.}\b" CHANGELOG.md || fail "CHANGELOG.md has no heading '## $version'"
+
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+rm -rf "$output"
+mkdir -p "$output/images"
+output=$(cd "$output" && pwd)
+work=$(mktemp -d "$PWD/.cache/release.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# pack writes a directory as an archive that depends on nothing but its content.
+pack() {
+	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw \
+		-C "$2" -c . | gzip -n >"$output/$1"
+}
+
+hack/images.sh "$version" "$images" "$version" .cache/images
+for name in operator manager agent; do
+	cp ".cache/images/$name.tar" "$output/images/${name}_$version.tar"
+done
+programs=()
+for architecture in amd64 arm64; do
+	mkdir "$work/$architecture"
+	cp LICENSE .cache/images/$architecture/{operator,manager,agent} "$work/$architecture/"
+	pack "hawser_${version}_linux_$architecture.tar.gz" "$work/$architecture"
+	programs+=("$work/$architecture"/{operator,manager,agent})
+done
+go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$output/hawser.spdx.json"
+
+mkdir "$work/install"
+{
+	printf 'resources: [../../../config/operator]\nimages:\n'
+	for name in operator manager agent; do
+		printf -- '- {name: hawser/%s, newName: %s/%s, newTag: %s}\n' "$name" "$images" "$name" "$version"
+	done
+} >"$work/install/kustomization.yaml"
+"$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
+
+hack/bundle.sh write "$version" "$images" "$work/olm"
+hack/bundle.sh check "$version" "$images" "$work/olm"
+mkdir "$work/bundle"
+mv "$work/olm/bundle" "$work/olm/bundle.Dockerfile" "$work/bundle/"
+pack "bundle_$version.tar.gz" "$work/bundle"
+pack "catalog_$version.tar.gz" "$work/olm/catalog"
+
+(cd "$output" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >"$work/sums")
+mv "$work/sums" "$output/SHA256SUMS"
+printf 'release: %s in %s\n' "$version" "$output"
