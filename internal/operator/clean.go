@@ -28,23 +28,24 @@ var untilLast = []string{"hawser-removal", "hawser-draining"}
 
 // clean removes everything that Hawser ever wrote. Nothing is in use, and neither manager nor agents run. The policies
 // go first: they let only the manager remove holds and locks. Each step may run again.
-func (r *Reconciler) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
 	if err := r.reportRemoval(ctx, vm, notRemoved(volumesv1alpha1.ReasonCleaningUp,
 		"nothing is in use; removing what Hawser wrote")); err != nil {
 		return err
 	}
+	t := traces{client: r.Client, live: r.Live, namespace: r.Namespace, serves: r.serves}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
 	}{
 		{"the admission policies", r.deletePolicies},
-		{"the holds on attachments", r.releaseAttachments},
-		{"the node states", r.deleteStates},
-		{"the locks", r.deleteLocks},
-		{"the finalizers of claims", r.releaseClaims},
-		{"the accounts of nodes", r.deleteAccounts},
-		{"the annotations of Nodes", r.releaseNodes},
-		{"the Leases", r.deleteLeases},
+		{"the holds on attachments", t.releaseAttachments},
+		{"the node states", t.deleteStates},
+		{"the locks", t.deleteLocks},
+		{"the finalizers of claims", t.releaseClaims},
+		{"the accounts of nodes", t.deleteAccounts},
+		{"the annotations of Nodes", t.releaseNodes},
+		{"the Leases", t.deleteLeases},
 		{"the installation", r.deleteInstallation},
 		{"the marks", r.unmark},
 	} {
@@ -58,7 +59,7 @@ func (r *Reconciler) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 }
 
 // finish lets the VolumeManager go.
-func (r *Reconciler) finish(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+func (r remover) finish(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
 	clear(r.applied)
 	r.Recorder.Eventf(vm, nil, corev1.EventTypeNormal, volumesv1alpha1.ConditionRemoved, "Remove",
 		"everything that Hawser wrote is removed, except for the operator and the kinds")
@@ -73,7 +74,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *volumesv1alpha1.VolumeManag
 }
 
 // deletePolicies deletes bindings before their policies.
-func (r *Reconciler) deletePolicies(ctx context.Context) error {
+func (r remover) deletePolicies(ctx context.Context) error {
 	for _, binding := range []bool{true, false} {
 		for _, kind := range r.Kinds.watched {
 			if kind.Group != policyGroup || strings.HasSuffix(kind.Kind, "Binding") != binding {
@@ -89,7 +90,7 @@ func (r *Reconciler) deletePolicies(ctx context.Context) error {
 
 // deleteInstallation deletes what was applied. Of the kinds that the operator does not watch it applied only a Secret
 // and the Namespace, which is the operator's home.
-func (r *Reconciler) deleteInstallation(ctx context.Context) error {
+func (r remover) deleteInstallation(ctx context.Context) error {
 	kinds := slices.Clone(r.prunable())
 	// The policies that are left go last.
 	slices.SortStableFunc(kinds, func(a, b schema.GroupVersionKind) int {
@@ -115,7 +116,7 @@ func (r *Reconciler) deleteInstallation(ctx context.Context) error {
 }
 
 // deleteOwn deletes the objects of a kind that the operator applied.
-func (r *Reconciler) deleteOwn(ctx context.Context, kind schema.GroupVersionKind, except ...string) error {
+func (r remover) deleteOwn(ctx context.Context, kind schema.GroupVersionKind, except ...string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
 	if err := r.Cache.List(ctx, list); err != nil {

@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	carryOut := r.keep
 	if vm.DeletionTimestamp != nil {
-		carryOut = r.dismantle
+		carryOut = remover{r}.dismantle
 	}
 	again, err := carryOut(ctx, vm)
 	if apierrors.IsConflict(err) {

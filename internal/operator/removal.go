@@ -31,6 +31,9 @@ type removal struct {
 	condition *metav1.Condition
 }
 
+// remover removes Hawser after its VolumeManager was deleted.
+type remover struct{ *Reconciler }
+
 func notRemoved(reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{Type: volumesv1alpha1.ConditionRemoved, Status: metav1.ConditionFalse, Reason: reason,
 		Message: fmt.Sprintf(format, args...)}
@@ -38,7 +41,7 @@ func notRemoved(reason, format string, args ...any) *metav1.Condition {
 
 // dismantle carries out the deletion of the VolumeManager. Each stage is decided on what there is: if a volume comes
 // into use at the last moment, the installation comes back and releases it.
-func (r *Reconciler) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
+func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(vm, volumesv1alpha1.RemovalFinalizer) {
 		return 0, nil
 	}
@@ -69,7 +72,7 @@ func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
 }
 
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
-func (r *Reconciler) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
+func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
 	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain
 	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u)})
 	if !draining {
@@ -96,7 +99,7 @@ func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
 }
 
 // deleteIntents of users. Those of pods, in Replace, stay as long as their pods: the manager deletes them.
-func (r *Reconciler) deleteIntents(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+func (r remover) deleteIntents(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
 	intents []volumesv1alpha1.VolumeAttachmentIntent) error {
 	var failures []error
 	for i := range intents {
@@ -114,7 +117,7 @@ func (r *Reconciler) deleteIntents(ctx context.Context, vm *volumesv1alpha1.Volu
 }
 
 // workloads are the manager's Deployment and the agents' DaemonSet.
-func (r *Reconciler) workloads() []client.Object {
+func (r remover) workloads() []client.Object {
 	manager, agent := newObject(operatorDeployment), newObject(appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 	manager.SetName(render.ManagerName)
 	agent.SetName(render.AgentName)
@@ -124,7 +127,7 @@ func (r *Reconciler) workloads() []client.Object {
 }
 
 // programs of Hawser that are there, except for the operator.
-func (r *Reconciler) programs(ctx context.Context) ([]string, error) {
+func (r remover) programs(ctx context.Context) ([]string, error) {
 	var found []string
 	for _, workload := range r.workloads() {
 		err := r.Cache.Get(ctx, client.ObjectKeyFromObject(workload), workload)
@@ -154,7 +157,7 @@ func isProgram(pod *corev1.Pod) bool {
 }
 
 // stop ends manager and agents. Their pods end with their workloads.
-func (r *Reconciler) stop(ctx context.Context) error {
+func (r remover) stop(ctx context.Context) error {
 	for _, workload := range r.workloads() {
 		err := r.Client.Delete(ctx, workload, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil {
@@ -165,7 +168,7 @@ func (r *Reconciler) stop(ctx context.Context) error {
 }
 
 // reportRemoval writes the condition if it changed.
-func (r *Reconciler) reportRemoval(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+func (r remover) reportRemoval(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
 	condition *metav1.Condition) error {
 	after := vm.DeepCopy()
 	condition.ObservedGeneration = vm.Generation

@@ -31,15 +31,24 @@ const page = 500
 // unlistings is the manager's annotation on Nodes.
 const unlistings = "volumes.hawser.io/unlistings"
 
+// traces are what manager and agents wrote to objects that are not theirs, or made without the operator.
+type traces struct {
+	client    client.Client
+	live      client.Reader
+	namespace string
+	// serves reports whether the API server serves a kind.
+	serves func(schema.GroupVersionKind) bool
+}
+
 // eachLive calls do with the metadata of every object of a kind, read live: the cache has none of them.
-func (r *Reconciler) eachLive(ctx context.Context, kind schema.GroupVersionKind,
+func (t traces) eachLive(ctx context.Context, kind schema.GroupVersionKind,
 	do func(*metav1.PartialObjectMetadata) error, options ...client.ListOption) error {
 	token := ""
 	for {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind)
 		all := append(slices.Clone(options), client.Limit(page), client.Continue(token))
-		if err := r.Live.List(ctx, list, all...); err != nil {
+		if err := t.live.List(ctx, list, all...); err != nil {
 			return fmt.Errorf("listing %s: %w", kind.Kind, err)
 		}
 		for i := range list.Items {
@@ -56,19 +65,19 @@ func (r *Reconciler) eachLive(ctx context.Context, kind schema.GroupVersionKind,
 }
 
 // deleteLive deletes the object under its UID.
-func (r *Reconciler) deleteLive(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-	return r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
+func (t traces) deleteLive(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+	return t.client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
 }
 
 // patchMetadata writes finalizers and annotations of the version that was read.
-func (r *Reconciler) patchMetadata(ctx context.Context, object *metav1.PartialObjectMetadata,
+func (t traces) patchMetadata(ctx context.Context, object *metav1.PartialObjectMetadata,
 	change map[string]any) error {
 	change["resourceVersion"], change["uid"] = object.ResourceVersion, object.UID
 	patch, err := json.Marshal(map[string]any{"metadata": change})
 	if err != nil {
 		return err
 	}
-	return r.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+	return t.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
 }
 
 // without returns the finalizers except one, and whether it was among them.
@@ -78,8 +87,8 @@ func without(finalizers []string, finalizer string) ([]string, bool) {
 }
 
 // releaseAttachments removes holds, and lets go of the names that forced detaches reserved.
-func (r *Reconciler) releaseAttachments(ctx context.Context) error {
-	return r.eachLive(ctx, storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
+func (t traces) releaseAttachments(ctx context.Context) error {
+	return t.eachLive(ctx, storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
 		func(va *metav1.PartialObjectMetadata) error {
 			change, gone := map[string]any{}, map[string]any{}
 			for _, annotation := range []string{volumesv1alpha1.HoldAnnotation, volumesv1alpha1.VolumeNameAnnotation} {
@@ -96,79 +105,79 @@ func (r *Reconciler) releaseAttachments(ctx context.Context) error {
 			if len(change) == 0 {
 				return nil
 			}
-			return r.patchMetadata(ctx, va, change)
+			return t.patchMetadata(ctx, va, change)
 		})
 }
 
 // deleteStates deletes the node states. No manager is left to remove their finalizer.
-func (r *Reconciler) deleteStates(ctx context.Context) error {
-	if !r.serves(stateKind) {
+func (t traces) deleteStates(ctx context.Context) error {
+	if !t.serves(stateKind) {
 		return nil
 	}
-	return r.eachLive(ctx, stateKind, func(state *metav1.PartialObjectMetadata) error {
+	return t.eachLive(ctx, stateKind, func(state *metav1.PartialObjectMetadata) error {
 		if rest, had := without(state.Finalizers, volumesv1alpha1.ReleaseFinalizer); had {
-			if err := r.patchMetadata(ctx, state, map[string]any{"finalizers": rest}); err != nil {
+			if err := t.patchMetadata(ctx, state, map[string]any{"finalizers": rest}); err != nil {
 				return err
 			}
 		}
-		return r.deleteLive(ctx, state)
+		return t.deleteLive(ctx, state)
 	})
 }
 
-func (r *Reconciler) deleteLocks(ctx context.Context) error {
-	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		func(locks *metav1.PartialObjectMetadata) error { return r.deleteLive(ctx, locks) },
-		client.InNamespace(r.Namespace), client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel})
+func (t traces) deleteLocks(ctx context.Context) error {
+	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		func(locks *metav1.PartialObjectMetadata) error { return t.deleteLive(ctx, locks) },
+		client.InNamespace(t.namespace), client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel})
 }
 
 // releaseClaims removes Hawser's finalizer and no other.
-func (r *Reconciler) releaseClaims(ctx context.Context) error {
-	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+func (t traces) releaseClaims(ctx context.Context) error {
+	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
 		func(claim *metav1.PartialObjectMetadata) error {
 			rest, had := without(claim.Finalizers, volumesv1alpha1.ClaimFinalizer)
 			if !had {
 				return nil
 			}
-			return r.patchMetadata(ctx, claim, map[string]any{"finalizers": rest})
+			return t.patchMetadata(ctx, claim, map[string]any{"finalizers": rest})
 		})
 }
 
 // deleteAccounts deletes the accounts with which agents read Secrets, and what these accounts may. The manager and
 // garbage collection have deleted most of them; the latter never does once the kind of their owner is gone.
-func (r *Reconciler) deleteAccounts(ctx context.Context) error {
+func (t traces) deleteAccounts(ctx context.Context) error {
 	node := client.MatchingLabels{install.NodeAccountLabel: "true"}
 	remove := func(object *metav1.PartialObjectMetadata) error {
 		if install.NodeOfAccount(object.Name) == "" {
 			return nil
 		}
-		return r.deleteLive(ctx, object)
+		return t.deleteLive(ctx, object)
 	}
 	for _, kind := range []string{"RoleBinding", "Role"} {
-		if err := r.eachLive(ctx, rbacv1.SchemeGroupVersion.WithKind(kind), remove, node); err != nil {
+		if err := t.eachLive(ctx, rbacv1.SchemeGroupVersion.WithKind(kind), remove, node); err != nil {
 			return err
 		}
 	}
-	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), remove, node,
-		client.InNamespace(r.Namespace))
+	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), remove, node,
+		client.InNamespace(t.namespace))
 }
 
-func (r *Reconciler) releaseNodes(ctx context.Context) error {
-	return r.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("Node"), func(node *metav1.PartialObjectMetadata) error {
+func (t traces) releaseNodes(ctx context.Context) error {
+	return t.eachLive(ctx, corev1.SchemeGroupVersion.WithKind("Node"), func(node *metav1.PartialObjectMetadata) error {
 		if _, has := node.Annotations[unlistings]; !has {
 			return nil
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, unlistings)
-		return r.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch))
+		return t.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch))
 	})
 }
 
 // deleteLeases deletes those of agents and manager. The operator needs its own.
-func (r *Reconciler) deleteLeases(ctx context.Context) error {
-	return r.eachLive(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+func (t traces) deleteLeases(ctx context.Context) error {
+	return t.eachLive(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 		func(lease *metav1.PartialObjectMetadata) error {
 			if lease.Name != "hawser-manager" && !strings.HasPrefix(lease.Name, volumesv1alpha1.AgentLeasePrefix) {
 				return nil
 			}
-			return r.deleteLive(ctx, lease)
-		}, client.InNamespace(r.Namespace))
+			return t.deleteLive(ctx, lease)
+		}, client.InNamespace(t.namespace))
 }
