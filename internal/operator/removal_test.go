@@ -306,6 +306,7 @@ func (s server) testDrain(t *testing.T) {
 	s.await(t, binding, "", "hawser-draining", "new intents are refused", there)
 	s.awaitIntentsRefused(t)
 	s.kubectl(t, "-n", namespace, "get", "deployment/hawser-manager", "daemonset/hawser-agent")
+	s.awaitMarks(t, "1") // the late intents were counted
 	s.expectRefused(t, crdKind, "", "volumemanagers.volumes.hawser.io", "1 volume(s)")
 
 	// An agent that does not end keeps everything that it may still need.
