@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Condition types of a VolumeManager.
 const (
 	// ConditionAvailable is True while a manager is ready and no more agents are absent than a rollout may replace at
@@ -64,3 +66,38 @@ const (
 	// ReasonCleaningUp: what Hawser wrote is being removed.
 	ReasonCleaningUp = "CleaningUp"
 )
+
+// WorkloadStatus counts the pods of a workload.
+type WorkloadStatus struct {
+	// desired pods.
+	// +required
+	Desired int32 `json:"desired"`
+	// updated pods have the present template.
+	// +required
+	Updated int32 `json:"updated"`
+	// ready pods.
+	// +required
+	Ready int32 `json:"ready"`
+}
+
+// VolumeManagerStatus is how far the installation is.
+type VolumeManagerStatus struct {
+	// observedGeneration is the generation that the operator last reconciled.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// version of the operator that last reconciled.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// manager counts the pods of the manager.
+	// +optional
+	Manager *WorkloadStatus `json:"manager,omitempty"`
+	// agents counts the pods of the agents.
+	// +optional
+	Agents *WorkloadStatus `json:"agents,omitempty"`
+	// conditions are Available, Progressing, Degraded, Monitored where monitors are managed, and Removed while this
+	// object is being deleted.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

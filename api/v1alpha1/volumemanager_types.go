@@ -95,11 +95,14 @@ type VerificationEndpoint struct {
 	// driver is the name of the CSI driver.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Driver string `json:"driver"`
+	// +required
+	Driver string `json:"driver,omitempty"`
 	// socket is the path of the service's socket on the hosts of the manager. The manager gets its directory.
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=107
 	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^/]+(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="socket must be an absolute path of a file in a directory, such as /var/lib/csi/loop/csi.sock"
-	Socket string `json:"socket"`
+	// +required
+	Socket string `json:"socket,omitempty"`
 }
 
 // Verification is the comparison with what drivers report as published.
@@ -121,7 +124,7 @@ type Verification struct {
 // ManagerWorkload is the Deployment of the manager.
 type ManagerWorkload struct {
 	// replicas of the manager: one leads, the others wait.
-	// +kubebuilder:default=2
+	// +default=2
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5
 	// +optional
@@ -144,13 +147,13 @@ type AgentWorkload struct {
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// metricsPort of the agents on their hosts.
-	// +kubebuilder:default=9843
+	// +default=9843
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	// +optional
 	MetricsPort int32 `json:"metricsPort,omitempty"`
 	// healthPort of the agents on the loopback address of their hosts.
-	// +kubebuilder:default=9844
+	// +default=9844
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	// +optional
@@ -188,12 +191,12 @@ type Images struct {
 type VolumeManagerSpec struct {
 	// attachMode is who attaches the volumes of pods: Coexist leaves them to upstream's attach/detach controller,
 	// Replace takes its place. Turn that controller off before Replace.
-	// +kubebuilder:default=Coexist
+	// +default="Coexist"
 	// +optional
 	AttachMode AttachMode `json:"attachMode,omitempty"`
 
 	// podIntents is whether the manager writes intents for the volumes of pods: Auto (in Replace only), Always, Never.
-	// +kubebuilder:default=Auto
+	// +default="Auto"
 	// +optional
 	PodIntents PodIntents `json:"podIntents,omitempty"`
 
@@ -212,7 +215,7 @@ type VolumeManagerSpec struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// kubeletRoot is the kubelet's root directory, by the name that the kubelet has for it.
-	// +kubebuilder:default="/var/lib/kubelet"
+	// +default="/var/lib/kubelet"
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="kubeletRoot must be an absolute path without '.', '..' and a final '/'"
 	// +optional
@@ -220,7 +223,7 @@ type VolumeManagerSpec struct {
 
 	// rootDirectory of the agents on their nodes, for records and published volumes. It cannot be changed: the agents
 	// would not find what they have mounted.
-	// +kubebuilder:default="/var/lib/hawser"
+	// +default="/var/lib/hawser"
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="rootDirectory must be an absolute path without '.', '..' and a final '/'"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="rootDirectory cannot be changed: the agents would not find what they have mounted"
@@ -236,19 +239,19 @@ type VolumeManagerSpec struct {
 	Verification *Verification `json:"verification,omitempty"`
 
 	// logLevel of manager and agents: Error, Info or Debug.
-	// +kubebuilder:default=Info
+	// +default="Info"
 	// +optional
 	LogLevel LogLevel `json:"logLevel,omitempty"`
 
 	// manager is its Deployment.
-	// +kubebuilder:default={}
+	// +default={}
 	// +optional
-	Manager ManagerWorkload `json:"manager,omitempty"`
+	Manager ManagerWorkload `json:"manager,omitzero"`
 
 	// agent is its DaemonSet.
-	// +kubebuilder:default={}
+	// +default={}
 	// +optional
-	Agent AgentWorkload `json:"agent,omitempty"`
+	Agent AgentWorkload `json:"agent,omitzero"`
 
 	// images of the programs. Empty: those of the release.
 	// +optional
@@ -262,53 +265,21 @@ type VolumeManagerSpec struct {
 	MetricsCertificateSecret string `json:"metricsCertificateSecret,omitempty"`
 
 	// networkPolicy is whether the operator manages a NetworkPolicy for manager and agents: Managed or None.
-	// +kubebuilder:default=Managed
+	// +default="Managed"
 	// +optional
 	NetworkPolicy Management `json:"networkPolicy,omitempty"`
 
 	// monitoring is whether the operator manages a ServiceMonitor and a PodMonitor: Managed or None. They are left out
 	// while the Prometheus operator's kinds are missing.
-	// +kubebuilder:default=Managed
+	// +default="Managed"
 	// +optional
 	Monitoring Management `json:"monitoring,omitempty"`
 
 	// removal is what a deletion of this object does while volumes are in use: Refuse it, or Drain. Drain deletes every
 	// intent and waits until each volume is released. In both cases everything that Hawser ever wrote goes then.
-	// +kubebuilder:default=Refuse
+	// +default="Refuse"
 	// +optional
 	Removal Removal `json:"removal,omitempty"`
-}
-
-// WorkloadStatus counts the pods of a workload.
-type WorkloadStatus struct {
-	// desired pods.
-	Desired int32 `json:"desired"`
-	// updated pods have the present template.
-	Updated int32 `json:"updated"`
-	// ready pods.
-	Ready int32 `json:"ready"`
-}
-
-// VolumeManagerStatus is how far the installation is.
-type VolumeManagerStatus struct {
-	// observedGeneration is the generation that the operator last reconciled.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// version of the operator that last reconciled.
-	// +optional
-	Version string `json:"version,omitempty"`
-	// manager counts the pods of the manager.
-	// +optional
-	Manager *WorkloadStatus `json:"manager,omitempty"`
-	// agents counts the pods of the agents.
-	// +optional
-	Agents *WorkloadStatus `json:"agents,omitempty"`
-	// conditions are Available, Progressing, Degraded, Monitored where monitors are managed, and Removed while this
-	// object is being deleted.
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // VolumeManager is how Hawser itself is set up. The operator turns it into the manager, the agents and their policies.
@@ -327,13 +298,15 @@ type VolumeManagerStatus struct {
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VolumeManager struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata of the object. Its name is cluster.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is how Hawser is set up.
-	// +kubebuilder:default={}
+	// +default={}
 	// +optional
-	Spec VolumeManagerSpec `json:"spec,omitempty"`
+	Spec VolumeManagerSpec `json:"spec,omitzero"`
 	// status is written by the operator.
 	// +optional
 	Status VolumeManagerStatus `json:"status,omitempty"`
