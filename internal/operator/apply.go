@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/csaupgrade"
@@ -177,34 +178,47 @@ func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 		keep.Insert(identity(want))
 	}
 	for _, kind := range r.prunable() {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind)
-		if err := r.Cache.List(ctx, list); err != nil {
-			return fmt.Errorf("listing %s: %w", kind.Kind, err)
+		objects, err := r.ours(ctx, kind)
+		if err != nil {
+			return err
 		}
-		for i := range list.Items {
-			object := &list.Items[i]
-			if keep.Has(identity(object)) || !ours(object) {
+		for _, object := range objects {
+			if keep.Has(identity(object)) {
 				continue
 			}
-			if err := r.remove(ctx, vm, object); err != nil {
+			if err := r.remove(ctx, object); err != nil {
 				return err
 			}
+			r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
+				"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) remove(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
-	object *unstructured.Unstructured) error {
+// ours returns the objects of a kind that the operator applied.
+func (r *Reconciler) ours(ctx context.Context, kind schema.GroupVersionKind) ([]*unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	if err := r.Cache.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing %s: %w", kind.Kind, err)
+	}
+	var found []*unstructured.Unstructured
+	for i := range list.Items {
+		if ours(&list.Items[i]) {
+			found = append(found, &list.Items[i])
+		}
+	}
+	return found, nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, object *unstructured.Unstructured) error {
 	uid := object.GetUID()
 	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s: %w", identity(object), err)
 	}
 	delete(r.applied, identity(object))
-	r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
-		"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -117,20 +116,16 @@ func (r remover) deleteInstallation(ctx context.Context) error {
 
 // deleteOwn deletes the objects of a kind that the operator applied.
 func (r remover) deleteOwn(ctx context.Context, kind schema.GroupVersionKind, except ...string) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind)
-	if err := r.Cache.List(ctx, list); err != nil {
-		return fmt.Errorf("listing %s: %w", kind.Kind, err)
+	objects, err := r.ours(ctx, kind)
+	if err != nil {
+		return err
 	}
-	for i := range list.Items {
-		object := &list.Items[i]
-		if slices.Contains(except, object.GetName()) || !ours(object) {
+	for _, object := range objects {
+		if slices.Contains(except, object.GetName()) {
 			continue
 		}
-		uid := object.GetUID()
-		err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting %s: %w", identity(object), err)
+		if err := r.remove(ctx, object); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ var (
 		Kind: "ClusterExtension"}
 )
 
-// guarded is an object without which Hawser releases nothing. Whoever installed the operator made it.
+// guarded is an object without which Hawser releases nothing. It was made with the operator.
 type guarded struct {
 	kind            schema.GroupVersionKind
 	namespace, name string

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/operator/condition"
 	"github.com/hawser-io/hawser/internal/operator/placement"
 	"github.com/hawser-io/hawser/internal/operator/render"
@@ -169,14 +170,13 @@ func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
 	}
 	ready := map[string]bool{}
 	for i := range nodes.Items {
-		ready[nodes.Items[i].Name] = nodeReady(&nodes.Items[i])
+		ready[nodes.Items[i].Name] = liveness.Ready(&nodes.Items[i])
 	}
 	var found []condition.Pod
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		since, notReady := notReadySince(pod)
-		if component := pod.Labels["app.kubernetes.io/component"]; !notReady || pod.DeletionTimestamp != nil ||
-			component != "manager" && component != "agent" {
+		if !notReady || pod.DeletionTimestamp != nil || !isProgram(pod) {
 			continue
 		}
 		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName, Since: since,

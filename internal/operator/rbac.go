@@ -60,7 +60,7 @@ package operator
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,resourceNames=hawser-manager,verbs=get;create;patch,namespace=hawser-system
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=podmonitors,resourceNames=hawser-agent,verbs=get;create;patch,namespace=hawser-system
 //
-// What it protects against deletion. Whoever installed the operator made these objects; their names are fixed, except
+// What it protects against deletion. These objects were made with the operator; their names are fixed, except
 // for that of the extension.
 //
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=nodevolumestates.volumes.hawser.io;volumeattachmentintents.volumes.hawser.io;volumemanagers.volumes.hawser.io,verbs=patch

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
@@ -187,7 +188,8 @@ func intentChanged(e event.UpdateEvent) bool {
 func nodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, is := e.ObjectNew.(*corev1.Node)
-	return !ok || !is || nodeReady(before) != nodeReady(after) || !reflect.DeepEqual(before.Labels, after.Labels) ||
+	return !ok || !is || liveness.Ready(before) != liveness.Ready(after) ||
+		!reflect.DeepEqual(before.Labels, after.Labels) ||
 		!reflect.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }
 
@@ -201,13 +203,4 @@ func volumesOn(state *volumesv1alpha1.NodeVolumeState) int {
 		names[volume.VolumeName] = true
 	}
 	return len(names)
-}
-
-func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -21,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -387,4 +389,46 @@ func TestANodeIsReconciledWhenItsSecretsMayChange(t *testing.T) {
 	f.api.Sync()
 	expect("an intent whose volume has gone", f.c.ofIntent(t.Context(), intent("absent")), true)
 	expect("an intent without Secrets", f.c.ofIntent(t.Context(), intent("plain")), false)
+}
+
+func TestOnlyAnIntentThatIsOrWasStagedLeadsToAReconcile(t *testing.T) {
+	change := func(changes ...func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
+		i := intent("data")
+		for _, c := range changes {
+			c(i)
+		}
+		return i
+	}
+	byKubelet := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.Publisher = volumesv1alpha1.PublisherKubelet }
+	attached := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.DesiredState = volumesv1alpha1.DesiredAttached }
+	pinned := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Status.UniqueVolumeName = "v" }
+	deleted := func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.DeletionTimestamp = ptr.To(metav1.Now()) }
+	for _, c := range []struct {
+		what          string
+		before, after *volumesv1alpha1.VolumeAttachmentIntent
+		want          bool
+	}{
+		{"an intent of the kubelet", change(byKubelet), change(byKubelet, pinned), false},
+		{"one that is to be attached", change(attached), change(attached, pinned), false},
+		{"one that gets its volume", change(), change(pinned), true},
+		{"one that does not change", change(pinned), change(pinned), false},
+		{"one that is lowered", change(pinned), change(attached, pinned), true},
+		{"one that is raised", change(attached), change(), true},
+		{"one that is deleted", change(), change(deleted), true},
+	} {
+		if got := wantChanged.Update(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); got != c.want {
+			t.Errorf("an update of %s leads to a reconcile: %t, want %t", c.what, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		intent *volumesv1alpha1.VolumeAttachmentIntent
+		want   bool
+	}{{change(), true}, {change(attached), false}, {change(byKubelet), false}} {
+		if got := wantChanged.Create(event.CreateEvent{Object: c.intent}); got != c.want {
+			t.Errorf("a new intent with %+v leads to a reconcile: %t, want %t", c.intent.Spec, got, c.want)
+		}
+		if got := wantChanged.Delete(event.DeleteEvent{Object: c.intent}); got != c.want {
+			t.Errorf("an intent with %+v that is gone leads to a reconcile: %t, want %t", c.intent.Spec, got, c.want)
+		}
+	}
 }

@@ -48,7 +48,9 @@ func (c *Controller) ofIntents(ctx context.Context, claim string) []reconcile.Re
 		ctrl.LoggerFrom(ctx).Error(err, "listing intents", "claim", claim)
 		return nil
 	}
-	return c.nodes(ctx, intents.Items...)
+	return c.nodes(ctx, slices.DeleteFunc(intents.Items, func(i volumesv1alpha1.VolumeAttachmentIntent) bool {
+		return !stages(&i)
+	})...)
 }
 
 // nodes requests the node of each intent that needs a Secret or may have needed one.
@@ -91,15 +93,18 @@ func ofAccess(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: node}}}
 }
 
-// wantChanged lets through what changes which Secrets an intent needs.
+// wantChanged lets through what changes which Secrets an intent needs. An intent that the agent does not stage needs
+// none, such as those of pods: their events cost nothing.
 var wantChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return staged(e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)) },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent),
 			e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
-		return before.UID != after.UID || staged(before) != staged(after) ||
+		return staged(before) != staged(after) || staged(after) && (before.UID != after.UID ||
 			before.Spec.DesiredState != after.Spec.DesiredState ||
-			before.Status.UniqueVolumeName != after.Status.UniqueVolumeName
+			before.Status.UniqueVolumeName != after.Status.UniqueVolumeName)
 	},
+	DeleteFunc: func(e event.DeleteEvent) bool { return stages(e.Object.(*volumesv1alpha1.VolumeAttachmentIntent)) },
 }
 
 // entriesChanged lets through that a node state is new, and a change of the entries if any of them names a Secret.

@@ -70,7 +70,12 @@ func (r refs) needed(intent *volumesv1alpha1.VolumeAttachmentIntent) []corev1.Se
 // staged reports whether the agent has to stage the volume for the intent, or keep it staged. The kubelet has an access
 // of its own.
 func staged(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return intent.DeletionTimestamp.IsZero() && intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
+	return intent.DeletionTimestamp.IsZero() && stages(intent)
+}
+
+// stages reports the same of an intent that may be gone.
+func stages(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet &&
 		intent.Spec.DesiredState != volumesv1alpha1.DesiredAttached
 }
 

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// crdDirectory contains the kinds. Whoever installs the operator installs them: it has no right to.
+// crdDirectory contains the kinds. They are installed with the operator, which has no right to.
 const crdDirectory = "crd"
 
 // kustomization is what the manifests use of kustomize. A field that is not listed here is an error, so that nothing
