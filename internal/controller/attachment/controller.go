@@ -259,6 +259,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	c.ownWrites.clock = c.Clock
 	c.Protocol.Kubelet = c.Replace
 	c.users = batch.NewReads(c.Slots, c.readUsers)
+	waiting := c.Slots.Queue()
 	b := ctrl.NewControllerManagedBy(mgr).Named("attachment")
 	for _, w := range []struct {
 		object client.Object
@@ -281,7 +282,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	b = b.WatchesRawSource(source.Func(c.limits.Start)).WatchesRawSource(c.Tracker.Listen(c.enqueuer().agentHeard))
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: Workers,
-		NewQueue:                inflight.NewQueue,
+		NewQueue:                waiting.New,
 		RateLimiter:             backoff.Limiter(),
-	}).Complete(c.Slots.Reconciler(c))
+	}).Complete(waiting.Reconciler(c))
 }

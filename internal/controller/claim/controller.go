@@ -45,6 +45,7 @@ type Controller struct {
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
+	waiting := c.Slots.Queue()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claim").
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(Changed)).
@@ -52,9 +53,9 @@ func (c *Controller) Register(mgr manager.Manager) error {
 			builder.WithPredicates(intentUse)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, expandedHandler(c.Client)).
 		WithOptions(
-			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: inflight.NewQueue, RateLimiter: backoff.Limiter()},
+			controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
 		).
-		Complete(c.Slots.Reconciler(c))
+		Complete(waiting.Reconciler(c))
 }
 
 // Reconcile one claim.

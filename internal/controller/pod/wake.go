@@ -27,7 +27,6 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
-	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
@@ -53,9 +52,10 @@ func (c *Controller) Register(mgr manager.Manager) error {
 				&storagev1.CSIDriver{}, handler.EnqueueRequestsFromMapFunc(c.ofDriver), builder.WithPredicates(driverChanged),
 			)
 	}
+	waiting := c.Slots.Queue()
 	return b.WithOptions(
-		controller.Options{MaxConcurrentReconciles: Workers, NewQueue: inflight.NewQueue, RateLimiter: backoff.Limiter()},
-	).Complete(c.Slots.Reconciler(c))
+		controller.Options{MaxConcurrentReconciles: Workers, NewQueue: waiting.New, RateLimiter: backoff.Limiter()},
+	).Complete(waiting.Reconciler(c))
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
