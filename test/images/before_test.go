@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,7 +88,7 @@ func (s suite) objects(ctx context.Context) (sight, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	served, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
 	if err != nil {
 		return nil, err
@@ -170,17 +171,23 @@ func (s suite) mountPoints(t *testing.T, node string) []string {
 	return points
 }
 
-// records are the agent's files on a machine, except for its lock.
+// records are the agent's files on a machine that are about volumes. Its lock, and what it remembers of its reports and of
+// the kubelet, stay with its directory; they must not name a volume.
 func (s suite) records(t *testing.T, node string) []string {
 	t.Helper()
 	machine := fmt.Sprintf("/proc/%s/root", s.machine(t, node))
+	stays := []string{"lock", "volumes-last-report.json", "volumes-of-kubelet.json"}
 	var files []string
 	err := filepath.WalkDir(machine+hawserRoot, func(path string, entry fs.DirEntry, err error) error {
-		if os.IsNotExist(err) {
+		if os.IsNotExist(err) || err == nil && entry.IsDir() {
 			return nil
 		}
-		if err == nil && !entry.IsDir() && path != machine+hawserRoot+"/lock" {
-			files = append(files, strings.TrimPrefix(path, machine))
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if !slices.Contains(stays, entry.Name()) || strings.Contains(string(text), "pvc-") {
+			files = append(files, fmt.Sprintf("%s: %s", strings.TrimPrefix(path, machine), text))
 		}
 		return err
 	})

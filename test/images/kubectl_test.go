@@ -6,14 +6,17 @@ SPDX-License-Identifier: Apache-2.0
 package images
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -116,10 +119,7 @@ func (s suite) drain(t *testing.T, pod *corev1.Pod) {
 	s.kubectl(t, "patch", "volumemanager", "cluster", "--type=merge", "-p", `{"spec":{"removal":"Drain"}}`)
 	s.kubectl(t, "delete", "volumemanager", "cluster", "--wait=false")
 	s.awaitRemoved(t, "Draining", "used by pods", "the Node is gone: declare it released")
-	err := s.Client.Create(limited(t), newIntent("late", nodeA))
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Hawser is being removed") {
-		t.Errorf("creating an intent while Hawser is removed: error %v, want it forbidden with the reason", err)
-	}
+	s.awaitNoIntents(t)
 	check(t, s.Client.Delete(limited(t), pod))
 	s.awaitPod(t, func(p *corev1.Pod) bool { return p == nil })
 	state := s.awaitRemoved(t, "Draining", "1 volume(s) on 1 node(s): node "+goneNode)
@@ -127,10 +127,26 @@ func (s suite) drain(t *testing.T, pod *corev1.Pod) {
 		t.Errorf("the pod is gone, but the condition Removed says: %s", state)
 	}
 	s.declareReleased(t)
-	_, err = system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
+	_, err := system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
 		client.ObjectKey{Name: volumesv1alpha1.VolumeManagerName},
 		func(vm *volumesv1alpha1.VolumeManager) bool { return vm == nil })
 	s.explain(t, err)
+}
+
+// awaitNoIntents waits until new intents are refused. No event signals that the API server has begun to apply a policy.
+func (s suite) awaitNoIntents(t *testing.T) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(limited(t), 100*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			late := newIntent(ofIntent, nodeA)
+			late.Name, late.GenerateName = "", "late-"
+			last = s.Client.Create(ctx, late)
+			return apierrors.IsForbidden(last) && strings.Contains(last.Error(), "Hawser is being removed"), nil
+		})
+	if err != nil {
+		t.Fatalf("creating an intent while Hawser is removed: error %v, want it forbidden with the reason", last)
+	}
 }
 
 // awaitRemoved waits until the condition Removed has the reason and all texts. It returns its message.
