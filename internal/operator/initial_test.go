@@ -33,7 +33,8 @@ func TestTheInitialSpecIsReadStrictly(t *testing.T) {
 		{name: "an empty list stays one", text: "tolerations: []", want: map[string]any{"tolerations": []any{}}},
 		{name: "a field that is not there", text: "{attachMode: Replace, mode: Replace}", refusal: `unknown field "mode"`},
 		{name: "a field in other letters", text: "{attachmode: Replace}", refusal: `unknown field "attachmode"`},
-		{name: "a field twice", text: "{attachMode: Replace, attachMode: Coexist}", refusal: `"attachMode" already set in map`},
+		{name: "a field twice", text: "{attachMode: Replace, attachMode: Coexist}",
+			refusal: `"attachMode" already set in map`},
 		{name: "a value of another type", text: "{manager: 2}", refusal: "manager"},
 		{name: "no object", text: "Replace", refusal: "cannot unmarshal string"},
 	} {

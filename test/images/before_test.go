@@ -138,7 +138,8 @@ func (s sight) add(objects []unstructured.Unstructured) error {
 	return nil
 }
 
-// forget removes what upstream changes all the time, or for good: a PersistentVolume keeps the finalizer of its attacher.
+// forget removes what upstream changes all the time, or for good: a PersistentVolume keeps the finalizer of its
+// attacher.
 func forget(object *unstructured.Unstructured) {
 	for _, field := range []string{"resourceVersion", "managedFields", "generation"} {
 		unstructured.RemoveNestedField(object.Object, "metadata", field)
@@ -171,8 +172,8 @@ func (s suite) mountPoints(t *testing.T, node string) []string {
 	return points
 }
 
-// records are the agent's files on a machine that are about volumes. Its lock, and what it remembers of its reports and of
-// the kubelet, stay with its directory; they must not name a volume.
+// records are the agent's files on a machine that are about volumes. Its lock, and what it remembers of its reports and
+// of the kubelet, stay with its directory; they must not name a volume.
 func (s suite) records(t *testing.T, node string) []string {
 	t.Helper()
 	machine := fmt.Sprintf("/proc/%s/root", s.machine(t, node))

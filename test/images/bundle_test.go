@@ -21,8 +21,8 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// testBundle installs what OLM makes of the bundle, in a namespace of the administrator's, and removes it as docs/remove.md
-// says for OLM. The deletion of a ClusterExtension deletes everything of the bundle.
+// testBundle installs what OLM makes of the bundle, in a namespace of the administrator's, and removes it as
+// docs/remove.md documents for OLM. The deletion of a ClusterExtension deletes everything of the bundle.
 func (s suite) testBundle(t *testing.T, before sight) {
 	namespace, err := layout.Namespace("storage-system")
 	check(t, err)
@@ -36,7 +36,7 @@ func (s suite) testBundle(t *testing.T, before sight) {
 		check(t, s.Client.Apply(limited(t), client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 			client.FieldOwner("olm")))
 	}
-	s.awaitAvailable(t)
+	s.awaitInstalled(t)
 	intent := s.publishIntent(t)
 	check(t, s.Client.Delete(limited(t), intent))
 	s.explain(t, s.AwaitGone(limited(t), intent.Namespace, intent.Name))

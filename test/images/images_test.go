@@ -88,8 +88,8 @@ func newSuite(t *testing.T) suite {
 	check(t, err)
 	program, err := system.BuildStatic(ctx, "./test/kubelet/cmd/program")
 	check(t, err)
-	options := system.Options{Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, goneNode}, Out: os.Stdout,
-		ContainerProgram: program, OnlyUpstream: true}
+	options := system.Options{Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, goneNode},
+		Out: os.Stdout, ContainerProgram: program, OnlyUpstream: true}
 	if options.Dir == "" {
 		options.Dir = "/tmp/hawser-test-images"
 	}
@@ -224,6 +224,14 @@ patches:
 }
 
 func inConfig(name string) string { return filepath.Join(apiserver.Root(), "config", name) }
+
+// awaitInstalled waits as docs/install.md does.
+func (s suite) awaitInstalled(t *testing.T) {
+	t.Helper()
+	s.kubectl(t, "wait", "crd/volumemanagers.volumes.hawser.io", "--for=condition=Established", "--timeout=1m")
+	s.kubectl(t, "wait", "hvm/cluster", "--for=create", "--timeout=2m")
+	s.awaitAvailable(t)
+}
 
 func (s suite) awaitAvailable(t *testing.T) {
 	t.Helper()

@@ -23,12 +23,12 @@ import (
 	"github.com/hawser-io/hawser/test/system"
 )
 
-// testKubectl installs and removes with the commands of docs/install.md and docs/remove.md. Meanwhile it tries the wrong
-// orders of docs/remove.md.
+// testKubectl installs and removes with the commands of docs/install.md and docs/remove.md. Meanwhile it tries the
+// wrong orders of docs/remove.md.
 func (s suite) testKubectl(t *testing.T, before sight) {
 	overlay := s.overlay(t, s.initialSpec(t, volumesv1alpha1.AttachReplace))
 	s.kubectl(t, "apply", "-k", overlay)
-	s.awaitAvailable(t)
+	s.awaitInstalled(t)
 	s.publishIntent(t)
 	pod := s.runPod(t)
 	s.attachToGoneNode(t)
