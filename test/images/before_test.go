@@ -159,7 +159,7 @@ func forget(object *unstructured.Unstructured) {
 	delete(object.Object, "status")
 }
 
-// mountPoints of a machine.
+// mountPoints of a machine, except for those of the host that it was started with.
 func (s suite) mountPoints(t *testing.T, node string) []string {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%s/mountinfo", s.machine(t, node)))
@@ -167,7 +167,12 @@ func (s suite) mountPoints(t *testing.T, node string) []string {
 	defer func() { _ = file.Close() }()
 	var points []string
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		points = append(points, strings.Fields(lines.Text())[4])
+		point := strings.Fields(lines.Text())[4]
+		for _, own := range []string{s.Dir, "/var/lib", "/run"} {
+			if strings.HasPrefix(point, own+"/") {
+				points = append(points, point)
+			}
+		}
 	}
 	return points
 }

@@ -180,8 +180,8 @@ func (s suite) playNetwork(t *testing.T) {
 		}))
 }
 
-// labelNodes selects the nodes that get an agent. The kubelet directories of the nodes have different names here, and the
-// agents expect one. So the machine of the second node shows its directory under the name of the first one's, too.
+// labelNodes selects the nodes that get an agent. The kubelet directories of the nodes have different names here, and
+// the agents expect one. So the machine of the second node shows its directory under the name of the first one's, too.
 func (s suite) labelNodes(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "label", "node", nodeA, goneNode, agentLabel+"=true")
