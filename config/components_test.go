@@ -118,14 +118,14 @@ func podTemplates(t *testing.T, objects []*unstructured.Unstructured) map[string
 	}
 }
 
-// withComponent returns the objects of config/default with one of the components.
+// withComponent returns the objects of config/standalone with one of the components.
 func withComponent(t *testing.T, component string) []*unstructured.Unstructured {
 	t.Helper()
 	if os.Getenv(apiserver.AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a directory with kubectl; make test builds it)", apiserver.AssetsVariable)
 	}
 	var objects []*unstructured.Unstructured
-	rendered := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "default", component))
+	rendered := apiserver.Kubectl(t, "", "", "kustomize", apiserver.Overlay(t, "standalone", component))
 	for document := range strings.SplitSeq(rendered, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		expectAllowed(t, yaml.Unmarshal([]byte(document), &object.Object))

@@ -199,7 +199,7 @@ func (in installation) testForgetGoneNodes(t *testing.T) {
 	manager := in.as(t, managerAccount)
 	expectForbidden(t, manager.Create(t.Context(), state.DeepCopy()),
 		"the verb declare on nodevolumestates.volumes.hawser.io")
-	all := in.kubectl(t, "kustomize", in.overlay(t, "default", "forget-gone-nodes"))
+	all := in.kubectl(t, "kustomize", in.overlay(t, "standalone", "forget-gone-nodes"))
 	if !strings.Contains(all, "- --forget-gone-nodes-after=24h\n") {
 		t.Error("the component does not set the manager's flag")
 	}

@@ -34,7 +34,7 @@ const (
 	inForceTimeout = 30 * time.Second
 )
 
-// installation is one API server with everything of config/default in it, shared by all tests of this package.
+// installation is one API server with everything of config/standalone in it, shared by all tests of this package.
 type installation struct {
 	config     *rest.Config
 	admin      client.WithWatch
@@ -43,7 +43,7 @@ type installation struct {
 	namespace, prefix string
 }
 
-// name that an object of config/default has in this installation.
+// name that an object of config/standalone has in this installation.
 func (in installation) name(base string) string { return in.prefix + base }
 
 // user name of a service account of this installation.
@@ -65,11 +65,11 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	config, admin := apiserver.Start(t)
 	in := installation{config: config, admin: admin, kubeconfig: apiserver.Kubeconfig(t, config),
 		namespace: namespace, prefix: prefix}
-	if !t.Run("the API server accepts config/default", in.testDefault) {
+	if !t.Run("the API server accepts config/standalone", in.testDefault) {
 		return
 	}
 	in.awaitAdmission(t)
-	t.Run("applying config/default again changes nothing", in.testDefaultAgain)
+	t.Run("applying config/standalone again changes nothing", in.testDefaultAgain)
 	t.Run("everything refers to this installation", in.testReferences)
 	t.Run("the API server accepts config/samples", in.testSamples)
 	t.Run("the API server accepts config/volumemanager", in.testVolumeManagers)
@@ -106,7 +106,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 }
 
 func (in installation) testDefault(t *testing.T) {
-	in.kubectl(t, "apply", "-k", in.overlay(t, "default"))
+	in.kubectl(t, "apply", "-k", in.overlay(t, "standalone"))
 }
 
 // overlay returns a directory with a base and components, as this installation has them.
@@ -121,16 +121,16 @@ func (in installation) overlay(t *testing.T, base string, components ...string) 
 
 // testDefaultAgain fails if kubectl diff finds a change.
 func (in installation) testDefaultAgain(t *testing.T) {
-	in.kubectl(t, "diff", "-k", in.overlay(t, "default"))
+	in.kubectl(t, "diff", "-k", in.overlay(t, "standalone"))
 }
 
 // testReferences checks what kustomize does not know by itself, and that no text contains the default namespace.
 func (in installation) testReferences(t *testing.T) {
-	rendered := in.kubectl(t, "kustomize", in.overlay(t, "default"))
+	rendered := in.kubectl(t, "kustomize", in.overlay(t, "standalone"))
 	if in.namespace != volumesv1alpha1.InstallNamespace && strings.Contains(rendered, volumesv1alpha1.InstallNamespace) {
 		t.Errorf("the manifests contain %s", volumesv1alpha1.InstallNamespace)
 	}
-	monitored := in.kubectl(t, "kustomize", in.overlay(t, "default", "monitoring"))
+	monitored := in.kubectl(t, "kustomize", in.overlay(t, "standalone", "monitoring"))
 	if in.prefix != "" && strings.Contains(monitored, "name: "+scraperAccount) {
 		t.Errorf("the component monitoring names an account %s, which is not here", scraperAccount)
 	}

@@ -42,7 +42,7 @@ func TestAnOverlayNamesTheImagesThatTheOperatorDeploys(t *testing.T) {
 	if os.Getenv(apiserver.AssetsVariable) == "" {
 		t.Skipf("LEFT OUT (needs %s, a directory with kubectl; make test builds it)", apiserver.AssetsVariable)
 	}
-	dir := apiserver.Kustomization{Resources: []string{"operator"}}.Write(t)
+	dir := apiserver.Kustomization{Resources: []string{"default"}}.Write(t)
 	file, err := os.OpenFile(dir+"/kustomization.yaml", os.O_APPEND|os.O_WRONLY, 0)
 	expectAllowed(t, err)
 	_, err = file.WriteString(`images:

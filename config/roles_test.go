@@ -142,7 +142,7 @@ func (in installation) allowed(t *testing.T, account, verb string, p permission,
 	return review.Status.Allowed
 }
 
-// renamed returns manifests for the names of config/default as manifests for those of this installation.
+// renamed returns manifests for the names of config/standalone as manifests for those of this installation.
 func (in installation) renamed(manifests string) string {
 	manifests = strings.ReplaceAll(manifests, "namespace: hawser-system", "namespace: "+in.namespace)
 	return strings.ReplaceAll(manifests, "name: hawser-", "name: "+in.name("hawser-"))

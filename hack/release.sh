@@ -7,7 +7,7 @@
 #   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK and OPM name the programs
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
-#   install.yaml                         what kubectl apply -k config/operator applies
+#   install.yaml                         what kubectl apply -k config/default applies
 #   images/                              one OCI archive for each image, of both architectures
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
 #   hawser.spdx.json                     the modules in the programs
@@ -58,7 +58,7 @@ go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$ou
 
 mkdir "$work/install"
 {
-	printf 'resources: [../../../config/operator]\nimages:\n'
+	printf 'resources: [../../../config/default]\nimages:\n'
 	for name in operator manager agent; do
 		printf -- '- {name: hawser/%s, newName: %s/%s, newTag: %s}\n' "$name" "$images" "$name" "$version"
 	done

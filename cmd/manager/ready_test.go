@@ -86,7 +86,7 @@ func TestTheManagerOnARealAPIServer(t *testing.T) {
 	// The metrics of a manager that is not ready show why.
 	endpoints.Await(t, "metrics need a token", "https://"+o.metrics.Address+"/metrics", http.StatusUnauthorized)
 
-	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("default"))
+	apiserver.Kubectl(t, admin, "", "apply", "-k", overlay("standalone"))
 	endpoints.Await(t, "the policies are in force", "http://"+o.healthAddr+"/readyz", http.StatusOK)
 	awaitRenewed(t, c, namespace)
 }

@@ -47,6 +47,10 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 
 // run runs the operator until ctx ends.
 func run(ctx context.Context, o options) error {
+	initial, err := operator.ParseInitialSpec(os.Getenv(operator.InitialSpecVariable))
+	if err != nil {
+		return err
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
@@ -74,6 +78,7 @@ func run(ctx context.Context, o options) error {
 		// The names are those that tools of the operator framework collect as related images.
 		Images: volumesv1alpha1.Images{Manager: os.Getenv("RELATED_IMAGE_MANAGER"),
 			Agent: os.Getenv("RELATED_IMAGE_AGENT")},
+		InitialSpec: initial,
 	}); err != nil {
 		return err
 	}

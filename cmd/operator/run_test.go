@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", apiserver.Kubeconfig(t, apiserver.ServiceAccount(config, namespace, "hawser-operator")))
 	t.Setenv("RELATED_IMAGE_MANAGER", "example.com/manager:v1")
 	t.Setenv("RELATED_IMAGE_AGENT", "example.com/agent:v1")
-	apiserver.Kubectl(t, admin, "", "apply", "-k", "operator")
+	apiserver.Kubectl(t, admin, "", "apply", "-k", "default")
 	o := options{leaderElect: true, healthAddr: endpoints.FreeAddress(t),
 		metrics: endpoint.Endpoint{Address: endpoints.FreeAddress(t)}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,6 +60,14 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	await(t, c, &appsv1.DaemonSetList{}, namespace, "hawser-agent", func(o client.Object) bool {
 		return o.(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Image == "example.com/agent:v1"
 	})
+}
+
+func TestTheOperatorEndsWithAnInitialSpecThatItCannotRead(t *testing.T) {
+	t.Setenv("INITIAL_SPEC", "{attachMod: Replace}")
+	err := run(t.Context(), options{})
+	if err == nil || !strings.Contains(err.Error(), `INITIAL_SPEC`) || !strings.Contains(err.Error(), `"attachMod"`) {
+		t.Errorf("running the operator with an unknown field in INITIAL_SPEC: error %v, want one that names both", err)
+	}
 }
 
 // await waits until the object holds. A watch without a version begins with what is there.

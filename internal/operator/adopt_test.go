@@ -19,16 +19,16 @@ import (
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
-// TestAnInstallationOfKubectlIsAdopted starts the operator on a cluster where config/default was applied by hand.
+// TestAnInstallationOfKubectlIsAdopted starts the operator on a cluster where config/standalone was applied by hand.
 func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "default", "replace"))
+	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "standalone", "replace"))
 	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
 		"--field-manager=kubectl-client-side-apply", "-p",
 		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
 	before := s.daemonSet(t)
-	s.kubectl(t, "apply", "-k", "operator")
-	s.run(t, operator.Options{Images: released})
+	s.kubectl(t, "apply", "-k", "default")
+	s.run(t, operator.Options{Images: released, InitialSpec: map[string]any{"attachMode": "Coexist"}})
 
 	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the operator makes it", there))
 	if vm.Spec.AttachMode != volumesv1alpha1.AttachReplace || vm.Spec.NodeSelector["pool"] != "storage" ||
@@ -68,7 +68,7 @@ func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {
 // TestTheOperatorStartsBeforeItsKinds begins without the kinds of Hawser, and without images.
 func TestTheOperatorStartsBeforeItsKinds(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "apply", "-k", "default")
 	s.kubectl(t, "delete", "-k", "crd")
 	stop := s.run(t, operator.Options{})
 	s.kubectl(t, "apply", "-k", "crd")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +40,9 @@ type Options struct {
 	Namespace, Version string
 	// Images of the release. They may be empty; then the VolumeManager has to name its own.
 	Images volumesv1alpha1.Images
+	// InitialSpec of the VolumeManager that the operator makes at its first start. An installation that it finds is
+	// continued as it is.
+	InitialSpec map[string]any
 	// Kinds of the cluster.
 	Kinds Kinds
 	Clock clock.PassiveClock
@@ -135,51 +137,6 @@ func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager,
 		return nil, nil
 	}
 	return nil, r.create(ctx)
-}
-
-// create makes the VolumeManager, unless the operator has installed before.
-func (r *Reconciler) create(ctx context.Context) error {
-	own := &appsv1.Deployment{}
-	if _, err := r.readLive(ctx, operatorName, own); err != nil {
-		return err
-	}
-	if own.Annotations[volumesv1alpha1.RemovedAnnotation] != "" {
-		r.started = true
-		return nil
-	}
-	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
-	found := map[client.Object]bool{}
-	for object, name := range map[client.Object]string{
-		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
-		var err error
-		if found[object], err = r.readLive(ctx, name, object); err != nil {
-			return err
-		}
-	}
-	if deployment.Labels[render.ManagedByLabel] == render.ManagedBy {
-		r.started = true
-		return nil
-	}
-	vm := &volumesv1alpha1.VolumeManager{}
-	vm.Name = volumesv1alpha1.VolumeManagerName
-	if found[deployment] || found[daemonSet] {
-		vm.Spec = render.Adopted(deployment, daemonSet)
-		if !found[policy] {
-			vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
-		}
-	}
-	if err := r.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
-		return fmt.Errorf("creating the VolumeManager: %w", err)
-	}
-	return nil
-}
-
-func (r *Reconciler) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, object)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading %s: %w", name, err)
-	}
-	return err == nil, nil
 }
 
 // keep the installation as the VolumeManager asks for.

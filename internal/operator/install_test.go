@@ -44,7 +44,7 @@ var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "haw
 // controllers of Deployments and DaemonSets.
 func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "apply", "-k", "default")
 	s.operate = func() func() {
 		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond})
 	}
@@ -53,7 +53,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"at its first start it installs what config/default contains", s.testFirstStart},
+		{"at its first start it installs what config/standalone contains", s.testFirstStart},
 		{"conditions follow the workloads", s.testConditions},
 		{"what another client changes is put back and said", s.testDrift},
 		{"new images are rolled out", s.testImages},
@@ -80,7 +80,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 
 func (s server) testFirstStart(t *testing.T) {
 	s.await(t, volumeManager, "", "cluster", "the operator makes it", there)
-	rendered := s.kubectl(t, "kustomize", "default")
+	rendered := s.kubectl(t, "kustomize", "standalone")
 	for document := range strings.SplitSeq(rendered, "\n---\n") {
 		want := &unstructured.Unstructured{}
 		check(t, yaml.Unmarshal([]byte(document), &want.Object))

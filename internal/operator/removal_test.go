@@ -355,10 +355,10 @@ func (s server) agentPod(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// expectNothingInstalled looks for the objects of config/default, except for the kinds and the namespace.
+// expectNothingInstalled looks for the objects of config/standalone, except for the kinds and the namespace.
 func (s server) expectNothingInstalled(t *testing.T) {
 	t.Helper()
-	for document := range strings.SplitSeq(s.kubectl(t, "kustomize", "default"), "\n---\n") {
+	for document := range strings.SplitSeq(s.kubectl(t, "kustomize", "standalone"), "\n---\n") {
 		object := &unstructured.Unstructured{}
 		check(t, yaml.Unmarshal([]byte(document), &object.Object))
 		mutating := strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy")
@@ -385,7 +385,7 @@ func (s server) testInstalledAgain(t *testing.T) {
 // TestKindsThatAreDeletedFirstLeaveNoTrace overrides the protection in every wrong order, while nothing is in use.
 func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "apply", "-k", "default")
 	start := func() func() { return s.run(t, operator.Options{Images: released}) }
 	stop := start()
 	for _, g := range guarded[:len(guarded)-1] {
@@ -434,7 +434,7 @@ func TestKindsThatAreDeletedFirstLeaveNoTrace(t *testing.T) {
 // taken away, or was not there yet.
 func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "apply", "-k", "default")
 	stop := s.run(t, operator.Options{Images: released})
 	intent := newIntent("wanted")
 	check(t, s.admin.Create(t.Context(), intent))
@@ -461,7 +461,7 @@ func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
 // TestWhatIsNotKnownIsNotRemoved deletes the VolumeManager while a kind is missing.
 func TestWhatIsNotKnownIsNotRemoved(t *testing.T) {
 	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "operator")
+	s.kubectl(t, "apply", "-k", "default")
 	stop := s.run(t, operator.Options{Images: released})
 	s.awaitMark(t, crdKind, "", "nodevolumestates.volumes.hawser.io", "0")
 	s.await(t, deployment, namespace, "hawser-manager", "it is installed", there)

@@ -17,11 +17,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/bundle/layout"
 )
 
 // undescribed are fields of a spec that no user of a console sets.
 var undescribed = map[string][]string{
 	"NodeVolumeState": {"attachments", "protocol"},
+}
+
+func read(t *testing.T) (layout.ClusterServiceVersion, []*unstructured.Unstructured) {
+	t.Helper()
+	csv, others, err := layout.Read()
+	check(t, err)
+	return csv, others
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestRightsOfOneNamespaceStayRights(t *testing.T) {
@@ -72,7 +87,7 @@ func TestDescriptorsFollowTheSchemas(t *testing.T) {
 	csv, others := read(t)
 	for _, owned := range csv.Spec.CustomResourceDefinitions.Owned {
 		schema := schemaOf(t, others, owned.Name)
-		for part, descriptors := range map[string][]descriptor{
+		for part, descriptors := range map[string][]layout.Descriptor{
 			"spec": owned.SpecDescriptors, "status": owned.StatusDescriptors,
 		} {
 			described := undescribed[owned.Kind]

@@ -8,7 +8,6 @@ package bundle
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +29,7 @@ import (
 	// The test runs the operator as a program. With the import, a change of it makes the cached result invalid.
 	_ "github.com/hawser-io/hawser/internal/operator"
 	"github.com/hawser-io/hawser/test/apiserver"
+	"github.com/hawser-io/hawser/test/bundle/layout"
 )
 
 const account = "hawser-operator"
@@ -84,18 +84,14 @@ func build(t *testing.T) string {
 // install creates the namespace as the bundle suggests it, and applies the bundle.
 func (c cluster) install(t *testing.T) {
 	t.Helper()
-	csv, _ := read(t)
-	annotations := csv.Metadata.Annotations
-	namespace := &corev1.Namespace{}
-	check(t, json.Unmarshal([]byte(annotations["operatorframework.io/suggested-namespace-template"]), namespace))
-	if namespace.Name != annotations["operatorframework.io/suggested-namespace"] {
-		t.Errorf("the template's namespace is %s, want the suggested one", namespace.Name)
-	}
-	namespace.Name = c.namespace
+	namespace, err := layout.Namespace(c.namespace)
+	check(t, err)
 	check(t, c.admin.Create(t.Context(), namespace))
-	for _, object := range layOut(t, c.namespace) {
+	objects, err := layout.Objects(c.namespace)
+	check(t, err)
+	for _, object := range objects {
 		if err := c.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),
-			client.FieldOwner(installer)); err != nil {
+			client.FieldOwner("olm")); err != nil {
 			t.Fatalf("applying %s %s: %v", object.GetKind(), object.GetName(), err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,11 +37,15 @@ import (
 )
 
 const (
-	// The manager and the agent run on node-a, the operator on node-b: testdata/network.yaml.
-	nodeA, nodeB = "node-a", "node-b"
-	class        = "loop"
-	hawser       = volumesv1alpha1.InstallNamespace
-	patience     = 3 * time.Minute
+	// The claims, and what uses each of them.
+	ofIntent, ofPod, ofGoneNode = "of-an-intent", "of-a-pod", "of-a-gone-node"
+	// The manager runs on node-a, the operator on node-b (testdata/network.yaml), and agents on node-a and on the node
+	// that will be gone.
+	nodeA, nodeB, goneNode = "node-a", "node-b", "node-c"
+	agentLabel             = "images.test/agent"
+	class                  = "loop"
+	hawser                 = volumesv1alpha1.InstallNamespace
+	patience               = 3 * time.Minute
 
 	// enableVariable enables the test, dirVariable names the directory of the cluster.
 	enableVariable = "HAWSER_TEST_E2E"
@@ -52,16 +57,22 @@ type suite struct {
 	*system.System
 }
 
-// TestHawserRunsFromItsImages installs as docs/install.md does: operator, manager and agent come up from their images,
-// an intent becomes Ready, and a pod gets its volume in mode Replace.
+// TestHawserRunsFromItsImages goes through the whole life of an installation, once by kubectl and once as OLM installs.
+// Operator, manager and agent run from their images. In the end everything is as it was before.
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
 	s.playNetwork(t)
-	s.install(t)
-	s.awaitAvailable(t)
-	s.testIntent(t)
-	s.testPod(t)
+	for _, name := range []string{ofIntent, ofPod, ofGoneNode} {
+		s.claim(t, name)
+	}
+	s.awaitDrivers(t)
+	s.labelNodes(t)
+	before := s.look(t)
+	if !t.Run("installed by kubectl, in Replace", func(t *testing.T) { s.testKubectl(t, before) }) {
+		return
+	}
+	t.Run("installed as OLM does, in another namespace", func(t *testing.T) { s.testBundle(t, before) })
 }
 
 func newSuite(t *testing.T) suite {
@@ -77,8 +88,8 @@ func newSuite(t *testing.T) suite {
 	check(t, err)
 	program, err := system.BuildStatic(ctx, "./test/kubelet/cmd/program")
 	check(t, err)
-	options := system.Options{Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB}, Out: os.Stdout,
-		ContainerProgram: program, OnlyUpstream: true}
+	options := system.Options{Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, goneNode},
+		Out: os.Stdout, ContainerProgram: program, OnlyUpstream: true}
 	if options.Dir == "" {
 		options.Dir = "/tmp/hawser-test-images"
 	}
@@ -159,34 +170,67 @@ func (s suite) playNetwork(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "network.yaml")
 	check(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "API_PORT", server.Port())), 0o600))
 	s.kubectl(t, "apply", "-f", file)
-	s.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hawser}})
 	// No event signals that the API server has begun to apply a policy.
 	check(t, wait.PollUntilContextTimeout(limited(t), 100*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: hawser, Name: "probe"},
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "probe"},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: system.Image}}}}
 			err := s.Client.Create(ctx, pod, client.DryRunAll)
 			return err == nil && pod.Spec.NodeName == nodeA && pod.Spec.HostNetwork, nil
 		}))
 }
 
-// install applies a VolumeManager and the operator. The kubelet directories of the nodes differ here, so only one of
-// them gets an agent.
-func (s suite) install(t *testing.T) {
+// labelNodes selects the nodes that get an agent. The kubelet directories of the nodes have different names here, and
+// the agents expect one. So the machine of the second node shows its directory under the name of the first one's, too.
+func (s suite) labelNodes(t *testing.T) {
 	t.Helper()
-	config := filepath.Join(apiserver.Root(), "config")
-	s.kubectl(t, "apply", "--server-side", "-k", filepath.Join(config, "crd"))
-	s.kubectl(t, "wait", "--for=condition=Established", "crd", "--all")
-	s.create(t, &volumesv1alpha1.VolumeManager{
-		ObjectMeta: metav1.ObjectMeta{Name: volumesv1alpha1.VolumeManagerName},
-		Spec: volumesv1alpha1.VolumeManagerSpec{
-			AttachMode:   volumesv1alpha1.AttachReplace,
-			NodeSelector: map[string]string{corev1.LabelHostname: nodeA},
-			KubeletRoot:  s.KubeletDir(nodeA),
-			Manager:      volumesv1alpha1.ManagerWorkload{Replicas: ptr.To[int32](1)},
-		},
+	s.kubectl(t, "label", "node", nodeA, goneNode, agentLabel+"=true")
+	out, err := exec.CommandContext(limited(t), "nsenter", "--target", s.machine(t, goneNode), "--mount",
+		"mount", "--bind", s.KubeletDir(goneNode), s.KubeletDir(nodeA)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("node %s: showing the kubelet's directory under another name: %v\n%s", goneNode, err, out)
+	}
+}
+
+// initialSpec is what differs here from a cluster.
+func (s suite) initialSpec(t *testing.T, mode volumesv1alpha1.AttachMode) string {
+	t.Helper()
+	spec, err := json.Marshal(volumesv1alpha1.VolumeManagerSpec{
+		AttachMode:   mode,
+		NodeSelector: map[string]string{agentLabel: "true"},
+		KubeletRoot:  s.KubeletDir(nodeA),
+		Manager:      volumesv1alpha1.ManagerWorkload{Replicas: ptr.To[int32](1)},
 	})
-	s.kubectl(t, "apply", "--server-side", "-k", filepath.Join(config, "operator"))
+	check(t, err)
+	return string(spec)
+}
+
+// overlay returns a directory with config/default and an initial spec.
+func (s suite) overlay(t *testing.T, spec string) string {
+	t.Helper()
+	dir := t.TempDir()
+	base, err := filepath.Rel(dir, inConfig("default"))
+	check(t, err)
+	text := fmt.Sprintf(`resources: [%s]
+patches:
+- patch: |-
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: hawser-operator, namespace: hawser-system}
+    spec: {template: {spec: {containers: [{name: operator, env: [{name: INITIAL_SPEC, value: %q}]}]}}}
+`, base, spec)
+	check(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	return dir
+}
+
+func inConfig(name string) string { return filepath.Join(apiserver.Root(), "config", name) }
+
+// awaitInstalled waits as docs/install.md does.
+func (s suite) awaitInstalled(t *testing.T) {
+	t.Helper()
+	s.kubectl(t, "wait", "crd/volumemanagers.volumes.hawser.io", "--for=condition=Established", "--timeout=1m")
+	s.kubectl(t, "wait", "hvm/cluster", "--for=create", "--timeout=2m")
+	s.awaitAvailable(t)
 }
 
 func (s suite) awaitAvailable(t *testing.T) {
@@ -215,7 +259,7 @@ func (s suite) explain(t *testing.T, err error) {
 		t.Logf("kubectl %v (%v):\n%s", args, failed, out)
 	}
 	// No client reaches a kubelet here, so the logs come from the nodes' disks.
-	files, _ := filepath.Glob(filepath.Join(s.Dir, "nodes", "*", "podlogs", hawser+"_*", "*", "*.log"))
+	files, _ := filepath.Glob(filepath.Join(s.Dir, "nodes", "*", "podlogs", "*_hawser-*", "*", "*.log"))
 	for _, file := range files {
 		data, _ := os.ReadFile(file)
 		t.Logf("%s:\n%s", file, data[max(0, len(data)-4000):])
@@ -230,33 +274,37 @@ func (s suite) claim(t *testing.T, name string) {
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: resource.MustParse("32Mi")}}}})
+	_, err := s.AwaitClaim(limited(t), "default", name, func(claim *corev1.PersistentVolumeClaim) bool {
+		return claim != nil && claim.Status.Phase == corev1.ClaimBound
+	})
+	s.explain(t, err)
 }
 
-// testIntent creates an intent, and finds its volume mounted in the node's own mounts. Then it lets the volume go.
-func (s suite) testIntent(t *testing.T) {
+// publishIntent creates an intent, and finds its volume mounted in the node's own mounts.
+func (s suite) publishIntent(t *testing.T) *volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
-	s.claim(t, "data")
-	intent := &volumesv1alpha1.VolumeAttachmentIntent{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data-on-node-a"},
-		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: nodeA, Volume: volumesv1alpha1.VolumeSource{
-			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}}},
-	}
+	intent := newIntent(ofIntent, nodeA)
 	s.create(t, intent)
 	ready, err := s.AwaitReady(limited(t), intent.Namespace, intent.Name)
 	s.explain(t, err)
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%s/mountinfo", s.machine(t, nodeA)))
-	check(t, err)
-	if !strings.Contains(string(mounts), " "+ready.Status.Path+" ") {
+	if !slices.Contains(s.mountPoints(t, nodeA), ready.Status.Path) {
 		t.Errorf("node %s has no mount at %s, the path of the intent", nodeA, ready.Status.Path)
 	}
-	check(t, s.Client.Delete(limited(t), intent))
-	s.explain(t, s.AwaitGone(limited(t), intent.Namespace, intent.Name))
+	return intent
 }
 
-// testPod runs a pod that writes to its volume and reads it. Nothing but Hawser attaches in this cluster.
-func (s suite) testPod(t *testing.T) {
+// newIntent is named like its claim.
+func newIntent(claim, node string) *volumesv1alpha1.VolumeAttachmentIntent {
+	return &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: claim},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: node, Volume: volumesv1alpha1.VolumeSource{
+			PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}}},
+	}
+}
+
+// runPod runs a pod that writes to its volume and reads it, and then stays. Nothing but Hawser attaches here.
+func (s suite) runPod(t *testing.T) *corev1.Pod {
 	t.Helper()
-	s.claim(t, "of-a-pod")
 	container := func(name string, args ...string) corev1.Container {
 		return corev1.Container{Name: name, Image: system.Image, ImagePullPolicy: corev1.PullNever, Args: args,
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}
@@ -268,19 +316,16 @@ func (s suite) testPod(t *testing.T) {
 			container("read", "read", "/data/file", "text")},
 		Containers: []corev1.Container{container("pause", "pause")},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "of-a-pod"}}}},
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ofPod}}}},
 	}}
 	s.create(t, pod)
-	await := func(done func(*corev1.Pod) bool) {
-		_, err := system.Await(limited(t), s.System, &corev1.PodList{}, client.ObjectKeyFromObject(pod), done)
-		s.explain(t, err)
-	}
-	await(func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning })
-	check(t, s.Client.Delete(limited(t), pod))
-	await(func(p *corev1.Pod) bool { return p == nil })
-	var attachments storagev1.VolumeAttachmentList
-	check(t, s.Client.List(limited(t), &attachments))
-	for _, attachment := range attachments.Items {
-		s.explain(t, s.AwaitAttachmentGone(limited(t), attachment.Name))
-	}
+	s.awaitPod(t, func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning })
+	return pod
+}
+
+func (s suite) awaitPod(t *testing.T, done func(*corev1.Pod) bool) {
+	t.Helper()
+	_, err := system.Await(limited(t), s.System, &corev1.PodList{}, client.ObjectKey{Namespace: "default", Name: "writer"},
+		done)
+	s.explain(t, err)
 }

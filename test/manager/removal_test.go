@@ -44,7 +44,7 @@ type cluster struct {
 func operated(t *testing.T, mode volumesv1alpha1.AttachMode) (c *cluster, stopOperator func()) {
 	t.Helper()
 	w := newWorld(t)
-	w.kubectl(t)("", "apply", "-k", "operator")
+	w.kubectl(t)("", "apply", "-k", "default")
 	vm := &volumesv1alpha1.VolumeManager{}
 	vm.Name, vm.Spec.AttachMode = volumesv1alpha1.VolumeManagerName, mode
 	w.create(t, vm)

@@ -42,7 +42,7 @@ func TestTheDocumentedUninstallCompletes(t *testing.T) {
 
 func uninstall(t *testing.T, arg string) {
 	w := newWorld(t)
-	w.walk(t, "kubectl apply -k config/default")
+	w.walk(t, "kubectl apply -k config/standalone")
 	if arg == "--attach-mode=Replace" {
 		w.kubectl(t)("", "apply", "-f", "replace/role.yaml")
 	}

@@ -190,7 +190,7 @@ func (s *System) overlay() (string, error) {
 	}
 	text := fmt.Sprintf("resources: [%[1]s/crd, %[1]s/rbac, %[1]s/admission]\ncomponents: [%[1]s/replace]\n"+
 		"configurations: [references.yaml]\nnamespace: %[2]s\nnamePrefix: %[3]q\n", config, install.Namespace(), namePrefix)
-	references, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "default", "references.yaml"))
+	references, err := os.ReadFile(filepath.Join(apiserver.Root(), "config", "standalone", "references.yaml"))
 	if err != nil {
 		return "", fmt.Errorf("reading the references: %w", err)
 	}

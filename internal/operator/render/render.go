@@ -87,7 +87,7 @@ func Objects(in Input) ([]*unstructured.Unstructured, error) {
 }
 
 func (in Input) directories() []string {
-	directories := []string{"default"}
+	directories := []string{"standalone"}
 	if in.Draining {
 		directories = append(directories, "draining")
 	}
@@ -190,7 +190,7 @@ func order(object *unstructured.Unstructured) int {
 // Kinds of the objects that any VolumeManager can lead to, each once.
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
-	for _, directory := range []string{"default", "draining", "replace", "forget-gone-nodes", "networkpolicy",
+	for _, directory := range []string{"standalone", "draining", "replace", "forget-gone-nodes", "networkpolicy",
 		"monitoring"} {
 		objects, err := load(config.Manifests, directory)
 		if err != nil {

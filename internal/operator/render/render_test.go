@@ -74,7 +74,7 @@ func TestTheOperatorAppliesWhatKubectlApplies(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			in := input()
 			test.change(&in)
-			overlay := apiserver.Kustomization{Resources: []string{"default"}, Components: test.components}
+			overlay := apiserver.Kustomization{Resources: []string{"standalone"}, Components: test.components}
 			if in.Namespace != volumesv1alpha1.InstallNamespace {
 				overlay.Namespace = in.Namespace
 			}

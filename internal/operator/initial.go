@@ -1,0 +1,126 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
+)
+
+// InitialSpecVariable is the environment variable with the spec of the VolumeManager that the operator makes.
+const InitialSpecVariable = "INITIAL_SPEC"
+
+// ParseInitialSpec reads a spec in YAML or JSON. A field that VolumeManager does not have is an error: the API server
+// would drop it.
+func ParseInitialSpec(text string) (map[string]any, error) {
+	spec, err := parseSpec(text)
+	if err != nil {
+		return nil, fmt.Errorf("the environment variable %s must be a spec of VolumeManager in YAML: %w",
+			InitialSpecVariable, err)
+	}
+	return spec, nil
+}
+
+// parseSpec returns what is sent as it was written: the type would leave out an empty list, which differs from none.
+func parseSpec(text string) (map[string]any, error) {
+	data, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := json.UnmarshalStrict(data, &volumesv1alpha1.VolumeManagerSpec{})
+	if err := errors.Join(append(unknown, err)...); err != nil {
+		return nil, err
+	}
+	var spec map[string]any
+	err = json.UnmarshalCaseSensitivePreserveInts(data, &spec)
+	return spec, err
+}
+
+// create makes the VolumeManager, unless the operator has installed before. One for an installation that kubectl made
+// continues that.
+func (r *Reconciler) create(ctx context.Context) error {
+	own := &appsv1.Deployment{}
+	if _, err := r.readLive(ctx, operatorName, own); err != nil {
+		return err
+	}
+	if own.Annotations[volumesv1alpha1.RemovedAnnotation] != "" {
+		r.started = true
+		return nil
+	}
+	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
+	found := map[client.Object]bool{}
+	for object, name := range map[client.Object]string{
+		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
+		var err error
+		if found[object], err = r.readLive(ctx, name, object); err != nil {
+			return err
+		}
+	}
+	switch {
+	case deployment.Labels[render.ManagedByLabel] == render.ManagedBy:
+		r.started = true
+		return nil
+	case !found[deployment] && !found[daemonSet]:
+		return r.createInitial(ctx, own)
+	}
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name = volumesv1alpha1.VolumeManagerName
+	vm.Spec = render.Adopted(deployment, daemonSet)
+	if !found[policy] {
+		vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
+	}
+	if err := r.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating the VolumeManager: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return err == nil, nil
+}
+
+// createInitial makes the VolumeManager with the initial spec. If the API server refuses it, only another environment
+// variable helps, and that is another process. There is no VolumeManager that could have a condition, so the operator's
+// Deployment gets an event.
+func (r *Reconciler) createInitial(ctx context.Context, own *appsv1.Deployment) error {
+	vm := &unstructured.Unstructured{}
+	vm.SetGroupVersionKind(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"))
+	vm.SetName(volumesv1alpha1.VolumeManagerName)
+	if len(r.InitialSpec) > 0 {
+		vm.Object["spec"] = r.InitialSpec
+	}
+	err := r.Client.Create(ctx, vm)
+	if !apierrors.IsInvalid(err) {
+		if client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("creating the VolumeManager: %w", err)
+		}
+		return nil
+	}
+	if own.UID != "" {
+		r.Recorder.Eventf(own, nil, corev1.EventTypeWarning, "InitialSpecInvalid", "Create",
+			"the environment variable %s is not a valid spec of VolumeManager: %.800v", InitialSpecVariable, err)
+	}
+	return reconcile.TerminalError(fmt.Errorf("the environment variable %s: %w", InitialSpecVariable, err))
+}

@@ -1,0 +1,113 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package images
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/bundle/layout"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+// testBundle installs what OLM makes of the bundle, in a namespace of the administrator's, and removes it as
+// docs/remove.md documents for OLM. The deletion of a ClusterExtension deletes everything of the bundle.
+func (s suite) testBundle(t *testing.T, before sight) {
+	namespace, err := layout.Namespace("storage-system")
+	check(t, err)
+	s.create(t, namespace)
+	objects, err := layout.Objects(namespace.Name)
+	check(t, err)
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			s.configure(t, object)
+		}
+		check(t, s.Client.Apply(limited(t), client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
+			client.FieldOwner("olm")))
+	}
+	s.awaitInstalled(t)
+	intent := s.publishIntent(t)
+	check(t, s.Client.Delete(limited(t), intent))
+	s.explain(t, s.AwaitGone(limited(t), intent.Namespace, intent.Name))
+	s.awaitUnused(t)
+	s.testBundleFirst(t, objects)
+	s.kubectl(t, "delete", "volumemanager", "cluster", "--timeout=2m")
+	s.deleteBundle(t, objects, namespace)
+	s.expectAsBefore(t, before)
+}
+
+// configure names the images that the nodes have, and the initial spec, as the configuration of a ClusterExtension may.
+func (s suite) configure(t *testing.T, object *unstructured.Unstructured) {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+	check(t, err)
+	container := containers[0].(map[string]any)
+	container["image"] = imported(container["image"].(string))
+	for _, variable := range container["env"].([]any) {
+		variable := variable.(map[string]any)
+		switch name := variable["name"].(string); {
+		case name == "INITIAL_SPEC":
+			variable["value"] = s.initialSpec(t, volumesv1alpha1.AttachCoexist)
+		case strings.HasPrefix(name, "RELATED_IMAGE_"):
+			variable["value"] = imported(variable["value"].(string))
+		}
+	}
+	check(t, unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"))
+}
+
+// imported is the image under the tag of make images.
+func imported(image string) string {
+	name, _, _ := strings.Cut(image, ":")
+	return name + ":dev"
+}
+
+// awaitUnused waits until the VolumeManager may be deleted without Drain.
+func (s suite) awaitUnused(t *testing.T) {
+	t.Helper()
+	_, err := system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
+		client.ObjectKey{Name: volumesv1alpha1.VolumeManagerName}, func(vm *volumesv1alpha1.VolumeManager) bool {
+			return vm != nil && vm.Labels[volumesv1alpha1.InUseLabel] == "0"
+		})
+	s.explain(t, err)
+}
+
+// testBundleFirst deletes what Hawser needs while the VolumeManager is there.
+func (s suite) testBundleFirst(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	refused := 0
+	for _, object := range objects {
+		switch object.GetKind() {
+		case "CustomResourceDefinition", "Deployment", "ServiceAccount", "Role", "RoleBinding":
+		default:
+			continue
+		}
+		refused++
+		err := s.Client.Delete(limited(t), object.DeepCopy())
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") {
+			t.Errorf("deleting %s %s before the VolumeManager: error %v, want it forbidden with the right order",
+				object.GetKind(), object.GetName(), err)
+		}
+	}
+	if refused < 7 {
+		t.Errorf("%d objects of the bundle were tried, want at least three kinds and four of the operator", refused)
+	}
+}
+
+func (s suite) deleteBundle(t *testing.T, objects []*unstructured.Unstructured, namespace *corev1.Namespace) {
+	t.Helper()
+	for _, object := range slices.Backward(objects) {
+		check(t, s.Client.Delete(limited(t), object, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	}
+	s.kubectl(t, "delete", "namespace", namespace.Name)
+}
