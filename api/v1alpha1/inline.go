@@ -5,6 +5,14 @@ SPDX-License-Identifier: Apache-2.0
 
 package v1alpha1
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
 // A pod uses the volume of an intent through an inline CSI volume:
 //
 //	volumes:
@@ -23,3 +31,19 @@ const (
 	// manager lifts it once the pod's node affinity has these restrictions.
 	PlacementGate = "volumes.hawser.io/placement"
 )
+
+// Lengths of an object's name and of the hash in the name of a pod's intent.
+const (
+	nameLength = 253
+	hashLength = 16
+)
+
+// PodIntentName is the name of the intent that Hawser creates for one volume of a pod. It is made of the pod's name, the
+// volume's, and a hash of the pod's UID and the volume's name, which alone would do.
+func PodIntentName(pod string, uid types.UID, volume string) string {
+	h := sha256.Sum256([]byte(string(uid) + "/" + volume))
+	name := pod + "-" + volume
+	name = name[:min(len(name), nameLength-hashLength-1)]
+	// No part of a name ends with either of these.
+	return strings.TrimRight(name, "-.") + "-" + hex.EncodeToString(h[:])[:hashLength]
+}
