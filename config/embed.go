@@ -11,5 +11,5 @@ import "embed"
 // Manifests are the files of config/default and of its components. The operator applies what they contain, so that
 // there is one source for both ways to install.
 //
-//go:embed admission agent default draining forget-gone-nodes manager monitoring namespace networkpolicy rbac replace
+//go:embed admission agent csidriver default draining forget-gone-nodes manager monitoring namespace networkpolicy rbac replace
 var Manifests embed.FS
