@@ -8,8 +8,8 @@ package system
 import (
 	"context"
 	"fmt"
-	"strings"
 	"reflect"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"

@@ -19,7 +19,9 @@ type Changes struct {
 }
 
 // NewChanges returns Changes that no call waits for.
-func NewChanges() *Changes { return &Changes{waiting: map[types.NamespacedName]map[chan struct{}]bool{}} }
+func NewChanges() *Changes {
+	return &Changes{waiting: map[types.NamespacedName]map[chan struct{}]bool{}}
+}
 
 // Notify signals every call that waits for the intent.
 func (c *Changes) Notify(intent types.NamespacedName) {

@@ -88,7 +88,9 @@ var (
 )
 
 // New returns a plugin, which serves nothing before Serve.
-func New(o Options) *Plugin { return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}}} }
+func New(o Options) *Plugin {
+	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}}}
+}
 
 const (
 	// answerBefore the caller's deadline a call ends, so that the kubelet gets its reason.

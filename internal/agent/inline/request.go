@@ -115,7 +115,9 @@ func wanted(attributes map[string]string) (attribute, name string, err error) {
 	return attribute, name, nil
 }
 
-func invalid(format string, args ...any) error { return status.Errorf(codes.InvalidArgument, format, args...) }
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
 
 // refused is the error for what does not come about by waiting.
 func refused(format string, args ...any) error {

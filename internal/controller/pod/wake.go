@@ -43,8 +43,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.Pod{}, c.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(c.concerns)))
 	if c.Enabled {
 		b = b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
-				claimChanged,
-			)).
+			claimChanged,
+		)).
 			Watches(
 				&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged),
 			).
