@@ -162,7 +162,7 @@ func (a *Agent) recoverPods(records []*record.Record) error {
 
 // unrecorded is the pod bind that a mount is, if it has no record. The kubelet's own record beside it names the plugin.
 func (a *Agent) unrecorded(e mount.Entry, records []*record.Record) (record.PodBind, bool) {
-	pod, _, ok := a.paths.PodVolume(e.Path)
+	pod, ok := a.paths.PodOfVolume(e.Path)
 	if _, known := a.pods.Get(e.Path); !ok || known ||
 		kubelet.InlineDriver(filepath.Dir(e.Path)) != volumesv1alpha1.InlineDriver {
 		return record.PodBind{}, false

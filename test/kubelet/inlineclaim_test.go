@@ -70,7 +70,7 @@ func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
 	mine, foreign, device := v.intent(nodeA), elsewhere.intent(nodeB), block.intent(nodeA)
 	user := v.inline(nodeA, v.claimed(), nil)
 	runs(t, user)
-	ofPod := volumesv1alpha1.PodIntentName(user.Name, user.UID, "data")
+	ofPod := volumesv1alpha1.InlineIntentName(user.Name, user.UID, v.claim)
 	intent, claim := volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim
 	for name, c := range map[string]struct {
 		attributes map[string]string

@@ -59,7 +59,7 @@ func refuse(r request, intent *volumesv1alpha1.VolumeAttachmentIntent) error {
 	return nil
 }
 
-// madeFor reports whether the manager created the intent for this volume of the pod.
+// madeFor reports whether the manager created the intent for the claim of this pod.
 func madeFor(r request, intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
 	claim := intent.Spec.Volume.PersistentVolumeClaim
 	return ownerPod(intent) == r.pod.UID && claim != nil && claim.ClaimName == r.claim &&

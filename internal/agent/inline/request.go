@@ -33,8 +33,7 @@ const (
 // request is what a pod asks for.
 type request struct {
 	pod record.PodReference
-	// intent whose volume the pod is to get. For a claim it is the one that the manager creates for this volume of the
-	// pod.
+	// intent whose volume the pod is to get. For a claim it is the one that the manager creates for the pod.
 	intent types.NamespacedName
 	// claim that the pod names; empty where it names an intent.
 	claim    string
@@ -54,7 +53,7 @@ func parse(paths record.Paths, req *csi.NodePublishVolumeRequest) (request, erro
 		return r, invalid("the request does not name the pod of an inline volume; the CSIDriver %s needs "+
 			"podInfoOnMount and volumeLifecycleModes [Ephemeral]", volumesv1alpha1.InlineDriver)
 	}
-	pod, volume, ok := paths.PodVolume(r.target)
+	pod, ok := paths.PodOfVolume(r.target)
 	if !ok || pod != r.pod.UID {
 		return r, invalid("the target path %s is not that of a CSI volume of pod %s below %s", r.target, r.pod.UID,
 			paths.Kubelet)
@@ -66,7 +65,7 @@ func parse(paths record.Paths, req *csi.NodePublishVolumeRequest) (request, erro
 	r.intent = types.NamespacedName{Namespace: r.pod.Namespace, Name: name}
 	if attribute == volumesv1alpha1.AttributeClaim {
 		r.claim = name
-		r.intent.Name = volumesv1alpha1.PodIntentName(r.pod.Name, r.pod.UID, volume)
+		r.intent.Name = volumesv1alpha1.InlineIntentName(r.pod.Name, r.pod.UID, name)
 	}
 	return r, nil
 }

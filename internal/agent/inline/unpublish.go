@@ -27,7 +27,7 @@ func (p *Plugin) NodeUnpublishVolume(ctx context.Context,
 	case target == "":
 		return nil, invalid("the target path is missing")
 	}
-	if _, _, ok := p.Paths.PodVolume(target); !ok {
+	if _, ok := p.Paths.PodOfVolume(target); !ok {
 		return nil, invalid("the target path %s is not that of a CSI volume of a pod below %s", target, p.Paths.Kubelet)
 	}
 	unlock, err := p.targets.lock(ctx, target)

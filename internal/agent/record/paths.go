@@ -36,15 +36,15 @@ func (p Paths) Records() string { return filepath.Join(p.Root, "volumes") }
 // PodBinds is the directory of the records of pod binds.
 func (p Paths) PodBinds() string { return filepath.Join(p.Root, "pods") }
 
-// PodVolume splits the path at which the kubelet has a CSI volume of a pod. It reports false for any other path.
-func (p Paths) PodVolume(target string) (pod types.UID, volume string, ok bool) {
+// PodOfVolume is the pod of a path at which the kubelet has a CSI volume of it. It reports false for any other path.
+func (p Paths) PodOfVolume(target string) (pod types.UID, ok bool) {
 	rest, below := strings.CutPrefix(target, filepath.Join(p.Kubelet, "pods")+"/")
 	parts := strings.Split(rest, "/")
 	if !below || filepath.Clean(target) != target || len(parts) != 5 || parts[1] != "volumes" ||
 		parts[2] != "kubernetes.io~csi" || parts[4] != "mount" {
-		return "", "", false
+		return "", false
 	}
-	return types.UID(parts[0]), parts[3], true
+	return types.UID(parts[0]), true
 }
 
 // Published is where users find the volume. It always carries namespace and name.

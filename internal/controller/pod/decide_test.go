@@ -63,7 +63,7 @@ func newWorld() *world {
 }
 
 func (w *world) wish() *volumesv1alpha1.VolumeAttachmentIntent {
-	return newIntent(w.pod, "data", volumesv1alpha1.VolumeSource{
+	return newIntent(w.pod, volumesv1alpha1.PodIntentName(w.pod.Name, w.pod.UID, "data"), volumesv1alpha1.VolumeSource{
 		PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "c"},
 	}, 0)
 }

@@ -86,7 +86,8 @@ func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]podV
 				PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name},
 			}
 		}
-		intent := newIntent(pod, v.Name, source, c.ForceDetachAfter)
+		name := volumesv1alpha1.PodIntentName(pod.Name, pod.UID, v.Name)
+		intent := newIntent(pod, name, source, c.ForceDetachAfter)
 		intent.Spec.ReadOnly = readOnly
 		known[claim] = len(volumes)
 		volumes = append(volumes, podVolume{pod: pod, name: v.Name, ephemeral: v.Ephemeral != nil, intent: intent})

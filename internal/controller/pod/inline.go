@@ -22,29 +22,40 @@ func inlineClaim(v *corev1.Volume) string {
 	return v.CSI.VolumeAttributes[volumesv1alpha1.AttributeClaim]
 }
 
-// inlineVolumes are the inline volumes of the pod that name a claim. Each gets an intent of its own, also where several
-// name the same claim: the agent finds it by the name of the volume.
+// inlineVolumes are the claims that inline volumes of the pod name, each once. A claim is read-only for the pod if all
+// its volumes name it so; the agent binds each as it asks.
 func (c *Controller) inlineVolumes(pod *corev1.Pod) []podVolume {
 	var volumes []podVolume
+	known := map[string]int{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if claim := inlineClaim(v); claim != "" {
-			volumes = append(volumes, podVolume{pod: pod, name: v.Name, inline: true, intent: c.inlineIntent(pod, v, claim)})
+		claim := inlineClaim(v)
+		if claim == "" {
+			continue
 		}
+		readOnly := ptr.Deref(v.CSI.ReadOnly, false)
+		if at, ok := known[claim]; ok {
+			spec := &volumes[at].intent.Spec
+			spec.ReadOnly = spec.ReadOnly && readOnly
+			continue
+		}
+		known[claim] = len(volumes)
+		volumes = append(volumes,
+			podVolume{pod: pod, name: v.Name, inline: true, intent: c.inlineIntent(pod, claim, readOnly)})
 	}
 	return volumes
 }
 
 // inlineIntent has the finalizer from the beginning, so it cannot be gone before the agent has released the volume.
-func (c *Controller) inlineIntent(pod *corev1.Pod, v *corev1.Volume,
-	claim string) *volumesv1alpha1.VolumeAttachmentIntent {
+func (c *Controller) inlineIntent(pod *corev1.Pod, claim string,
+	readOnly bool) *volumesv1alpha1.VolumeAttachmentIntent {
 	source := volumesv1alpha1.VolumeSource{
 		PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim},
 	}
-	intent := newIntent(pod, v.Name, source, c.ForceDetachAfter)
+	intent := newIntent(pod, volumesv1alpha1.InlineIntentName(pod.Name, pod.UID, claim), source, c.ForceDetachAfter)
 	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	intent.Spec.Publisher, intent.Spec.DesiredState = volumesv1alpha1.PublisherAgent, volumesv1alpha1.DesiredPublished
-	intent.Spec.ReadOnly = ptr.Deref(v.CSI.ReadOnly, false)
+	intent.Spec.ReadOnly = readOnly
 	return intent
 }
 

@@ -15,13 +15,13 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// newIntent is the intent for one volume of pod from this source.
+// newIntent is the intent of that name for a volume of pod from this source.
 func newIntent(
-	pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
+	pod *corev1.Pod, name string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
 ) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: volumesv1alpha1.PodIntentName(pod.Name, pod.UID, volume),
+			Namespace: pod.Namespace, Name: name,
 			Labels: map[string]string{volumesv1alpha1.PodUIDLabel: string(pod.UID)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: pod.Name, UID: pod.UID,
