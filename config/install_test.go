@@ -157,6 +157,7 @@ func (in installation) testReferences(t *testing.T) {
 func (in installation) testSamples(t *testing.T) {
 	in.kubectl(t, "apply", "-k", "samples")
 	in.kubectl(t, "apply", "-k", filepath.Join("samples", "move"))
+	in.kubectl(t, "apply", "-k", filepath.Join("samples", "pods"))
 	var intents volumesv1alpha1.VolumeAttachmentIntentList
 	if err := in.admin.List(t.Context(), &intents, client.InNamespace("hawser-demo")); err != nil {
 		t.Fatal(err)

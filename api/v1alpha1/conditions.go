@@ -210,6 +210,7 @@ const (
 	ReasonSELinuxOptions      = "SELinuxOptionsNotSupported"
 	ReasonFSGroupConflict     = "FSGroupConflict"
 	ReasonSharedByKubelet     = "UsedByKubelet"
+	ReasonUsedByPods          = "UsedByPods"
 	ReasonDeviceHeld          = "DeviceHeld"
 	ReasonReadOnlyNotEnforced = "ReadOnlyNotEnforced"
 	ReasonDeviceReadOnly      = "DeviceReadOnly"

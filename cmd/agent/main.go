@@ -115,7 +115,7 @@ func run(ctx context.Context, f *flags) error {
 	if o.Live, o.Secrets, err = clients(mgr, f.NodeName); err != nil {
 		return err
 	}
-	o.Version, o.Connections = version.Version, connections
+	o.Version, o.Connections, o.ServePods = version.Version, connections, true
 	o.Cache, o.Registry = mgr.GetCache(), metered.Wrap(registry)
 	o.Mounts, o.MountChanges = mounter, watcher.Changes()
 	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}
@@ -190,8 +190,10 @@ func addProbes(mgr manager.Manager, a *agent.Agent, registry *csi.Registry) erro
 		}
 	}
 	drivers := func(*http.Request) error { return registry.Readable() }
+	pods := func(*http.Request) error { return a.ServingPods() }
 	return errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("report", reported), mgr.AddReadyzCheck("drivers", drivers),
+		mgr.AddReadyzCheck("pods", pods),
 	)
 }

@@ -66,6 +66,8 @@ type Options struct {
 	Connections *report.Connections
 	Log         logr.Logger
 
+	// ServePods: the agent is the node plugin for inline volumes of pods.
+	ServePods bool
 	// Host is the machine that the agent runs on by default.
 	Host Host
 	// Clock is the real one by default.
@@ -94,6 +96,9 @@ type Agent struct {
 	intents *report.IntentWriter
 	holders *operation.Holders
 	steps   *operation.Environment
+	pods    *record.PodBinds
+	// plugin gives pods the volumes of intents.
+	plugin podPlugin
 
 	mu      sync.Mutex
 	volumes map[string]*operation.Volume
@@ -139,6 +144,9 @@ func New(o Options) (*Agent, error) {
 		State: a.state, Node: a.node,
 		Intents: a.intents, Observer: a.observer, Holders: a.holders, Gather: a.gather, Requeue: a.queue.add, Step: a.step,
 	}}
+	a.pods = record.NewPodBinds(record.PodBindStore{Dir: a.paths.PodBinds(), Replace: o.Host.ReplaceFile})
+	a.steps.Pods = a.pods
+	a.plugin = a.newPodPlugin()
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
 	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
 	if o.Connections != nil {

@@ -28,6 +28,6 @@ SPDX-License-Identifier: Apache-2.0
 // Each volume is reconciled in a goroutine of its own, so a driver that hangs blocks only its own volume.
 //
 // The packages below, each knowing only those before it: failure (errors and their consequence), record (the node's
-// disk), kubelet (what the kubelet has mounted), plan (facts to steps), report (what the API shows) and operation (the
-// steps). This package runs them: it queues, gathers, reconciles and recovers.
+// disk), kubelet (what the kubelet has mounted), inline (the CSI node plugin for pods), plan (facts to steps), report
+// (what the API shows) and operation (the steps). This package runs them: it queues, gathers, reconciles and recovers.
 package agent

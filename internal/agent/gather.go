@@ -35,6 +35,7 @@ func (a *Agent) gather(ctx context.Context, v *operation.Volume) (plan.Facts, er
 	f.Overdue = f.Unconfirmed && a.session.Overdue.Load()
 	f.Entry = handshake.AttachmentOf(nvs, v.Name)
 	f.Kubelet = a.observer.Use(v.Name)
+	f.Pods = a.pods.OfVolume(v.Name)
 	if r := v.Record; r != nil {
 		v.RecordInherited(a.bootID)
 		// InUse counts only if this process wrote it. Otherwise the outcome of the write may be unknown, or the object

@@ -236,6 +236,13 @@ func (n *fakeNode) BindFile(ctx context.Context, source *os.File, target string,
 	return n.bind(ctx, n.bindOf(source.Name(), target), readOnly)
 }
 
+func (n *fakeNode) OpenMount(_ context.Context, path string) (*os.File, error) {
+	if _, mounted := n.at(path); !mounted {
+		return nil, mount.ErrNotMounted
+	}
+	return os.Open(path)
+}
+
 func (n *fakeNode) OpenBeneath(_ context.Context, root, subPath string) (*os.File, error) {
 	return os.Open(filepath.Join(root, subPath))
 }

@@ -38,6 +38,12 @@ func (b boundedMounts) BindFile(ctx context.Context, source *os.File, target str
 	return b.Mounts.BindFile(ctx, source, target, readOnly, options)
 }
 
+func (b boundedMounts) OpenMount(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.OpenMount(ctx, path)
+}
+
 func (b boundedMounts) OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

@@ -58,6 +58,7 @@ func (a *Agent) finish(v *operation.Volume) {
 		return
 	}
 	a.views.Store(v.Name, v.Record.Copy())
+	a.plugin.notify(v.Record)
 	if err := a.steps.WriteRecord(v); err != nil {
 		// The disk says less than is known now, which is safe, and the next call will not be made without it.
 		a.Log.Error(err, "record not brought up to date", "volume", v.Name)

@@ -79,6 +79,9 @@ func (a *Agent) Start(ctx context.Context) error {
 		return ignoreEnd(ctx, err)
 	}
 	background.Go(func() { a.session.RenewLease(ctx) })
+	if a.ServePods {
+		background.Go(func() { a.servePods(ctx) })
+	}
 	close(a.started)
 	a.Log.Info("agent at work", "node", a.NodeName, "root", a.RootDir)
 	a.queue.run(ctx, func() { a.stopCalls(kill) })

@@ -46,7 +46,7 @@ func (r *Reconciler) applyAll(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 	present := map[string]*unstructured.Unstructured{}
 	var failures []error
 	for _, want := range wanted {
-		have, err := r.apply(ctx, vm, want)
+		have, err := r.applyOne(ctx, vm, want)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("applying %s: %w", identity(want), err))
 		}
@@ -55,6 +55,16 @@ func (r *Reconciler) applyAll(ctx context.Context, vm *volumesv1alpha1.VolumeMan
 		}
 	}
 	return present, errors.Join(failures...)
+}
+
+// applyOne applies one object, adapted to the one that is there.
+func (r *Reconciler) applyOne(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
+	want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	adapted, err := r.adapt(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	return r.apply(ctx, vm, adapted)
 }
 
 // apply returns the object as it then is, also if it cannot be changed.

@@ -131,7 +131,8 @@ func stripState(state *volumesv1alpha1.NodeVolumeState) {
 
 func stripIntent(intent *volumesv1alpha1.VolumeAttachmentIntent) {
 	intent.ManagedFields, intent.Annotations = nil, nil
-	intent.Spec = volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: intent.Spec.NodeName}
+	intent.Spec = volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: intent.Spec.NodeName,
+		Publisher: intent.Spec.Publisher}
 	status := volumesv1alpha1.VolumeAttachmentIntentStatus{UniqueVolumeName: intent.Status.UniqueVolumeName}
 	if ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady); ready != nil {
 		status.Conditions = []metav1.Condition{{Type: ready.Type, Reason: ready.Reason}}

@@ -45,6 +45,7 @@ var released = volumesv1alpha1.Images{Manager: "hawser/manager:dev", Agent: "haw
 func TestTheOperatorOnARealAPIServer(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "default")
+	s.earlierDriver(t)
 	s.operate = func() func() {
 		return s.run(t, operator.Options{Images: released, Deadline: deadline, Recount: time.Millisecond})
 	}
@@ -56,6 +57,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"at its first start it installs what config/standalone contains", s.testFirstStart},
 		{"conditions follow the workloads", s.testConditions},
 		{"what another client changes is put back and said", s.testDrift},
+		{"the CSIDriver keeps an administrator's profile and is created again where it cannot change", s.testCSIDriver},
 		{"new images are rolled out", s.testImages},
 		{"Replace has a right that Coexist has not", s.testModes},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},

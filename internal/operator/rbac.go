@@ -39,6 +39,8 @@ package operator
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas;prioritylevelconfigurations,verbs=list;watch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=get;create;patch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,verbs=list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,resourceNames=volumes.hawser.io,verbs=get;create;patch
 //
 // What it applies in its own namespace:
 //
@@ -79,6 +81,7 @@ package operator
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=delete
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=delete
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=delete
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,resourceNames=volumes.hawser.io,verbs=delete
 // +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=hawser-manager,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,resourceNames=hawser-agent,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=services,resourceNames=hawser-manager-metrics,verbs=delete,namespace=hawser-system

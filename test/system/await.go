@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -185,6 +186,13 @@ func agentLease(node string) client.ObjectKey {
 // AwaitEvent waits for an event of that reason about an object of that name.
 func (s *System) AwaitEvent(ctx context.Context, namespace, name, reason string) error {
 	return s.awaitEvent(ctx, namespace, name, reason, func(*eventsv1.Event) bool { return true })
+}
+
+// AwaitEventWith waits for an event of that reason whose note contains the text.
+func (s *System) AwaitEventWith(ctx context.Context, namespace, name, reason, text string) error {
+	return s.awaitEvent(ctx, namespace, name, reason, func(e *eventsv1.Event) bool {
+		return strings.Contains(e.Note, text)
+	})
 }
 
 // AwaitRepeatedEvent waits until such an event was repeated.

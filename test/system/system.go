@@ -171,8 +171,11 @@ func (s *System) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", overlay); err != nil {
-		return err
+	// The name of the CSIDriver has no prefix, because pods name it.
+	for _, dir := range []string{overlay, filepath.Join(apiserver.Root(), "config", "csidriver")} {
+		if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
+			return err
+		}
 	}
 	return s.awaitKinds(ctx)
 }

@@ -187,8 +187,10 @@ func (a *attribution) attribute(s Sign) bool {
 	return len(names) > 0
 }
 
-// explained: it belongs to an inline volume.
-func (a *attribution) explained(s Sign) bool { return a.ephemeral[filepath.Dir(s.Path)] }
+// explained: it belongs to an inline volume, or to a part of one that the kubelet has mounted for a container.
+func (a *attribution) explained(s Sign) bool {
+	return a.ephemeral[filepath.Dir(s.Path)] || s.SubPathOf != "" && a.ephemeral[s.SubPathOf]
+}
 
 // doubt counts a sign that cannot be attributed for every volume that it may belong to. Where the place contains the
 // hash of a handle it belongs to none of those that are known.

@@ -30,6 +30,9 @@ func Mounts(dir string, table *mount.Table, sources []Source) []Sign {
 			continue
 		}
 		s.Path, s.Source, s.Life, s.DevicePath = e.Path, source, lifeOfMount(e), devicePath(e)
+		if s.SubPathOf != "" {
+			s.SubPathOf = filepath.Join(dir, s.SubPathOf)
+		}
 		signs = append(signs, s)
 	}
 	return signs
@@ -44,7 +47,8 @@ func placed(parts []string) (Sign, bool) {
 	case at(0, "pods") && at(2, "volumes") && at(3, "kubernetes.io~csi") && len(parts) > 4:
 		return Sign{PersistentVolume: parts[4], Published: true}, true
 	case at(0, "pods") && at(2, "volume-subpaths") && len(parts) > 3:
-		return Sign{PersistentVolume: parts[3], Published: true, Weak: true}, true // volumes of every sort are there
+		return Sign{PersistentVolume: parts[3], Published: true, Weak: true, // volumes of every sort are there
+			SubPathOf: filepath.Join("pods", parts[1], "volumes", "kubernetes.io~csi", parts[3])}, true
 	}
 	return Sign{}, false
 }

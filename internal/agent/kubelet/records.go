@@ -23,6 +23,8 @@ import (
 
 const (
 	recordName = "vol_data.json"
+	// ephemeralLifecycle is what the record of an inline volume has.
+	ephemeralLifecycle = "Ephemeral"
 	// longestRecord is much more than a record has.
 	longestRecord = 1 << 20
 )
@@ -121,7 +123,7 @@ func (r *reader) read(dir string, s Sign) {
 	}
 	s.Life, s.Written, s.Err = life, written, err
 	if err == nil {
-		s.Driver, s.Handle, s.Ephemeral = rec.DriverName, rec.VolumeHandle, rec.Lifecycle == "Ephemeral"
+		s.Driver, s.Handle, s.Ephemeral = rec.DriverName, rec.VolumeHandle, rec.Lifecycle == ephemeralLifecycle
 		if s.PersistentVolume == "" {
 			s.PersistentVolume = rec.SpecVolID
 		}
@@ -132,6 +134,15 @@ func (r *reader) read(dir string, s Sign) {
 		r.signs = append(r.signs, other)
 	}
 	r.signs = append(r.signs, s)
+}
+
+// InlineDriver returns the driver of the inline volume that the kubelet has in the directory; empty where it has none.
+func InlineDriver(dir string) string {
+	rec, _, _, err := readRecord(filepath.Join(dir, recordName))
+	if err != nil || rec.Lifecycle != ephemeralLifecycle {
+		return ""
+	}
+	return rec.DriverName
 }
 
 // Written returns what distinguishes the last write of the record from every other.

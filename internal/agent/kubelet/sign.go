@@ -32,6 +32,8 @@ type Sign struct {
 	Written string
 	// Source of a mount.
 	Source *Source
+	// SubPathOf is the directory of the volume, for a mount of a part of it for one container.
+	SubPathOf string
 	// DevicePath of the device behind a mount, where the mount table names it.
 	DevicePath string
 

@@ -59,6 +59,8 @@ type Options struct {
 	Intents     *report.IntentWriter
 	Observer    *kubelet.Observer
 	Holders     *Holders
+	// Pods are the binds of publications in pods.
+	Pods *record.PodBinds
 	// Gather collects what is known of the volume now.
 	Gather func(ctx context.Context, v *Volume) (plan.Facts, error)
 	// Requeue has the volume reconciled.
@@ -199,6 +201,7 @@ type Mounts interface {
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
 	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
 	OpenBeneath(ctx context.Context, root, subPath string) (*os.File, error)
+	OpenMount(ctx context.Context, path string) (*os.File, error)
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,7 +24,7 @@ import (
 
 var unpublishStep = step{
 	operation: "unpublish", event: eventFailedUnmount, logged: true, perIntent: true, seeded: true,
-	supersedes: []plan.Kind{plan.Publish}, endsUse: true,
+	supersedes: []plan.Kind{plan.Publish}, endsUse: true, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, intent types.UID) error {
 		return env.Unpublisher().Unpublish(ctx, v, f, intent)
 	},
@@ -35,6 +37,11 @@ type Unpublisher struct{ *Environment }
 func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if u.Phase != record.PhaseNone {
+		end, err := op.keepPodsOut(f, *u)
+		if err != nil {
+			return err
+		}
+		defer end()
 		if err := op.undoPublication(ctx, v, f, u); err != nil {
 			return err
 		}
@@ -46,6 +53,42 @@ func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, in
 	}
 	*u = record.Use{Intent: u.Intent, Want: volumesv1alpha1.DesiredStaged}
 	return nil
+}
+
+// podInputs name the pods that use publications: the end of one of them is tried at once.
+func podInputs(f plan.Facts) string {
+	targets := make([]string, 0, len(f.Pods))
+	for _, b := range f.Pods {
+		targets = append(targets, b.Target)
+	}
+	return "/" + strings.Join(targets, "/")
+}
+
+// keepPodsOut keeps new pods from the publication until end is called. It is an error while pods use the publication,
+// unless its attachment was taken away: then the filesystem is shut down, and what the pods have left is waited for
+// before the volume is released.
+func (op Unpublisher) keepPodsOut(f plan.Facts, u record.Use) (end func(), err error) {
+	if f.Stale() {
+		return func() {}, nil
+	}
+	end, ok := op.Pods.BeginUndo(f.Name, u.Intent)
+	if ok {
+		return end, nil
+	}
+	return nil, usedByPods(f.PodsOf(u))
+}
+
+// namedPods is how many pods a message names; the others are counted.
+const namedPods = 5
+
+// usedByPods is the error for a publication that pods use. The end of a pod is tried at once.
+func usedByPods(pods []string) error {
+	named := pods
+	if more := len(pods) - namedPods; more > 0 {
+		named = append(slices.Clone(pods[:namedPods]), fmt.Sprintf("%d more", more))
+	}
+	return &failure.Problem{Reason: volumesv1alpha1.ReasonUsedByPods, AwaitsEvent: true, Message: fmt.Sprintf(
+		"waiting until the pods that use the volume are gone: %s", strings.Join(named, ", "))}
 }
 
 func (op Unpublisher) undoPublication(ctx context.Context, v *Volume, f plan.Facts, u *record.Use) error {

@@ -24,7 +24,7 @@ import (
 
 var unstageStep = step{
 	operation: "unstage", event: eventFailedUnmount, logged: true, seeded: true,
-	supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand},
+	supersedes: []plan.Kind{plan.Stage, plan.Shutdown, plan.Expand}, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.Unstager().unstage(ctx, v, f)
 	},
@@ -54,6 +54,9 @@ func (op Unstager) unstage(ctx context.Context, v *Volume, f plan.Facts) error {
 	}
 	if err := op.referencer().remove(ctx, v); err != nil {
 		return err
+	}
+	if pods := f.PodsOfVolume(); len(pods) > 0 {
+		return usedByPods(pods)
 	}
 	if err := op.CheckOtherUses(ctx, v, f); err != nil {
 		return err

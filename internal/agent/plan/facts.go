@@ -37,6 +37,8 @@ type Facts struct {
 	// DeviceNodes are the names of those device nodes.
 	DeviceNodes []string
 	Uses        map[types.UID]record.Presence
+	// Pods are the binds of the volume's publications in pods.
+	Pods []record.PodBind
 	// Kubelet is the kubelet's use of the volume; nil where it has none.
 	Kubelet *kubelet.TrackedUse
 	// Unsaved: uses were ended that the disk still names.
@@ -158,14 +160,35 @@ func (f Facts) KubeletForcedAway() bool {
 	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
-// Mounted reports that the mount table shows the stage or a publication. A stage that the agent never made is the
+// Mounted reports that the mount table shows the stage or a publication, or that a pod has one bound. A stage that the agent never made is the
 // kubelet's.
 func (f Facts) Mounted() bool {
 	kubelets := f.Record.Stage.Phase == record.PhaseNone && f.Kubelet != nil && f.Kubelet.Held == nil
 	if f.Stage == record.Present && !kubelets || f.Reference != record.Missing && !f.Record.Block() {
 		return true
 	}
-	return slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool { return f.Uses[u.Intent.UID] == record.Present })
+	return len(f.Pods) > 0 || slices.ContainsFunc(f.Record.Uses, func(u record.Use) bool {
+		return f.Uses[u.Intent.UID] == record.Present
+	})
+}
+
+// PodsOf lists the pods that use the publication, each once.
+func (f Facts) PodsOf(u record.Use) []string {
+	return f.podsWith(func(b record.PodBind) bool { return b.Shows(f.Name, u.Intent) })
+}
+
+// PodsOfVolume lists the pods that use any publication of the volume.
+func (f Facts) PodsOfVolume() []string { return f.podsWith(func(record.PodBind) bool { return true }) }
+
+func (f Facts) podsWith(bind func(record.PodBind) bool) []string {
+	var pods []string
+	for _, b := range f.Pods {
+		if bind(b) {
+			pods = append(pods, b.Pod.String())
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
 }
 
 // Staged reports that the stage is there as it was made, in this boot.
@@ -177,6 +200,13 @@ func (f Facts) Staged() bool {
 // Published reports that the publication is there as it was made, in this boot.
 func (f Facts) Published(u record.Use) bool {
 	return u.Phase == record.PhaseDone && u.BootID == f.Now.BootID && f.Uses[u.Intent.UID] == record.Present
+}
+
+// Bindable reports whether pods may bind the publication: it is as its intent asks for, and the attachment that it was
+// made on is still there.
+func (f Facts) Bindable(u record.Use) bool {
+	return !f.Unconfirmed && f.Usable() && f.Published(u) && u.Type == volumesv1alpha1.PublicationMount &&
+		!f.Releases(u) && !f.Differs(u)
 }
 
 // Lost lists the paths at which something was mounted in this boot and is not any more.

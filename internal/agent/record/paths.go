@@ -33,6 +33,20 @@ func (p Paths) Lock() string { return filepath.Join(p.Root, "lock") }
 // Records is the directory of the records.
 func (p Paths) Records() string { return filepath.Join(p.Root, "volumes") }
 
+// PodBinds is the directory of the records of pod binds.
+func (p Paths) PodBinds() string { return filepath.Join(p.Root, "pods") }
+
+// PodOfVolume is the pod of a path at which the kubelet has a CSI volume of it. It reports false for any other path.
+func (p Paths) PodOfVolume(target string) (pod types.UID, ok bool) {
+	rest, below := strings.CutPrefix(target, filepath.Join(p.Kubelet, "pods")+"/")
+	parts := strings.Split(rest, "/")
+	if !below || filepath.Clean(target) != target || len(parts) != 5 || parts[1] != "volumes" ||
+		parts[2] != "kubernetes.io~csi" || parts[4] != "mount" {
+		return "", false
+	}
+	return types.UID(parts[0]), true
+}
+
 // Published is where users find the volume. It always carries namespace and name.
 func (p Paths) Published(namespace, name string) string {
 	return filepath.Join(p.Root, "published", namespace, name)

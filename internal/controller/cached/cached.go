@@ -70,6 +70,10 @@ func trimPod(o any) (any, error) {
 		switch {
 		case v.Ephemeral != nil:
 			v.VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+		case v.CSI != nil && v.CSI.Driver == volumesv1alpha1.InlineDriver:
+			v.VolumeSource = corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+				Driver: v.CSI.Driver, VolumeAttributes: v.CSI.VolumeAttributes, ReadOnly: v.CSI.ReadOnly,
+			}}
 		case v.PersistentVolumeClaim == nil && !volume.MigratedInline(&v):
 			continue
 		}

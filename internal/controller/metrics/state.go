@@ -82,8 +82,8 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// countIntents: a volume is wanted once on a node, however many want it. Those that are wanted for pods are in use by
-// the pods.
+// countIntents: a volume is wanted once on a node, however many want it. Those that kubelets mount for pods are in use
+// by the pods.
 func (c *stateCollector) countIntents(ctx context.Context, total, inUse counts) error {
 	intents := &volumesv1alpha1.VolumeAttachmentIntentList{}
 	if err := c.reader.List(ctx, intents); err != nil {
@@ -105,7 +105,8 @@ func (c *stateCollector) countIntents(ctx context.Context, total, inUse counts) 
 			seen[p] = true
 			total[[2]string{plugin, "desired_state_of_world"}]++
 		}
-		if _, _, ok := index.PodOf(intent); !ok {
+		_, _, ofPod := index.PodOf(intent)
+		if !ofPod || intent.Spec.Publisher != volumesv1alpha1.PublisherKubelet {
 			inUse[[2]string{intent.Spec.NodeName, plugin}]++
 		}
 	}

@@ -7,6 +7,9 @@ SPDX-License-Identifier: Apache-2.0
 // intent for each volume that has to be attached, owned by the pod, with publisher Kubelet. It takes them back when
 // the pod has terminated or is gone, and all of them while it is switched off.
 //
+// Inline volumes that name a claim get an intent too, with publisher Agent, whether it is switched off or not. The agent
+// finds it by its name, which the pod's UID and the name of the claim determine.
+//
 // Its key is the pod's name. A pass gathers from the cache what belongs to that pod alone, decides in a
 // pure function (decide.go), creates and deletes, and reports on the pod what keeps one of its volumes out.
 package pod
@@ -46,7 +49,8 @@ type Controller struct {
 	Slots  *inflight.Slots
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
-	// Enabled: pods get intents. Otherwise those that were made before are taken back.
+	// Enabled: pods get intents for the volumes that their kubelets mount. Otherwise those that were made before are
+	// taken back.
 	Enabled bool
 	// ForceDetachAfter goes into the detachPolicy of the intents that are made from now on; 0 for none.
 	ForceDetachAfter time.Duration

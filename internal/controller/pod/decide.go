@@ -19,6 +19,7 @@ import (
 
 // facts are all that is known of the pod of one name.
 type facts struct {
+	// enabled: the pod gets intents for the volumes that its kubelet mounts.
 	enabled bool
 	// pod that has the name now; nil when there is none.
 	pod *corev1.Pod
@@ -36,6 +37,8 @@ type podVolume struct {
 	name string
 	// ephemeral: the claim has to be the pod's own.
 	ephemeral bool
+	// inline: it is an inline volume of Hawser, which the agent publishes.
+	inline bool
 	// intent as it is to be.
 	intent *volumesv1alpha1.VolumeAttachmentIntent
 	facts  resolve.Facts
@@ -76,7 +79,7 @@ func decide(f facts) plan {
 	mine := map[string]*volumesv1alpha1.VolumeAttachmentIntent{}
 	for _, intent := range f.intents {
 		switch _, uid, _ := index.PodOf(intent); {
-		case !f.enabled:
+		case !f.enabled && !publishedByAgent(intent):
 			p.remove = append(p.remove, intent)
 		case f.pod == nil || uid != f.pod.UID:
 			p.orphans = append(p.orphans, orphan{intent: intent, pod: uid})
@@ -84,9 +87,9 @@ func decide(f facts) plan {
 			mine[intent.Name] = intent
 		}
 	}
-	if f.enabled && f.pod != nil && index.UsesVolumes(f.pod) && (f.node == nil || managed(f.node)) {
+	if f.pod != nil && index.UsesVolumes(f.pod) {
 		for i := range f.volumes {
-			p.want(&f.volumes[i], mine, f.node != nil)
+			f.want(&p, &f.volumes[i], mine)
 		}
 	}
 	for _, intent := range f.intents {
@@ -97,10 +100,18 @@ func decide(f facts) plan {
 	return p
 }
 
+// want keeps or plans the intent of a volume that gets one. The agent attaches nothing, so it does not matter to an
+// inline volume whether the kubelet of the node does.
+func (f facts) want(p *plan, v *podVolume, mine map[string]*volumesv1alpha1.VolumeAttachmentIntent) {
+	if v.inline || f.enabled && (f.node == nil || managed(f.node)) {
+		p.want(v, mine, f.node != nil)
+	}
+}
+
 // want keeps the volume's intent, which it takes out of mine, or plans it. An intent is kept although its
 // claim does not resolve any more: it is held to the volume that it resolved to, and says itself what is wrong.
 func (p *plan) want(v *podVolume, mine map[string]*volumesv1alpha1.VolumeAttachmentIntent, create bool) {
-	if !v.attachRequired {
+	if !v.attachRequired && !v.inline {
 		return
 	}
 	if stands := mine[v.intent.Name]; stands != nil && sameWish(stands, v.intent) {
@@ -108,6 +119,10 @@ func (p *plan) want(v *podVolume, mine map[string]*volumesv1alpha1.VolumeAttachm
 		return
 	}
 	if !create {
+		return
+	}
+	if v.inline { // the intent itself reports what it waits for, and the agent reports that on the pod
+		p.create = append(p.create, v)
 		return
 	}
 	switch r := v.resolve(); {

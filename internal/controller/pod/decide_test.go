@@ -63,7 +63,7 @@ func newWorld() *world {
 }
 
 func (w *world) wish() *volumesv1alpha1.VolumeAttachmentIntent {
-	return newIntent(w.pod, "data", volumesv1alpha1.VolumeSource{
+	return newIntent(w.pod, volumesv1alpha1.PodIntentName(w.pod.Name, w.pod.UID, "data"), volumesv1alpha1.VolumeSource{
 		PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "c"},
 	}, 0)
 }
@@ -258,7 +258,7 @@ func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 		for _, uid := range []types.UID{"11111111-1111-1111-1111-111111111111", "21111111-1111-1111-1111-111111111111"} {
 			for _, v := range []string{"data", "data-2", strings.Repeat("v", 63)} {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
-				got := intentName(pod, v)
+				got := volumesv1alpha1.PodIntentName(pod.Name, pod.UID, v)
 				if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
 					t.Errorf("intent name %s: %v, want a valid one", got, errs)
 				}
@@ -266,7 +266,7 @@ func TestAnIntentsNameIsValidAndItsOwn(t *testing.T) {
 					t.Errorf("intent of pod %s, volume %s has the name of %s, want one of its own", name, v, who)
 				}
 				seen[got] = name + "/" + v
-				if again := intentName(pod, v); again != got {
+				if again := volumesv1alpha1.PodIntentName(pod.Name, pod.UID, v); again != got {
 					t.Errorf("intent name of pod %s, volume %s: %s, then %s; want the same", name, v, got, again)
 				}
 			}

@@ -36,9 +36,6 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (fact
 	for i := range list.Items {
 		f.intents = append(f.intents, &list.Items[i])
 	}
-	if !c.Enabled {
-		return f, nil
-	}
 	pod := &corev1.Pod{}
 	if err := c.Client.Get(ctx, key, pod); err != nil {
 		return f, client.IgnoreNotFound(err)
@@ -54,9 +51,14 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (fact
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("reading node %s: %w", pod.Spec.NodeName, err)
 	}
-	var err error
-	f.volumes, err = c.gatherVolumes(ctx, pod)
-	return f, err
+	if c.Enabled {
+		var err error
+		if f.volumes, err = c.gatherVolumes(ctx, pod); err != nil {
+			return f, err
+		}
+	}
+	f.volumes = append(f.volumes, c.inlineVolumes(pod)...)
+	return f, nil
 }
 
 // gatherVolumes finds the claims that the pod names, each once, and the volumes in itself that may have to be
@@ -84,7 +86,8 @@ func (c *Controller) gatherVolumes(ctx context.Context, pod *corev1.Pod) ([]podV
 				PodVolume: &volumesv1alpha1.PodVolumeSource{PodName: pod.Name, VolumeName: v.Name},
 			}
 		}
-		intent := newIntent(pod, v.Name, source, c.ForceDetachAfter)
+		name := volumesv1alpha1.PodIntentName(pod.Name, pod.UID, v.Name)
+		intent := newIntent(pod, name, source, c.ForceDetachAfter)
 		intent.Spec.ReadOnly = readOnly
 		known[claim] = len(volumes)
 		volumes = append(volumes, podVolume{pod: pod, name: v.Name, ephemeral: v.Ephemeral != nil, intent: intent})

@@ -6,9 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package pod
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,13 +15,13 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// newIntent is the intent for one volume of pod from this source.
+// newIntent is the intent of that name for a volume of pod from this source.
 func newIntent(
-	pod *corev1.Pod, volume string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
+	pod *corev1.Pod, name string, source volumesv1alpha1.VolumeSource, forceAfter time.Duration,
 ) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: intentName(pod, volume),
+			Namespace: pod.Namespace, Name: name,
 			Labels: map[string]string{volumesv1alpha1.PodUIDLabel: string(pod.UID)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: pod.Name, UID: pod.UID,
@@ -41,20 +38,4 @@ func newIntent(
 		intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	}
 	return intent
-}
-
-// Lengths of an object's name and of the hash in an intent's.
-const (
-	nameLength = 253
-	hashLength = 16
-)
-
-// intentName is made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone
-// would do.
-func intentName(pod *corev1.Pod, volume string) string {
-	h := sha256.Sum256([]byte(string(pod.UID) + "/" + volume))
-	name := pod.Name + "-" + volume
-	name = name[:min(len(name), nameLength-hashLength-1)]
-	// No part of a name ends with either of these.
-	return strings.TrimRight(name, "-.") + "-" + hex.EncodeToString(h[:])[:hashLength]
 }

@@ -30,20 +30,20 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/volume"
 )
 
-// Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it reads
-// intents alone.
+// Register adds the controller to the manager; it fails on settings that make no sense. Switched off, it makes the
+// intents of inline volumes alone.
 func (c *Controller) Register(mgr manager.Manager) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
-		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler())
+		Watches(&volumesv1alpha1.VolumeAttachmentIntent{}, c.intentHandler()).
+		Watches(&corev1.Pod{}, c.podHandler(), builder.WithPredicates(predicate.NewPredicateFuncs(c.concerns)))
 	if c.Enabled {
-		b = b.Watches(&corev1.Pod{}, c.podHandler()).
-			Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
-				claimChanged,
-			)).
+		b = b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofClaim), builder.WithPredicates(
+			claimChanged,
+		)).
 			Watches(
 				&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(c.ofVolume), builder.WithPredicates(volumeChanged),
 			).
@@ -68,7 +68,8 @@ func add(o client.Object, q queue) {
 // is not there.
 func (c *Controller) intentHandler() handler.EventHandler {
 	wake := func(ctx context.Context, o client.Object, gone bool, q queue) {
-		name, uid, ok := index.PodOf(o.(*volumesv1alpha1.VolumeAttachmentIntent))
+		intent := o.(*volumesv1alpha1.VolumeAttachmentIntent)
+		name, uid, ok := index.PodOf(intent)
 		if !ok {
 			return
 		}
@@ -76,7 +77,7 @@ func (c *Controller) intentHandler() handler.EventHandler {
 		pod.Namespace, pod.Name = o.GetNamespace(), name
 		err := c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod)
 		switch {
-		case !c.Enabled:
+		case !c.Enabled && !publishedByAgent(intent):
 		case gone && apierrors.IsNotFound(err):
 			c.over.CompareAndDelete(client.ObjectKeyFromObject(pod), uid)
 			return

@@ -187,10 +187,10 @@ func protectedForPods(f Facts) bool {
 // pvcProtection is Kubernetes' own finalizer on claims, which counts pods.
 const pvcProtection = "kubernetes.io/pvc-protection"
 
-// ofPod: the intent is a pod's, whose claims the scheduler has handled.
+// ofPod: the intent is a pod's, whose claims the scheduler has handled. It does not see the claims of inline volumes.
 func ofPod(f Facts) bool {
 	_, _, ok := index.PodOf(f.Intent)
-	return ok
+	return ok && f.Intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet
 }
 
 func checkClaimPhase(f Facts) *Result {

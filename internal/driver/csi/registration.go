@@ -68,8 +68,8 @@ func (r *Registry) ask(ctx context.Context, socket string, named func(endpoint s
 	if err != nil {
 		return nil, fmt.Errorf("reading plugin info: %w", err)
 	}
-	if info.GetType() != registerapi.CSIPlugin {
-		return nil, nil
+	if info.GetType() != registerapi.CSIPlugin || info.GetName() == volumesv1alpha1.InlineDriver {
+		return nil, nil // the agent's own plugin has no volumes of its own
 	}
 	if !supported(info.GetSupportedVersions()) {
 		return nil, fmt.Errorf("driver %s supports versions %v of CSI, none of them is 1",

@@ -130,9 +130,10 @@ func (f Facts) ofIntent(found uses, intent *volumesv1alpha1.VolumeAttachmentInte
 	found.add(intent.Spec.NodeName, volume, state)
 }
 
-// OfPod reports whether the manager made the intent for a pod.
+// OfPod reports whether the manager made the intent for a volume that the kubelet mounts for a pod.
 func OfPod(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
-	return intent.Labels[volumesv1alpha1.PodUIDLabel] != ""
+	return intent.Labels[volumesv1alpha1.PodUIDLabel] != "" &&
+		intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet
 }
 
 // Message counts the volumes, and names them with their nodes.

@@ -32,6 +32,7 @@ func intent(volume string, ofPod bool) volumesv1alpha1.VolumeAttachmentIntent {
 	i.Namespace, i.Name, i.Spec.NodeName, i.Status.UniqueVolumeName = "shop", "data", "a", volume
 	if ofPod {
 		i.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
+		i.Spec.Publisher = volumesv1alpha1.PublisherKubelet
 	}
 	return i
 }

@@ -21,6 +21,7 @@ const usage = `program pause               wait until it is ended
 program write  PATH TEXT    write the text to the beginning of a file or device, synchronously
 program append PATH TEXT    append the text to a file, synchronously
 program insist PATH TEXT    write again and again until it is ended, whatever the result
+program refused PATH        fail unless the file cannot be written because its filesystem is read-only
 program read   PATH TEXT    fail unless a file contains only that text, or a device begins with it`
 
 // pause between two attempts of insist.
@@ -45,6 +46,8 @@ func run(args []string) error {
 	case len(args) == 3 && args[0] == "insist":
 		insist(args[1], args[2])
 		return nil
+	case len(args) == 2 && args[0] == "refused":
+		return refused(args[1])
 	case len(args) == 3 && args[0] == "read":
 		return read(args[1], args[2])
 	}
@@ -77,6 +80,13 @@ func insist(path, text string) {
 		case <-again.C:
 		}
 	}
+}
+
+func refused(path string) error {
+	if err := write(path, "", os.O_APPEND); !errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("writing to %s: error %w, not that the filesystem is read-only", path, err)
+	}
+	return nil
 }
 
 func write(path, text string, flag int) error {

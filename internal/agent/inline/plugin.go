@@ -1,0 +1,105 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// Mounts is what the plugin needs of the node's mounts. Each call has a deadline of its own.
+type Mounts interface {
+	Table() (*mount.Table, error)
+	// OpenMount is mount.Mounter's.
+	OpenMount(ctx context.Context, path string) (*os.File, error)
+	BindFile(ctx context.Context, source *os.File, target string, readOnly bool, options []string) error
+	Unmount(ctx context.Context, path string) error
+	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
+	RemoveMountPoint(ctx context.Context, path string) error
+}
+
+// Publication is what the agent has published for an intent.
+type Publication struct {
+	// VolumeName is the unique name of the volume.
+	VolumeName    string
+	AttachmentUID types.UID
+	Path          string
+	// Source is what the mount table shows at Path.
+	Source string
+	// SinglePod: the access mode of the volume is ReadWriteOncePod.
+	SinglePod bool
+}
+
+// Intents are the node's intents and what the agent has published for them.
+type Intents interface {
+	// Cached returns the intent from the node's cache, or nil. The cache has the intents of this node only.
+	Cached(ctx context.Context, key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error)
+	// Live reads the intent from the API server.
+	Live(ctx context.Context, key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error)
+	// Published returns what is published for the intent by the record and the mount table, or nil while nothing is that
+	// pods may use.
+	Published(intent *volumesv1alpha1.VolumeAttachmentIntent) (*Publication, error)
+}
+
+// Options of a Plugin.
+type Options struct {
+	NodeName, Version string
+	Paths             record.Paths
+	BootID            string
+	Mounts            Mounts
+	Pods              *record.PodBinds
+	Intents           Intents
+	Changes           *Changes
+	Recorder          events.EventRecorder
+	Clock             clock.WithTicker
+	Log               logr.Logger
+	// Released is called when a pod has ended to use the volume.
+	Released func(volumeName string)
+	// Step is called between any two parts of a call, with their names; tests stop the agent there.
+	Step func(name string)
+}
+
+// Plugin is the node plugin. It is safe for concurrent use.
+type Plugin struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+	Options
+	targets targetLocks
+}
+
+var (
+	_ csi.NodeServer     = (*Plugin)(nil)
+	_ csi.IdentityServer = (*Plugin)(nil)
+)
+
+// New returns a plugin, which serves nothing before Serve.
+func New(o Options) *Plugin {
+	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}}}
+}
+
+const (
+	// answerBefore the caller's deadline a call ends, so that the kubelet gets its reason.
+	answerBefore = 5 * time.Second
+	// longestWait is for a caller without a deadline. It is the kubelet's.
+	longestWait = 2 * time.Minute
+	// reportWaitAfter is after how long an event on the pod names what its volume waits for. The kubelet reports
+	// nothing before the call ends.
+	reportWaitAfter = 10 * time.Second
+	// targetDirMode is the kubelet's for the directories of volumes.
+	targetDirMode = 0o750
+)

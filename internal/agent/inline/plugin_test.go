@@ -1,0 +1,272 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/clock"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// noMounts is a node on which nothing is ever mounted.
+type noMounts struct{ Mounts }
+
+func (noMounts) Table() (*mount.Table, error) { return mount.NewTable(nil), nil }
+
+func (noMounts) Unmount(context.Context, string) error { return nil }
+
+func (noMounts) RemoveMountPoint(context.Context, string) error { return nil }
+
+// intents of a node of which nothing is published.
+type intents struct {
+	cached, live *volumesv1alpha1.VolumeAttachmentIntent
+}
+
+func (i intents) Cached(context.Context, types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	return i.cached, nil
+}
+
+func (i intents) Live(_ context.Context, key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	if i.live == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	return i.live, nil
+}
+
+func (intents) Published(*volumesv1alpha1.VolumeAttachmentIntent) (*Publication, error) {
+	return nil, nil
+}
+
+// node is a plugin on a node of its own.
+type node struct {
+	*Plugin
+	events *events.FakeRecorder
+}
+
+func newNode(t *testing.T, i intents) node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "") // the path of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	n := node{events: events.NewFakeRecorder(10)}
+	n.Plugin = New(Options{
+		NodeName: "node-a", Version: "v1", Paths: record.Paths{Root: dir, Kubelet: dir}, Mounts: noMounts{},
+		Pods:    record.NewPodBinds(record.PodBindStore{Dir: filepath.Join(dir, "binds"), Replace: record.ReplaceFile}),
+		Intents: i, Changes: NewChanges(), Recorder: n.events, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Released: func(string) {}, Step: func(string) {},
+	})
+	return n
+}
+
+// ask sends the request of a pod of this node.
+func (n node) ask(ctx context.Context, attributes map[string]string) error {
+	r := asked(attributes)
+	r.TargetPath = strings.Replace(r.TargetPath, "/var/lib/kubelet", n.Paths.Kubelet, 1)
+	_, err := n.NodePublishVolume(ctx, r)
+	return err
+}
+
+func intentWith(change func(*volumesv1alpha1.VolumeAttachmentIntent)) *volumesv1alpha1.VolumeAttachmentIntent {
+	i := &volumesv1alpha1.VolumeAttachmentIntent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+		Spec:       volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: "node-a"},
+	}
+	if change != nil {
+		change(i)
+	}
+	return i
+}
+
+// ownedBy makes the intent one that the manager created for a pod's claim.
+func ownedBy(uid types.UID, claim string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		controller := true
+		i.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: uid,
+			Controller: &controller}}
+		i.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: string(uid)}
+		i.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}
+	}
+}
+
+func TestAnIntentThatAPodNeverGetsIsRefusedWithTheReason(t *testing.T) {
+	byName, byClaim := map[string]string{"intent": "data"}, map[string]string{"claim": "data"}
+	for name, c := range map[string]struct {
+		attributes map[string]string
+		intents    intents
+		code       codes.Code
+		want       string
+	}{
+		"one that does not exist": {byName, intents{}, codes.NotFound, "VolumeAttachmentIntent shop/data does not exist"},
+		"one of another node": {byName, intents{live: intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Spec.NodeName = "node-b"
+		})}, codes.FailedPrecondition, "is for node node-b, and this pod is on node node-a"},
+		"one that is being deleted": {byName, intents{cached: intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		})}, codes.FailedPrecondition, "is being deleted"},
+		"one that the kubelet publishes": {byName, intents{cached: intentWith(
+			func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Spec.Publisher = volumesv1alpha1.PublisherKubelet },
+		)}, codes.FailedPrecondition, "has publisher Kubelet"},
+		"one that asks for less": {byName, intents{cached: intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Spec.DesiredState = volumesv1alpha1.DesiredStaged
+		})}, codes.FailedPrecondition, "asks for desiredState Staged"},
+		"a raw block device": {byName, intents{cached: intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Status.VolumeMode = corev1.PersistentVolumeBlock
+		})}, codes.FailedPrecondition, "is a raw block device"},
+		"one of a pod, by its name": {byName, intents{cached: intentWith(ownedBy("uid-1", "data"))},
+			codes.FailedPrecondition, "belongs to the pod with UID uid-1"},
+		"for a claim, one of another pod": {byClaim, intents{cached: intentWith(ownedBy("uid-2", "data"))},
+			codes.FailedPrecondition, "was not created by Hawser for this pod"},
+		"for a claim, one of another claim": {byClaim, intents{cached: intentWith(ownedBy("uid-1", "other"))},
+			codes.FailedPrecondition, "was not created by Hawser for this pod"},
+		"for a claim, one that a user made": {byClaim, intents{cached: intentWith(nil)},
+			codes.FailedPrecondition, "was not created by Hawser for this pod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := newNode(t, c.intents).ask(t.Context(), c.attributes)
+			if status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s with %q", err, c.code, c.want)
+			}
+		})
+	}
+}
+
+func TestACallThatWaitsReportsItOnceOnThePodAndEndsBeforeTheKubeletGivesUp(t *testing.T) {
+	waiting := intentWith(func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Status: metav1.ConditionFalse,
+			Reason: volumesv1alpha1.ReasonVolumeInUse, Message: "held by node node-b"}}
+	})
+	for name, c := range map[string]struct {
+		attributes map[string]string
+		intents    intents
+		want       string
+	}{
+		"an intent that is not Ready": {map[string]string{"intent": "data"}, intents{cached: waiting},
+			"waiting for VolumeAttachmentIntent shop/data: VolumeInUseElsewhere: held by node node-b"},
+		"a claim whose intent is not there yet": {map[string]string{"claim": "data"}, intents{},
+			"for claim data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // in which time passes while all goroutines wait
+				n := newNode(t, c.intents)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				answer := make(chan error, 1)
+				go func() { answer <- n.ask(ctx, c.attributes) }()
+				note := <-n.events.Events
+				if late := time.Since(began); late != reportWaitAfter || !strings.Contains(note, c.want) ||
+					!strings.Contains(note, "Warning "+ReasonWaitingForIntent) {
+					t.Errorf("event %q after %s, want reason %s and %q after %s", note, late, ReasonWaitingForIntent, c.want,
+						reportWaitAfter)
+				}
+				err := <-answer
+				if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("answer %v, want DeadlineExceeded with %q", err, c.want)
+				}
+				if took := time.Since(began); took != time.Minute-answerBefore {
+					t.Errorf("answer after %s, want it %s before the kubelet's minute is over", took, answerBefore)
+				}
+				if left := len(n.events.Events); left > 0 {
+					t.Errorf("%d more events, want a single one for a call", left)
+				}
+			})
+		})
+	}
+}
+
+func TestACallThatTheKubeletCancelsEndsAtOnce(t *testing.T) {
+	n := newNode(t, intents{cached: intentWith(nil)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.ask(ctx, map[string]string{"intent": "data"}); status.Code(err) != codes.Canceled {
+		t.Errorf("answer %v, want Canceled", err)
+	}
+}
+
+// serve serves until the test ends, or until stop is called.
+func (n node) serve(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serving: %v, want no error", err)
+		}
+		ended <- nil
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+func TestThePluginReplacesTheSocketsOfAKilledAgentAndTakesItsOwnAway(t *testing.T) {
+	n := newNode(t, intents{})
+	for _, socket := range []string{n.socket(), n.registrationSocket()} {
+		if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(socket, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := n.serve(t)
+	info, err := registration.NewRegistrationClient(dial(t, n.registrationSocket())).GetInfo(t.Context(),
+		&registration.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || info.GetName() != volumesv1alpha1.InlineDriver || info.GetEndpoint() != n.socket() ||
+		info.GetType() != registration.CSIPlugin {
+		t.Errorf("registration %v, error %v; want the CSI plugin %s at %s", info, err, volumesv1alpha1.InlineDriver,
+			n.socket())
+	}
+	stop()
+	for _, socket := range []string{n.socket(), n.registrationSocket()} {
+		if _, err := os.Lstat(socket); !os.IsNotExist(err) {
+			t.Errorf("socket %s: error %v, want that it is gone with its agent", socket, err)
+		}
+	}
+}

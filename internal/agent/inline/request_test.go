@@ -1,0 +1,98 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hawser-io/hawser/internal/agent/record"
+)
+
+const podTarget = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/data/mount"
+
+// asked is the kubelet's request for a pod with these attributes.
+func asked(attributes map[string]string) *csi.NodePublishVolumeRequest {
+	context := map[string]string{podNamespace: "shop", podName: "web", podUID: "uid-1", ephemeral: "true",
+		kubeletPrefix + "serviceAccount.name": "default", kubeletPrefix + "of-a-later-kubelet": "x"}
+	maps.Copy(context, attributes)
+	return &csi.NodePublishVolumeRequest{VolumeId: "csi-1", TargetPath: podTarget, VolumeContext: context,
+		VolumeCapability: &csi.VolumeCapability{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}}
+}
+
+func TestARequestNamesAnIntentOfThePodsNamespace(t *testing.T) {
+	paths := record.Paths{Kubelet: "/var/lib/kubelet"}
+	for name, c := range map[string]struct {
+		attributes map[string]string
+		intent     string
+		claim      string
+	}{
+		"an intent by its name":             {map[string]string{"intent": "data"}, "data", ""},
+		"a claim by the intent made for it": {map[string]string{"claim": "data"}, "web-data-", "data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := parse(paths, asked(c.attributes))
+			if err != nil || r.intent.Namespace != "shop" || !strings.HasPrefix(r.intent.Name, c.intent) ||
+				r.claim != c.claim {
+				t.Errorf("request %+v, error %v; want intent shop/%s and claim %q", r, err, c.intent, c.claim)
+			}
+		})
+	}
+}
+
+func TestARequestIsRefusedWithTheReason(t *testing.T) {
+	paths := record.Paths{Kubelet: "/var/lib/kubelet"}
+	intent := map[string]string{"intent": "data"}
+	changed := func(change func(*csi.NodePublishVolumeRequest)) *csi.NodePublishVolumeRequest {
+		r := asked(intent)
+		change(r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		request *csi.NodePublishVolumeRequest
+		want    string
+	}{
+		"neither an intent nor a claim": {asked(nil), "names neither"},
+		"both":                          {asked(map[string]string{"intent": "a", "claim": "b"}), "name one of them"},
+		"an unknown attribute": {asked(map[string]string{"intent": "a", "node": "b"}),
+			`unknown attribute "node"`},
+		"an empty name":           {asked(map[string]string{"claim": ""}), "is not a name"},
+		"a path":                  {asked(map[string]string{"intent": "../data"}), "is not a name"},
+		"a name with a namespace": {asked(map[string]string{"intent": "other/data"}), "is not a name"},
+		"a name that is too long": {asked(map[string]string{"intent": strings.Repeat("a", 254)}), "is not a name"},
+		"no pod":                  {changed(func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, podUID) }), "podInfoOnMount"},
+		"a persistent volume":     {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeContext[ephemeral] = "false" }), "Ephemeral"},
+		"another pod's directory": {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeContext[podUID] = "uid-2" }), "target path"},
+		"a target outside":        {changed(func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "/etc" }), "target path"},
+		"a target that leads out": {changed(func(r *csi.NodePublishVolumeRequest) {
+			r.TargetPath = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/../mount"
+		}), "target path"},
+		"a raw block device": {changed(func(r *csi.NodePublishVolumeRequest) {
+			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		}), "raw block"},
+		"a filesystem":  {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "xfs" }), "csi.fsType"},
+		"a secret":      {changed(func(r *csi.NodePublishVolumeRequest) { r.Secrets = map[string]string{"password": "hidden"} }), "nodePublishSecretRef"},
+		"no volume ID":  {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "" }), "volume ID"},
+		"no target":     {changed(func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "" }), "target path is missing"},
+		"no capability": {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability = nil }), "capability is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(paths, c.request)
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want InvalidArgument with %q", err, c.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "hidden") {
+				t.Errorf("error %v shows a Secret, want none", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,184 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/inline"
+	"github.com/hawser-io/hawser/internal/agent/kubelet"
+	"github.com/hawser-io/hawser/internal/agent/operation"
+	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/status"
+)
+
+// Mounts also serves the plugin for pods.
+var _ inline.Mounts = boundedMounts{}
+
+// podPlugin is the node plugin for pods, and what wakes the calls that wait in it.
+type podPlugin struct {
+	*inline.Plugin
+	changes *inline.Changes
+
+	mu *sync.Mutex
+	// failed is why it does not serve.
+	failed error
+}
+
+func (a *Agent) newPodPlugin() podPlugin {
+	changes := inline.NewChanges()
+	return podPlugin{changes: changes, mu: &sync.Mutex{}, Plugin: inline.New(inline.Options{
+		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
+		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,
+		Log: a.Log.WithName("pods"), Step: a.step,
+		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) },
+	})}
+}
+
+// notify wakes the calls that wait for an intent which uses the volume.
+func (p podPlugin) notify(r *record.Record) {
+	for _, u := range r.Uses {
+		p.changes.Notify(types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name})
+	}
+}
+
+// servePods serves until ctx ends. What keeps it from that must not stop the agent, which has volumes to release.
+func (a *Agent) servePods(ctx context.Context) {
+	for attempts := int32(1); ; attempts++ {
+		err := a.plugin.Serve(ctx)
+		a.setServing(err)
+		if err == nil {
+			return
+		}
+		a.Log.Error(err, "the plugin for inline volumes does not serve, trying again")
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.Clock.After(status.Backoff(attempts)):
+		}
+	}
+}
+
+func (a *Agent) setServing(err error) {
+	a.plugin.mu.Lock()
+	defer a.plugin.mu.Unlock()
+	a.plugin.failed = err
+}
+
+// ServingPods returns why the agent cannot give pods their inline volumes; nil while nothing keeps it from that.
+func (a *Agent) ServingPods() error {
+	a.plugin.mu.Lock()
+	defer a.plugin.mu.Unlock()
+	return a.plugin.failed
+}
+
+// publishedIntents are what the plugin needs of the agent.
+type publishedIntents struct{ agent *Agent }
+
+var _ inline.Intents = publishedIntents{}
+
+// Cached returns the intent from the cache, with what the agent itself has reported since.
+func (p publishedIntents) Cached(ctx context.Context,
+	key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := p.agent.Cache.Get(ctx, key, i); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return p.agent.intents.Newest(i), nil
+}
+
+// Live reads the intent from the API server.
+func (p publishedIntents) Live(ctx context.Context,
+	key types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	return i, p.agent.Live.Get(ctx, key, i)
+}
+
+// Published compares the record of the last reconcile with the mount table and the node's state.
+func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (*inline.Publication, error) {
+	view, known := p.agent.views.Load(i.Status.UniqueVolumeName)
+	nvs := p.agent.state.Newest()
+	if !known || nvs == nil {
+		return nil, nil
+	}
+	r := view.(*record.Record)
+	u := r.UseOf(i.UID)
+	if u == nil {
+		return nil, nil
+	}
+	table, err := p.agent.Mounts.Table()
+	if err != nil {
+		return nil, err
+	}
+	f := plan.Facts{Name: r.VolumeName, Paths: p.agent.paths, Now: p.agent.now(), Record: r,
+		Entry: handshake.AttachmentOf(nvs, r.VolumeName), Node: handshake.NodeOf(nvs, r.VolumeName),
+		Intents: []*volumesv1alpha1.VolumeAttachmentIntent{i}, Unconfirmed: !p.agent.state.Confirmed()}
+	f.Compare(table)
+	if !f.Bindable(*u) {
+		return nil, nil
+	}
+	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path, Source: u.Source,
+		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
+}
+
+// recoverPods loads the pod binds of earlier processes, and makes records of those that only the mount table shows.
+func (a *Agent) recoverPods(records []*record.Record) error {
+	table, err := a.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	broken, err := a.pods.Recover(table)
+	if err != nil {
+		return fmt.Errorf("recovering pod binds: %w", err)
+	}
+	for _, b := range broken {
+		a.Log.Error(b.Err, "the record of a pod bind is unreadable; the mount table is used instead", "file", b.Name)
+	}
+	var failures []error
+	for _, e := range table.Entries() {
+		if b, ok := a.unrecorded(e, records); ok {
+			a.Log.Info("rebuilding the record of a pod bind from the mount table", "target", b.Target, "volume", b.VolumeName)
+			failures = append(failures, a.pods.Add(b))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// unrecorded is the pod bind that a mount is, if it has no record. The kubelet's own record beside it names the plugin.
+func (a *Agent) unrecorded(e mount.Entry, records []*record.Record) (record.PodBind, bool) {
+	pod, ok := a.paths.PodOfVolume(e.Path)
+	if _, known := a.pods.Get(e.Path); !ok || known ||
+		kubelet.InlineDriver(filepath.Dir(e.Path)) != volumesv1alpha1.InlineDriver {
+		return record.PodBind{}, false
+	}
+	b := record.PodBind{Target: e.Path, Pod: record.PodReference{UID: pod}, Source: record.SourceOf(e),
+		ReadOnly: e.ReadOnly(), BootID: a.bootID}
+	for _, r := range records {
+		for _, u := range r.Uses {
+			if u.Source == b.Source && u.BootID == a.bootID {
+				b.VolumeName, b.AttachmentUID, b.Intent = r.VolumeName, r.AttachmentUID, u.Intent
+				return b, true
+			}
+		}
+		if stage, known := record.ParseSource(r.Stage.Source); known && e.PartOf(stage) {
+			b.VolumeName, b.AttachmentUID = r.VolumeName, r.AttachmentUID
+		}
+	}
+	return b, b.VolumeName != ""
+}

@@ -1,0 +1,153 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package record
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// ErrUnpublishing: the intent's publication is being undone, so no pod may bind it.
+var ErrUnpublishing = errors.New("the publication is being undone")
+
+// PodBinds are the pod binds of the node, in memory and on the disk. They decide between a pod that comes and a
+// publication that goes: a pod bind is added before its mount is made, and a publication is undone only while no pod
+// bind can be added to it.
+type PodBinds struct {
+	store PodBindStore
+
+	mu sync.Mutex
+	// binds by target.
+	binds map[string]PodBind
+	// undone counts how many callers undo a publication now.
+	undone map[publication]int
+}
+
+// publication is one published path. An intent that was created again under its name keeps the path and the pods of the
+// earlier one.
+type publication struct{ volume, namespace, name string }
+
+func (b PodBind) publication() publication {
+	return publication{b.VolumeName, b.Intent.Namespace, b.Intent.Name}
+}
+
+// Shows reports whether the bind is one of the intent's publication of the volume.
+func (b PodBind) Shows(volume string, intent volumesv1alpha1.IntentReference) bool {
+	return b.publication() == publication{volume, intent.Namespace, intent.Name}
+}
+
+// NewPodBinds returns binds of which none is known yet.
+func NewPodBinds(store PodBindStore) *PodBinds {
+	return &PodBinds{store: store, binds: map[string]PodBind{}, undone: map[publication]int{}}
+}
+
+// Recover loads what earlier processes have left. A bind of which nothing is mounted at its target was not made, or was
+// undone: its record is removed. It returns the records that hold no bind, which are removed too.
+func (p *PodBinds) Recover(table *mount.Table) ([]Broken, error) {
+	binds, broken, err := p.store.Load()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range binds {
+		if len(table.All(b.Target)) > 0 {
+			p.binds[b.Target] = b
+		} else if err := p.store.Remove(b.Target); err != nil {
+			return nil, err
+		}
+	}
+	for _, b := range broken {
+		if err := p.store.removeFile(b.Name); err != nil {
+			return nil, err
+		}
+	}
+	return broken, nil
+}
+
+// Get returns the bind at the target.
+func (p *PodBinds) Get(target string) (PodBind, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, ok := p.binds[target]
+	return b, ok
+}
+
+// Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone.
+func (p *PodBinds) Add(b PodBind) error {
+	p.mu.Lock()
+	if p.undone[b.publication()] > 0 {
+		p.mu.Unlock()
+		return ErrUnpublishing
+	}
+	before, had := p.binds[b.Target]
+	p.binds[b.Target] = b
+	p.mu.Unlock()
+	err := p.store.Save(b)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.binds, b.Target); had {
+		p.binds[b.Target] = before
+	}
+	return err
+}
+
+// Remove removes the bind at the target. The disk comes first: what it names counts as used.
+func (p *PodBinds) Remove(target string) error {
+	if err := p.store.Remove(target); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.binds, target)
+	return nil
+}
+
+// OfVolume lists the binds of the volume in the order of their targets.
+func (p *PodBinds) OfVolume(name string) []PodBind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []PodBind
+	for b := range maps.Values(p.binds) {
+		if b.VolumeName == name {
+			found = append(found, b)
+		}
+	}
+	slices.SortFunc(found, func(x, y PodBind) int { return strings.Compare(x.Target, y.Target) })
+	return found
+}
+
+// BeginUndo keeps new pods from the publication until end is called. It returns false, and does nothing, if a pod has
+// the publication bound.
+func (p *PodBinds) BeginUndo(volume string, intent volumesv1alpha1.IntentReference) (end func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := publication{volume, intent.Namespace, intent.Name}
+	for b := range maps.Values(p.binds) {
+		if b.publication() == key {
+			return nil, false
+		}
+	}
+	p.undone[key]++
+	return func() { p.endUndo(key) }, true
+}
+
+func (p *PodBinds) endUndo(key publication) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.undone[key]--; p.undone[key] == 0 {
+		delete(p.undone, key)
+	}
+}
