@@ -148,10 +148,9 @@ func (in installation) testManagerPods(t *testing.T) {
 		Target:     corev1.ObjectReference{Kind: "Node", Name: "node-a"}}), only)
 	expectForbidden(t, manager.SubResource("eviction").Create(t.Context(), pod.DeepCopy(), &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}), only)
-	debugged := pod.DeepCopy()
-	debugged.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.
-		EphemeralContainerCommon{Name: "debug", Image: "i", TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}
-	expectForbidden(t, manager.SubResource("ephemeralcontainers").Update(t.Context(), debugged), only)
+	const debug = `{"spec":{"ephemeralContainers":[{"name":"debug","image":"i"}]}}`
+	expectForbidden(t, manager.SubResource("ephemeralcontainers").Patch(t.Context(), pod.DeepCopy(),
+		client.RawPatch(types.StrategicMergePatchType, []byte(debug))), only)
 
 	// Another pod's gate is not the manager's, and its affinity stays.
 	expectForbidden(t, patched(t, manager, other, `{"spec":{"schedulingGates":null}}`), "may only remove the scheduling gate")
