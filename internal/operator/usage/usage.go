@@ -115,7 +115,7 @@ func (f Facts) describeEntry(node string, entry *volumesv1alpha1.NodeAttachment)
 }
 
 func (f Facts) ofIntent(found uses, intent *volumesv1alpha1.VolumeAttachmentIntent) {
-	if !f.Replace && OfPod(intent) {
+	if !f.Replace && OfPod(intent) && intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet {
 		return
 	}
 	name := intent.Namespace + "/" + intent.Name
