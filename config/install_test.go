@@ -80,6 +80,8 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("the manager changes no intent's spec", in.testManagerIntents)
 	t.Run("the manager changes nothing that an agent reported", in.testManagerNodeStates)
 	t.Run("the manager writes no ConfigMaps but the locks", in.testManagerConfigMaps)
+	t.Run("a pod with an inline volume is gated at its creation", in.testPodsAreGated)
+	t.Run("the manager changes only gate, affinity and condition of a gated pod", in.testManagerPods)
 	t.Run("the manager writes accounts and roles of nodes where an administrator lets it", in.testNodeAccounts)
 	t.Run("an agent gets tokens only of its own node's account", in.testAgentTokens)
 	t.Run("the manager writes no other accounts and roles", in.testManagerSecrets)
@@ -233,6 +235,10 @@ func (in installation) awaitAdmission(t *testing.T) {
 			probe := newIntent("probe-finalizer", "node-a")
 			return in.admin.Create(ctx, probe, client.DryRunAll) == nil && len(probe.Finalizers) == 1
 		},
+		"hawser-pod-placement": func(ctx context.Context) bool {
+			probe := inlinePod("probe", volumesv1alpha1.AttributeClaim)
+			return in.admin.Create(ctx, probe, client.DryRunAll) == nil && len(probe.Spec.SchedulingGates) == 1
+		},
 		"hawser-agent-node-state": func(ctx context.Context) bool {
 			return apierrors.IsForbidden(nowhere.Status().Update(ctx, state.DeepCopy(), client.DryRunAll))
 		},
@@ -248,6 +254,7 @@ func (in installation) awaitAdmission(t *testing.T) {
 	}
 	if !apiserver.MutatingPolicies(t) {
 		delete(probes, "hawser-release-finalizer")
+		delete(probes, "hawser-pod-placement")
 	}
 	for name, inForce := range probes {
 		eventually(t, "policy "+name+" acts", inForce)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
-# kubectl, kube-controller-manager, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs nothing
+# kubectl, kube-controller-manager, kube-scheduler, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs nothing
 # but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
@@ -13,7 +13,8 @@
 #   hack/build-control-plane.sh [PROGRAM ...]     default: all but those
 #   hack/build-control-plane.sh --agree           only check that versions.env and the go.mod files agree
 #   hack/build-control-plane.sh --kubernetes 1.35 an older control plane, for tests against it, into .cache/bin-1.35:
-#                                                 etcd, kube-apiserver, kubectl, kube-controller-manager, csi-attacher
+#                                                 etcd, kube-apiserver, kubectl, kube-controller-manager,
+#                                                 kube-scheduler, csi-attacher
 #
 # LOCALCLUSTER_BIN names another directory than .cache/bin.
 
@@ -44,12 +45,12 @@ if [[ ${1:-} == --kubernetes ]]; then
 		fi
 	fi
 	# The attacher is of the same version everywhere.
-	set -- etcd kube-apiserver kubectl kube-controller-manager csi-attacher
+	set -- etcd kube-apiserver kubectl kube-controller-manager kube-scheduler csi-attacher
 fi
 
 programs=("$@")
 if [[ ${#programs[@]} -eq 0 ]]; then
-	programs=(etcd kube-apiserver kubectl kube-controller-manager
+	programs=(etcd kube-apiserver kubectl kube-controller-manager kube-scheduler
 		csi-attacher csi-provisioner csi-resizer csi-sanity)
 fi
 
@@ -73,7 +74,7 @@ agree() {
 version_of() {
 	case $1 in
 	etcd) say "$ETCD_VERSION" ;;
-	kube-apiserver | kubectl | kube-controller-manager | kubelet) say "$release" ;;
+	kube-apiserver | kubectl | kube-controller-manager | kube-scheduler | kubelet) say "$release" ;;
 	csi-attacher) say "$CSI_ATTACHER_VERSION" ;;
 	csi-provisioner) say "$CSI_PROVISIONER_VERSION" ;;
 	csi-resizer) say "$CSI_RESIZER_VERSION" ;;
@@ -100,7 +101,7 @@ recipe() {
 	directory=$module package="" flags="-s -w" tags=""
 	case $1 in
 	etcd) package=./etcd ;;
-	kube-apiserver | kubectl | kube-controller-manager | kubelet)
+	kube-apiserver | kubectl | kube-controller-manager | kube-scheduler | kubelet)
 		directory=$kubernetes
 		package=k8s.io/kubernetes/cmd/$1
 		flags+=$(kubernetes_flags)

@@ -18,6 +18,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -82,6 +83,13 @@ func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
 	expectInPages(t, "conditions.go", contracts, reasons)
 	manager := string(read(t, "docs", "reference", "volumemanager.md"))
 	expectInPages(t, "volumemanager_conditions.go", manager, manager)
+	waiting := string(read(t, "docs", "pods-waiting.md"))
+	expectInPages(t, "placement.go", waiting, rows(waiting))
+	for _, reason := range volumesv1alpha1.PlacementReasons() {
+		if !strings.Contains(rows(waiting), "`"+reason+"`") {
+			t.Errorf("docs/pods-waiting.md has no reason %s", reason)
+		}
+	}
 }
 
 // expectInPages fails for each condition type and each reason of a file that is not in its page.

@@ -24,6 +24,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
+	"github.com/hawser-io/hawser/internal/controller/placement"
 	"github.com/hawser-io/hawser/internal/controller/pod"
 	"github.com/hawser-io/hawser/internal/controller/report"
 	"github.com/hawser-io/hawser/internal/controller/secretaccess"
@@ -86,6 +87,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
+	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
 	}{
@@ -98,8 +100,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"attachment": &attachment.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Writer: writer,
 			Observations: observations, Reporter: reporter,
-			Locks:   exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work),
-			Tracker: tracker, Events: events, Clock: o.Clock,
+			Locks: locks, Tracker: tracker, Events: events, Clock: o.Clock,
 			Lister: volumesattached.New(mgr.GetClient(), mgr.GetAPIReader(), writer, work), Slots: work, Replace: replace,
 			Policies: o.Policies,
 		},
@@ -107,6 +108,9 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		"pod": &pod.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Slots: work, Events: events, Clock: o.Clock,
 			Enabled: o.PodIntents, ForceDetachAfter: o.ForceDetachAfter,
+		},
+		"placement": &placement.Controller{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Locks: locks, Events: events, Clock: o.Clock,
 		},
 		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Events: events},
 		"verification": &verify.Verifier{

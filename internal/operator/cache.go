@@ -19,6 +19,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/operator/render"
+	"github.com/hawser-io/hawser/internal/operator/usage"
 )
 
 // Kinds are those that the operator applies on one cluster.
@@ -127,6 +128,21 @@ func stripState(state *volumesv1alpha1.NodeVolumeState) {
 		status.Volumes = append(status.Volumes, volume)
 	}
 	state.Spec, state.Status = spec, status
+}
+
+// stripPod keeps what a removal reads of the pods of all namespaces.
+func stripPod(in any) (any, error) {
+	pod, ok := in.(*corev1.Pod)
+	if !ok {
+		return in, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: usage.InlineVolumes(pod),
+			SchedulingGates: pod.Spec.SchedulingGates},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
 }
 
 func stripIntent(intent *volumesv1alpha1.VolumeAttachmentIntent) {

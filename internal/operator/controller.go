@@ -74,6 +74,8 @@ type Reconciler struct {
 	started bool
 	// counted is when a number was last written into the marks.
 	counted time.Time
+	// podsWatched is true once a removal has begun in this process.
+	podsWatched bool
 }
 
 // Register adds the operator to a manager.
@@ -110,6 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, watchFailure
 	}
 	vm, err := r.fetch(ctx)
+	if err == nil && vm == nil && r.podsWatched {
+		err = r.liftGates(ctx)
+	}
 	if err != nil || vm == nil {
 		return reconcile.Result{}, errors.Join(err, watchFailure)
 	}

@@ -23,6 +23,7 @@ SPDX-License-Identifier: Apache-2.0
 // When the VolumeManager is deleted:
 //
 //	drain    keep all of that until nothing is in use; with spec.removal Drain delete the intents
+//	ungate   delete the policy that gates pods, then lift the gates of all pods
 //	stop     manager and agents
 //	clean    what Hawser wrote, and what the operator applied
 //

@@ -50,7 +50,7 @@ type guarded struct {
 }
 
 // guards is the cache of what the other one does not find: the operator's own objects, which have names and no label
-// in common, and the intents of all namespaces.
+// in common, and the intents and, once it is removed, the pods of all namespaces.
 type guards struct{ cache.Cache }
 
 // GetCache lets the manager start it with its other caches.
@@ -76,7 +76,7 @@ func ownKinds(namespace string) map[schema.GroupVersionKind]types.NamespacedName
 }
 
 func newGuards(mgr manager.Manager, namespace string) (guards, error) {
-	byObject := map[client.Object]cache.ByObject{}
+	byObject := map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: stripPod}}
 	for kind, key := range ownKinds(namespace) {
 		selected := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", key.Name)}
 		if key.Namespace != "" {

@@ -14,8 +14,7 @@ package operator
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers,verbs=create;list;watch;patch
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=volumemanagers/status,verbs=update
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates;volumeattachmentintents,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=hawser-system
+// +kubebuilder:rbac:groups="",resources=nodes;pods,verbs=list;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
 //
 // What it says, and how one of several is elected:
@@ -34,8 +33,8 @@ package operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace;hawser-secret-granter,verbs=get;create;patch;escalate;bind
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=get;create;patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings;mutatingadmissionpolicies;mutatingadmissionpolicybindings,verbs=list;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets;hawser-removal,verbs=get;create;patch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-draining-pods;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-pods;hawser-manager-secrets;hawser-removal,verbs=get;create;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-pod-placement;hawser-release-finalizer,verbs=get;create;patch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas;prioritylevelconfigurations,verbs=list;watch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=get;create;patch
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=get;create;patch
@@ -77,8 +76,8 @@ package operator
 //
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-intent-editor;hawser-intent-viewer;hawser-manager;hawser-metrics-auth;hawser-metrics-reader;hawser-node-volume-viewer;hawser-replace;hawser-secret-granter,verbs=delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterrolebindings,resourceNames=hawser-agent;hawser-forget-gone-nodes;hawser-manager;hawser-metrics-auth;hawser-metrics-scraper;hawser-replace,verbs=delete
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-secrets;hawser-removal,verbs=delete
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-release-finalizer,verbs=delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=hawser-agent-intents;hawser-agent-leases;hawser-agent-node-state;hawser-agent-tokens;hawser-declared;hawser-draining;hawser-draining-pods;hawser-exclusive-locks;hawser-hold;hawser-intent-authors;hawser-manager-claims;hawser-manager-configmaps;hawser-manager-intents;hawser-manager-node-states;hawser-manager-nodes;hawser-manager-pods;hawser-manager-secrets;hawser-removal,verbs=delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=hawser-pod-placement;hawser-release-finalizer,verbs=delete
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=flowschemas,resourceNames=hawser;hawser-leases,verbs=delete
 // +kubebuilder:rbac:groups=flowcontrol.apiserver.k8s.io,resources=prioritylevelconfigurations,resourceNames=hawser,verbs=delete
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,resourceNames=volumes.hawser.io,verbs=delete
@@ -99,7 +98,7 @@ package operator
 // +kubebuilder:rbac:groups=volumes.hawser.io,resources=nodevolumestates,verbs=patch;delete
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;patch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes;pods,verbs=patch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=list;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=delete,namespace=hawser-system
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;delete,namespace=hawser-system

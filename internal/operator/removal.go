@@ -49,8 +49,14 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	if err != nil {
 		return 0, err
 	}
+	if u.pods, err = r.runningPods(ctx); err != nil {
+		return 0, err
+	}
 	if !u.nothing() && (u.known || !pastDraining(vm)) {
 		return r.drain(ctx, vm, u)
+	}
+	if err := r.ungate(ctx); err != nil {
+		return 0, err
 	}
 	programs, err := r.programs(ctx)
 	if err != nil {
@@ -74,6 +80,11 @@ func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
 func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
 	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain
+	if draining {
+		if err := r.deleteGating(ctx); err != nil {
+			return 0, err
+		}
+	}
 	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u)})
 	if !draining {
 		return again, err
@@ -83,12 +94,18 @@ func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u
 
 func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
 	left := usage.Message(u.uses)
+	if len(u.pods) > 0 {
+		left += ". " + usage.PodsMessage(u.pods)
+	}
 	switch {
 	case !u.known:
 		return notRemoved(volumesv1alpha1.ReasonUseUnknown, "a kind of Hawser is missing, so it is not known what is in "+
 			"use. Install the kinds again (config/crd); the removal then continues")
 	case vm.Spec.Removal != volumesv1alpha1.RemovalDrain:
 		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", left)
+	case len(u.uses) == 0 && len(u.pods) > 0:
+		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete them; no new ones are accepted",
+			usage.PodsMessage(u.pods))
 	case len(u.uses) == 0:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "waiting for the end of %d intent(s) of pods", len(u.intents))
 	case vm.Spec.AttachMode == volumesv1alpha1.AttachReplace:
@@ -98,14 +115,16 @@ func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
 	return notRemoved(volumesv1alpha1.ReasonDraining, "%s", left)
 }
 
-// deleteIntents of users. Those of pods, in Replace, stay as long as their pods: the manager deletes them.
+// deleteIntents of users. Those of pods stay as long as their pods, and the manager deletes them; except for those of
+// Coexist that only show what upstream does.
 func (r remover) deleteIntents(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
 	intents []volumesv1alpha1.VolumeAttachmentIntent) error {
 	var failures []error
 	for i := range intents {
 		intent := &intents[i]
-		if intent.DeletionTimestamp != nil ||
-			vm.Spec.AttachMode == volumesv1alpha1.AttachReplace && usage.OfPod(intent) {
+		shows := vm.Spec.AttachMode != volumesv1alpha1.AttachReplace &&
+			intent.Spec.Publisher == volumesv1alpha1.PublisherKubelet
+		if intent.DeletionTimestamp != nil || usage.OfPod(intent) && !shows {
 			continue
 		}
 		err := r.Client.Delete(ctx, intent, client.Preconditions{UID: &intent.UID})

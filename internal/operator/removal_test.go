@@ -8,6 +8,7 @@ package operator_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -292,6 +293,9 @@ func (s server) testDrain(t *testing.T) {
 		check(t, c.Create(t.Context(), trace.object))
 	}
 	s.kubectl(t, "annotate", "node", "node-b", unlistings+"=3")
+	gated, mounted := s.gatedPod(t, "gated"), inlinePod("mounted")
+	mounted.Spec.NodeName = "node-b"
+	check(t, s.admin.Create(t.Context(), mounted))
 	intent := newIntent("wanted")
 	check(t, s.admin.Create(t.Context(), intent))
 	s.awaitMarks(t, "1")
@@ -305,6 +309,8 @@ func (s server) testDrain(t *testing.T) {
 	})
 	s.await(t, binding, "", "hawser-draining", "new intents are refused", there)
 	s.awaitIntentsRefused(t)
+	s.awaitInlinePodsRefused(t)
+	s.expectNotGating(t)
 	s.kubectl(t, "-n", namespace, "get", "deployment/hawser-manager", "daemonset/hawser-agent")
 	s.awaitMarks(t, "1") // the late intents were counted
 	s.expectRefused(t, crdKind, "", "volumemanagers.volumes.hawser.io", "1 volume(s)")
@@ -312,6 +318,15 @@ func (s server) testDrain(t *testing.T) {
 	// An agent that does not end keeps everything that it may still need.
 	pod := s.agentPod(t)
 	s.release(t, intent)
+	s.awaitCondition(t, "Removed", "False", "Draining", "1 pod(s) with inline volumes, which the kubelet unmounts only "+
+		"through Hawser: pod default/mounted on node node-b. Delete them")
+	s.expectGates(t, gated, "example.com/queue", volumesv1alpha1.PlacementGate)
+	check(t, s.admin.Delete(t.Context(), mounted, client.GracePeriodSeconds(0)))
+	s.await(t, podKind, "default", "gated", "its gate is lifted", func(o *unstructured.Unstructured) bool {
+		gates, _, _ := unstructured.NestedSlice(o.Object, "spec", "schedulingGates")
+		return len(gates) == 1
+	})
+	s.expectGates(t, gated, "example.com/queue")
 	s.awaitCondition(t, "Removed", "False", "StoppingPrograms", "pod hawser-agent-x on node node-a")
 	s.kubectl(t, "get", "nvs", "node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
@@ -327,6 +342,67 @@ func (s server) testDrain(t *testing.T) {
 	for _, g := range guarded {
 		s.awaitMark(t, g.kind, g.ns, g.name, "")
 	}
+}
+
+var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
+
+func inlinePod(name string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = "default", name
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: volumesv1alpha1.InlineDriver, VolumeAttributes: map[string]string{volumesv1alpha1.AttributeClaim: "data"}}}}}
+	return pod
+}
+
+// gatedPod creates a pod that another controller gates too.
+func (s server) gatedPod(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod := inlinePod(name)
+	pod.Labels = map[string]string{"app": "web", volumesv1alpha1.GatedLabel: "true"}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/queue"},
+		{Name: volumesv1alpha1.PlacementGate}}
+	check(t, s.admin.Create(t.Context(), pod))
+	return pod
+}
+
+// expectGates checks the gates of the pod, and that its label goes with the one of Hawser.
+func (s server) expectGates(t *testing.T, pod *corev1.Pod, want ...string) {
+	t.Helper()
+	check(t, s.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	var gates []string
+	for _, g := range pod.Spec.SchedulingGates {
+		gates = append(gates, g.Name)
+	}
+	labelled := pod.Labels[volumesv1alpha1.GatedLabel] != ""
+	if !slices.Equal(gates, want) || labelled != slices.Contains(want, volumesv1alpha1.PlacementGate) ||
+		pod.Labels["app"] != "web" {
+		t.Errorf("pod %s has the gates %q and the labels %v, want the gates %q", pod.Name, gates, pod.Labels, want)
+	}
+}
+
+// expectNotGating expects that the policy that gates pods is gone.
+func (s server) expectNotGating(t *testing.T) {
+	t.Helper()
+	if !apiserver.MutatingPolicies(t) {
+		return
+	}
+	for _, kind := range []string{"MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"} {
+		s.awaitGone(t, binding.GroupVersion().WithKind(kind), "", "hawser-pod-placement", "pods are not gated any more")
+	}
+}
+
+// awaitInlinePodsRefused waits until the API server applies the policy hawser-draining-pods.
+func (s server) awaitInlinePodsRefused(t *testing.T) {
+	t.Helper()
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			err := s.admin.Create(ctx, inlinePod("late"), client.DryRunAll)
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "no pod may use its inline volumes"), nil
+		}))
+	other := inlinePod("other")
+	other.Spec.Volumes = nil
+	check(t, s.admin.Create(t.Context(), other, client.DryRunAll))
 }
 
 // awaitIntentsRefused waits until the API server applies the policy hawser-draining.
@@ -447,6 +523,7 @@ func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
 		"1 volume(s) on 1 node(s): node node-b, the volume of default/wanted (intent default/wanted). Release them, or set "+
 			"spec.removal to Drain")
 	// Meanwhile it is an installation as any other.
+	gated := s.gatedPod(t, "gated")
 	lost := s.await(t, binding, "", "hawser-hold", "it is there", there)
 	check(t, s.admin.Delete(t.Context(), lost.DeepCopy()))
 	s.await(t, binding, "", "hawser-hold", "the binding comes back", func(o *unstructured.Unstructured) bool {
@@ -456,6 +533,13 @@ func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
 	s.release(t, intent)
 	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use any more")
 	s.expectNothingInstalled(t)
+	s.expectGates(t, gated, "example.com/queue")
+	// An API server may gate pods for a moment after the policy is gone.
+	late := s.gatedPod(t, "late")
+	s.await(t, podKind, "default", "late", "its gate is lifted too", func(o *unstructured.Unstructured) bool {
+		return o.GetLabels()[volumesv1alpha1.GatedLabel] == ""
+	})
+	s.expectGates(t, late, "example.com/queue")
 }
 
 // TestWhatIsNotKnownIsNotRemoved deletes the VolumeManager while a kind is missing.

@@ -32,9 +32,13 @@ type used struct {
 	known   bool
 	uses    []usage.Use
 	intents []volumesv1alpha1.VolumeAttachmentIntent
+	// pods that may have inline volumes mounted. They are only searched for once the VolumeManager is deleted.
+	pods []string
 }
 
-func (u used) nothing() bool { return u.known && len(u.uses) == 0 && len(u.intents) == 0 }
+func (u used) nothing() bool {
+	return u.known && len(u.uses) == 0 && len(u.intents) == 0 && len(u.pods) == 0
+}
 
 // findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every
 // intent with its finalizer.

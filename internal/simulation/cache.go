@@ -32,6 +32,7 @@ var lists = map[reflect.Type]func() client.ObjectList{
 	kindOf[volumesv1alpha1.NodeVolumeState]():        listOf[volumesv1alpha1.NodeVolumeStateList],
 	kindOf[storagev1.VolumeAttachment]():             listOf[storagev1.VolumeAttachmentList],
 	kindOf[storagev1.CSINode]():                      listOf[storagev1.CSINodeList],
+	kindOf[storagev1.CSIStorageCapacity]():           listOf[storagev1.CSIStorageCapacityList],
 	kindOf[storagev1.CSIDriver]():                    listOf[storagev1.CSIDriverList],
 	kindOf[storagev1.StorageClass]():                 listOf[storagev1.StorageClassList],
 	kindOf[coordinationv1.Lease]():                   listOf[coordinationv1.LeaseList],
@@ -86,7 +87,7 @@ func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
 	namespaced := map[string]bool{
 		"VolumeAttachmentIntent": true, "Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
-		"ServiceAccount": true, "Role": true, "RoleBinding": true,
+		"ServiceAccount": true, "Role": true, "RoleBinding": true, "CSIStorageCapacity": true,
 	}
 	for t := range lists {
 		gvks, _, err := scheme.ObjectKinds(reflect.New(t.Elem()).Interface().(runtime.Object))

@@ -32,6 +32,9 @@ var exceptions = []exception{
 	{"hawser-manager", "get", "storageclasses", "internal/controller/pod TestAProblemThatOnlyTheCacheHasIsNotReported"},
 	{"hawser-manager", "get", "pods", "internal/controller/pod TestAnIntentIsKeptIfItsPodIsMissingInTheCacheOnly"},
 	{"hawser-manager", "get", "volumeattachmentintents", "test/manager aNameConflictIsReported"},
+	// No pod of this package has an inline volume.
+	{"hawser-manager", "patch", "pods", "test/manager TestPlacement"},
+	{"hawser-manager", "patch", "pods/status", "test/manager TestPlacement"},
 	{"hawser-manager", "get", "leases",
 		"internal/controller/attachment TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache"},
 	{"hawser-manager", "delete", "nodevolumestates", "test/manager aNodeStateIsCreatedAndDeletedWithItsNode"},

@@ -40,5 +40,5 @@ SPDX-License-Identifier: Apache-2.0
 //
 // TestController runs the scenarios of mode Coexist, TestReplace those of mode Replace, TestPodIntents those of pods.
 // The other files are named after what they test. TestFaults runs faults in both modes, and TestTwoLeaders two managers
-// at once.
+// at once. TestPlacement runs those of gated pods, and scheduler_test.go the scheduler of Kubernetes with them.
 package manager

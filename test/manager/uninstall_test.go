@@ -28,6 +28,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller"
+	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
@@ -60,6 +61,8 @@ func uninstall(t *testing.T, arg string) {
 		w.volume(t, "pod", volumeOptions{})}
 	w.usedByPod(t, a, arg)
 	until(t, w, w.intent(t, "data", "node", "data"), "the intent is Ready", isReady)
+	gated := inlinePod("gated", volumesv1alpha1.AttributeClaim, "missing")
+	w.create(t, gated)
 	bare := newIntent("bare", "node", "bare")
 	bare.Spec.DesiredState = volumesv1alpha1.DesiredAttached
 	w.create(t, bare)
@@ -81,6 +84,9 @@ func uninstall(t *testing.T, arg string) {
 		}
 	}
 
+	until(t, w, gated, "the gate of the pod is lifted", func(p *corev1.Pod) bool {
+		return exists(p) && index.Ungated(p) && p.Labels[volumesv1alpha1.GatedLabel] == ""
+	})
 	for _, claim := range claims {
 		until(t, w, claim, "the claim is let go", func(c *corev1.PersistentVolumeClaim) bool {
 			return !slices.Contains(c.Finalizers, volumesv1alpha1.ClaimFinalizer)

@@ -51,6 +51,7 @@ func Options() cache.Options {
 			&rbacv1.RoleBinding{}:              {Label: nodeAccounts},
 			&storagev1.CSIDriver{}:             {},
 			&storagev1.CSINode{}:               {},
+			&storagev1.CSIStorageCapacity{}:    {},
 			&storagev1.StorageClass{}:          {Transform: trimStorageClass},
 			&storagev1.VolumeAttachment{}:      {},
 			&volumesv1alpha1.NodeVolumeState{}: {},
@@ -59,7 +60,7 @@ func Options() cache.Options {
 }
 
 // trimPod keeps where a pod runs, whether it has ended or any container still runs, and which volumes it has that may
-// have to be attached.
+// have to be attached. Of a pod that is gated it also keeps what restricts its nodes.
 func trimPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -87,6 +88,19 @@ func trimPod(o any) (any, error) {
 	if index.Running(&pod.Status) {
 		// One is kept for all that run.
 		trimmed.Status.ContainerStatuses = []corev1.ContainerStatus{{}}
+	}
+	if index.Ungated(pod) {
+		return trimmed, nil
+	}
+	trimmed.Spec.SchedulingGates, trimmed.Spec.NodeSelector = pod.Spec.SchedulingGates, pod.Spec.NodeSelector
+	if pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil {
+		trimmed.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: pod.Spec.Affinity.NodeAffinity.
+				RequiredDuringSchedulingIgnoredDuringExecution,
+		}}
+	}
+	if c := index.Placeable(pod); c != nil {
+		trimmed.Status.Conditions = []corev1.PodCondition{*c}
 	}
 	return trimmed, nil
 }
@@ -157,7 +171,10 @@ func trimStorageClass(o any) (any, error) {
 		return o, nil
 	}
 	// Parameters may name secrets and are not ours to keep.
-	return &storagev1.StorageClass{ObjectMeta: identity(class.ObjectMeta), VolumeBindingMode: class.VolumeBindingMode}, nil
+	return &storagev1.StorageClass{
+		ObjectMeta: identity(class.ObjectMeta), VolumeBindingMode: class.VolumeBindingMode, Provisioner: class.Provisioner,
+		AllowedTopologies: class.AllowedTopologies,
+	}, nil
 }
 
 const (

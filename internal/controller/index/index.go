@@ -40,7 +40,17 @@ const (
 	NodeClaim = "hawser.nodeClaim"
 	// Pod finds pod intents by "namespace/podName".
 	Pod = "hawser.pod"
+	// InlineClaim finds pods that name a claim in an inline volume by "namespace/claimName", whether they have a node or
+	// not.
+	InlineClaim = "hawser.inlineClaim"
+	// InlineIntent finds gated pods that name an intent in an inline volume by "namespace/intentName".
+	InlineIntent = "hawser.inlineIntent"
+	// Gated finds pods with the gate of their placement by why they wait, and all of them by AnyReason.
+	Gated = "hawser.gated"
 )
+
+// AnyReason is the key of all pods in index Gated.
+const AnyReason = "*"
 
 // Register adds every index to the cache.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
@@ -65,6 +75,9 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&corev1.Pod{}, Claim, podClaims},
 		{&corev1.Pod{}, Volume, podVolumes},
 		{&corev1.Pod{}, Node, podNode},
+		{&corev1.Pod{}, InlineClaim, podInlineClaims},
+		{&corev1.Pod{}, InlineIntent, podInlineIntents},
+		{&corev1.Pod{}, Gated, podGated},
 		{&rbacv1.Role{}, Node, accountNode},
 		{&rbacv1.RoleBinding{}, Node, accountNode},
 	} {

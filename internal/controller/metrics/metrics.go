@@ -61,7 +61,8 @@ func Register(ctx context.Context, mgr manager.Manager, reg prometheus.Registere
 		return err
 	}
 	state := &stateCollector{reader: mgr.GetClient(), leading: mgr.Elected()}
-	for _, c := range []prometheus.Collector{detaches, Forgotten, forcedDetaches, state} {
+	gated := &gatedCollector{reader: mgr.GetClient(), leading: mgr.Elected()}
+	for _, c := range []prometheus.Collector{detaches, Forgotten, forcedDetaches, state, gated} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}

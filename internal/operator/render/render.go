@@ -34,6 +34,8 @@ const (
 	AgentName = "hawser-agent"
 	// NetworkPolicyName is the name of the NetworkPolicy.
 	NetworkPolicyName = "hawser"
+	// GatingPolicy is the name of the policy that gates pods with inline volumes, and of its binding.
+	GatingPolicy = "hawser-pod-placement"
 )
 
 // Kinds that not every cluster has.
@@ -111,7 +113,8 @@ func (in Input) directories() []string {
 func (in Input) leftOut(object *unstructured.Unstructured) bool {
 	switch object.GroupVersionKind() {
 	case MutatingPolicy, MutatingPolicyBinding:
-		return !in.Serves(object.GroupVersionKind())
+		// A pod that is gated while Hawser is drained would wait for a manager that is about to end.
+		return !in.Serves(object.GroupVersionKind()) || in.Draining && object.GetName() == GatingPolicy
 	}
 	switch object.GetKind() {
 	case "Namespace":

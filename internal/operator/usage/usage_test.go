@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -43,6 +44,8 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 		Publications: []volumesv1alpha1.Publication{{Orphan: true}}}
 	forgotten := entry("v", detaching)
 	forgotten.AttachmentUID, forgotten.DetachedTime = "declared", &metav1.Time{}
+	inline := intent("v", true)
+	inline.Spec.Publisher = volumesv1alpha1.PublisherAgent
 	stuck, away, failed := entry("v", detaching), entry("v", detaching), intent("v", false)
 	stuck.DetachError, away.DetachedTime = "the array is busy", &metav1.Time{}
 	failed.Status.Conditions = []metav1.Condition{{Type: volumesv1alpha1.ConditionReady, Reason: "AgentUnreachable"}}
@@ -62,6 +65,8 @@ func TestWhatHawserHasToRelease(t *testing.T) {
 			coexist: []string{"intent shop/data, AgentUnreachable"}, replace: []string{"intent shop/data, AgentUnreachable"}},
 		{name: "the intent of a pod shows only what upstream does", replace: []string{"intent shop/data"},
 			intents: []volumesv1alpha1.VolumeAttachmentIntent{intent("v", true)}},
+		{name: "the intent of a pod's inline volume counts", coexist: []string{"intent shop/data"},
+			replace: []string{"intent shop/data"}, intents: []volumesv1alpha1.VolumeAttachmentIntent{inline}},
 		{name: "one volume counts once", entries: []volumesv1alpha1.NodeAttachment{entry("v", attached)},
 			volumes: []volumesv1alpha1.NodeVolume{ofAgent("v")},
 			intents: []volumesv1alpha1.VolumeAttachmentIntent{intent("v", false)},
@@ -123,5 +128,32 @@ func TestAMessageCountsAllVolumesAndNamesTheFirst(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("message %q, want that it contains %q", got, want)
 		}
+	}
+}
+
+func TestPodsWithInlineVolumesAreNamedWhileTheyRun(t *testing.T) {
+	pod := func(name, node, driver string, phase corev1.PodPhase) corev1.Pod {
+		p := corev1.Pod{}
+		p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase = "shop", name, node, phase
+		p.Spec.Volumes = []corev1.Volume{{Name: "other"}, {Name: "data", VolumeSource: corev1.VolumeSource{
+			CSI: &corev1.CSIVolumeSource{Driver: driver}}}}
+		return p
+	}
+	got := Running([]corev1.Pod{
+		pod("z", "node-a", volumesv1alpha1.InlineDriver, corev1.PodRunning),
+		pod("starting", "node-b", volumesv1alpha1.InlineDriver, corev1.PodPending),
+		pod("unscheduled", "", volumesv1alpha1.InlineDriver, corev1.PodPending),
+		pod("succeeded", "node-a", volumesv1alpha1.InlineDriver, corev1.PodSucceeded),
+		pod("failed", "node-a", volumesv1alpha1.InlineDriver, corev1.PodFailed),
+		pod("foreign", "node-a", "example.com", corev1.PodRunning),
+		{},
+	})
+	want := []string{"pod shop/starting on node node-b", "pod shop/z on node node-a"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("pods with inline volumes %q, want %q", got, want)
+	}
+	message := PodsMessage([]string{"1", "2", "3", "4", "5", "6", "7"})
+	if !strings.Contains(message, "7 pod(s)") || !strings.HasSuffix(message, "1; 2; 3; 4; 5; and 2 more") {
+		t.Errorf("message %q, want that it counts seven pods and names five", message)
 	}
 }
