@@ -16,7 +16,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
@@ -65,8 +64,6 @@ func sentence(err error) string {
 	}
 	var network *net.OpError
 	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return "no cluster is configured: set KUBECONFIG, or use --kubeconfig, --context or --server"
 	case apierrors.IsUnauthorized(err):
 		return "the API server does not accept these credentials: log in again"
 	case apierrors.IsForbidden(err):

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -77,7 +78,7 @@ func readFile(name string, stdin io.Reader, namespace string) ([]fileObject, err
 
 // decode reads one document; nil if it is empty.
 func decode(decoder k8sruntime.Decoder, document []byte, namespace string) (*fileObject, error) {
-	text, err := yaml.ToJSON(document)
+	text, err := sigsyaml.YAMLToJSON(document)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"text/template"
 	"time"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,10 +94,14 @@ func readFixture(t *testing.T, path string, now time.Time) fixture {
 	return f
 }
 
+// strict decodes fixtures. It is made once, because that is slow.
+var strict = sync.OnceValue(func() k8sruntime.Decoder {
+	return serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDeserializer()
+})
+
 func decodeObject(t *testing.T, document string) client.Object {
 	t.Helper()
-	decoder := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDeserializer()
-	object, _, err := decoder.Decode([]byte(document), nil, nil)
+	object, _, err := strict().Decode([]byte(document), nil, nil)
 	if err != nil {
 		t.Fatalf("decoding %s: %v", document, err)
 	}

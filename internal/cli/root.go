@@ -7,14 +7,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
@@ -34,6 +38,7 @@ type options struct {
 
 // Run runs the plugin with these arguments and returns its exit code.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	log.SetLogger(logr.Discard()) // controller-runtime would complain on stderr
 	root := newRoot(streams)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -90,11 +95,19 @@ func (o *options) prepare(ctx context.Context) (context.Context, context.CancelF
 	return ctx, cancel, nil
 }
 
+// unconfigured is the server that client-go assumes where nothing names one.
+const unconfigured = "localhost:8080"
+
+var errNoCluster = errors.New("no cluster is configured: set KUBECONFIG, or use --kubeconfig or --server")
+
 // gatherer connects to the cluster.
 func (o *options) gatherer() (*facts.Gatherer, error) {
 	config, err := o.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
+	}
+	if *o.flags.APIServer == "" && strings.TrimPrefix(config.Host, "http://") == unconfigured {
+		return nil, errNoCluster
 	}
 	r, err := newReader(config)
 	if err != nil {

@@ -7,6 +7,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -180,7 +181,7 @@ func (w *walk) system() {
 			reason: catalog.NotInstalled})
 		return
 	}
-	if w.f.Subject.Kind == facts.KindPod && len(w.f.PodIntents.Items) == 0 || len(w.report.Findings) == 0 {
+	if len(w.report.Findings) == 0 || !w.waitsForManager() {
 		return
 	}
 	w.managerLease()
@@ -193,6 +194,16 @@ func (w *walk) system() {
 			}
 		}
 	}
+}
+
+// waitsForManager reports whether the subject has to do with Hawser at all.
+func (w *walk) waitsForManager() bool {
+	if w.f.Subject.Kind == facts.KindIntent || w.f.Subject.Kind == facts.KindNode || len(w.f.PodIntents.Items) > 0 {
+		return true
+	}
+	return w.f.Subject.Kind != facts.KindPod && slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
+		return len(v.Intents.Items) > 0
+	})
 }
 
 func (w *walk) managerLease() {

@@ -22,6 +22,9 @@ func (w *walk) pod() {
 	pod, ref := w.f.Pod.Value, w.f.Pod.Ref
 	settled := podSettled(pod)
 	w.podLink(pod, ref, settled)
+	if pod.Status.Phase == corev1.PodSucceeded && settled {
+		return // it needs no volume any more
+	}
 	w.under(func() {
 		if pod.Spec.NodeName != "" || !settled {
 			w.node(nodeName(w.f))
@@ -159,9 +162,11 @@ func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
 	}
 }
 
+// allAttached reports whether every volume of the pod is known to be attached.
 func (w *walk) allAttached() bool {
 	for i := range w.f.Volumes {
-		if v := &w.f.Volumes[i]; v.Driver != "" && v.NeedsAttach() && !v.Attached() {
+		v := &w.f.Volumes[i]
+		if !v.Volume.Found || v.Driver != "" && v.NeedsAttach() && !v.Attached() {
 			return false
 		}
 	}
