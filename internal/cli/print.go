@@ -1,0 +1,153 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+)
+
+// document is the report in JSON and YAML.
+type document struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Reports    []*explain.Report `json:"reports"`
+}
+
+// print writes the reports in the format that was asked for.
+func (o *options) print(reports []*explain.Report) error {
+	if o.output == "" {
+		for i, r := range reports {
+			if i > 0 {
+				if _, err := fmt.Fprint(o.Out, "\n---\n\n"); err != nil {
+					return err
+				}
+			}
+			if _, err := io.WriteString(o.Out, text(r, o.colored())); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return o.encode(document{"cli.volumes.hawser.io/v1alpha1", "WhyReports", reports})
+}
+
+// encode writes a document as JSON or YAML.
+func (o *options) encode(d any) error {
+	out, err := json.MarshalIndent(d, "", "  ")
+	if err == nil && o.output == "yaml" {
+		out, err = yaml.JSONToYAML(out)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(o.Out, strings.TrimRight(string(out), "\n"))
+	return err
+}
+
+// writer builds the text of a report.
+type writer struct {
+	strings.Builder
+	colored bool
+	now     time.Time
+}
+
+// text is the report as a person reads it: the cause first, then the chain, then what else was found.
+func text(r *explain.Report, colored bool) string {
+	w := &writer{colored: colored, now: r.Time}
+	fmt.Fprintf(w, "%s: %s\n", r.Subject, r.Verdict)
+	for i, f := range r.Findings {
+		switch i {
+		case 0:
+			w.title("Cause")
+		case 1:
+			w.title("Also found")
+		}
+		w.finding(f, i == 0)
+	}
+	w.title("Chain")
+	for _, l := range r.Chain {
+		w.link(l)
+	}
+	if len(r.Notes) > 0 {
+		w.title("Notes")
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "  %s %s: %s\n", n.Code, n.Object, n.Says)
+		w.line("", n.Detail)
+	}
+	return w.String()
+}
+
+func (w *writer) title(t string) { fmt.Fprintf(w, "\n%s\n", t) }
+
+// marks are in front of links, with their colours.
+var marks = map[explain.State]struct{ mark, color string }{
+	explain.Good: {"ok     ", "32"}, explain.Waits: {"waits  ", "33"}, explain.Bad: {"fails  ", "31"},
+	explain.Unknown: {"unknown", "35"},
+}
+
+func (w *writer) link(l explain.Link) {
+	m := marks[l.State]
+	since := ""
+	if l.Since != nil && l.State != explain.Good {
+		since = ", for " + w.age(*l.Since)
+	}
+	fmt.Fprintf(w, "  %s  %s%s: %s%s\n", w.paint(m.mark, m.color), strings.Repeat("  ", l.Depth), l.Object, l.Text, since)
+}
+
+// finding writes one finding: the cause with all that helps, others in short.
+func (w *writer) finding(f explain.Finding, whole bool) {
+	color := "31"
+	if f.Level == catalog.Waiting {
+		color = "33"
+	}
+	fmt.Fprintf(w, "  %s %s\n", w.paint(f.Code+" "+f.Reason, color), f.Object)
+	w.line("", f.Says)
+	w.line("message", f.Detail)
+	if f.Since != nil {
+		w.line("since", fmt.Sprintf("%s (%s)", f.Since.Format(time.RFC3339), w.age(*f.Since)))
+	}
+	if !whole {
+		return
+	}
+	w.line("acts", string(f.Acts))
+	w.line("way out", f.Way)
+	for i, command := range f.Run {
+		name := "run"
+		if i > 0 {
+			name = ""
+		}
+		w.line(name, command)
+	}
+	w.line("more", f.URL)
+}
+
+// line writes a value beside its name; nothing if it is empty.
+func (w *writer) line(name, value string) {
+	if value == "" {
+		return
+	}
+	fmt.Fprintf(w, "    %-9s%s\n", name, strings.ReplaceAll(strings.TrimSpace(value), "\n", "\n             "))
+}
+
+func (w *writer) age(since time.Time) string { return duration.HumanDuration(w.now.Sub(since)) }
+
+func (w *writer) paint(s, color string) string {
+	if !w.colored {
+		return s
+	}
+	return "\033[" + color + "m" + s + "\033[0m"
+}

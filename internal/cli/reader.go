@@ -1,0 +1,133 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/version"
+)
+
+// newScheme knows the kinds that the commands read.
+func newScheme() *k8sruntime.Scheme {
+	scheme := k8sruntime.NewScheme()
+	// Both only fail if two types have one name, which a test would show.
+	_ = clientgoscheme.AddToScheme(scheme)
+	_ = volumesv1alpha1.AddToScheme(scheme)
+	return scheme
+}
+
+// newMapper knows the kinds without discovery, which would cost two requests for each group.
+func newMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"Pod", "PersistentVolumeClaim", "Event", "ConfigMap"} {
+		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	for _, kind := range []string{"Node", "PersistentVolume", "Namespace"} {
+		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
+	}
+	for _, kind := range []string{"StorageClass", "VolumeAttachment", "CSINode", "CSIDriver"} {
+		mapper.Add(storagev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeRoot)
+	}
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent"), meta.RESTScopeNamespace)
+	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState"), meta.RESTScopeRoot)
+	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"), meta.RESTScopeRoot)
+	return mapper
+}
+
+// reader reads from an API server.
+type reader struct {
+	client.Client
+	clientset kubernetes.Interface
+}
+
+// userAgent names the plugin and its version in audit logs.
+func userAgent() string {
+	return fmt.Sprintf("kubectl-hawser/%s (%s/%s)", version.Version, runtime.GOOS, runtime.GOARCH)
+}
+
+func newReader(config *rest.Config) (*reader, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = userAgent()
+	config.QPS = -1 // each command sends few requests
+	config.WarningHandler = rest.NoWarnings{}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
+	}
+	c, err := client.New(config, client.Options{HTTPClient: httpClient, Scheme: newScheme(), Mapper: newMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
+	}
+	return &reader{c, clientset}, nil
+}
+
+// Installed asks for the group of Hawser's kinds, which every user may. Where discovery is closed to the user, the
+// reads themselves show what is there.
+func (r *reader) Installed(ctx context.Context) (bool, error) {
+	err := r.clientset.StorageV1().RESTClient().Get().AbsPath("/apis", volumesv1alpha1.GroupVersion.Group).Do(ctx).Error()
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err == nil, apierrors.IsForbidden(err):
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// AttachmentsOf reads all VolumeAttachments as the table that kubectl prints: ten thousand of them are a megabyte, and
+// the API server cannot select those of a volume.
+func (r *reader) AttachmentsOf(ctx context.Context, volume string) ([]string, error) {
+	raw, err := r.clientset.StorageV1().RESTClient().Get().Resource("volumeattachments").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Param("includeObject", "None").
+		Param("resourceVersion", "0").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var table metav1.Table
+	if err := json.Unmarshal(raw, &table); err != nil {
+		return nil, fmt.Errorf("reading the table of VolumeAttachments: %w", err)
+	}
+	name, pv := column(&table, "Name"), column(&table, "PV")
+	if name < 0 || pv < 0 {
+		return nil, errors.New("the API server's table of VolumeAttachments has no column Name or PV")
+	}
+	var names []string
+	for _, row := range table.Rows {
+		if fmt.Sprint(row.Cells[pv]) == volume {
+			names = append(names, fmt.Sprint(row.Cells[name]))
+		}
+	}
+	return names, nil
+}
+
+func column(table *metav1.Table, name string) int {
+	return slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == name })
+}

@@ -1,0 +1,155 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/version"
+)
+
+// options of every command.
+type options struct {
+	genericiooptions.IOStreams
+	flags   *genericclioptions.ConfigFlags
+	output  string
+	color   string
+	system  string
+	timeout time.Duration
+	now     func() time.Time
+}
+
+// Run runs the plugin with these arguments and returns its exit code.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	log.SetLogger(logr.Discard()) // controller-runtime would complain on stderr
+	root := newRoot(streams)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	exit := code(err)
+	if exit == Failed || exit == TimedOut {
+		_, _ = fmt.Fprintln(streams.ErrOut, "kubectl hawser:", sentence(err))
+	}
+	return exit
+}
+
+func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
+	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
+	root := &cobra.Command{
+		Use:   "kubectl-hawser",
+		Short: "Explains why a volume is not there",
+		Long: "Explains why a volume is not there: what is waited for, since when, what must act, and the command to\n" +
+			"run.\n\nExit codes: 0 fine, 1 findings, 2 error, 124 timeout.",
+		Version:       version.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl hawser"},
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	f := root.PersistentFlags()
+	o.flags.AddFlags(f)
+	f.StringVarP(&o.output, "output", "o", "", "format of the report: json or yaml; empty for text")
+	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
+	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
+	root.AddCommand(newWhy(o))
+	o.completeFlags(root)
+	return root
+}
+
+// prepare checks the options that all commands have, and limits the time of the command.
+func (o *options) prepare(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	switch o.output {
+	case "", "json", "yaml":
+	default:
+		return nil, nil, fmt.Errorf("--output is %q, want json or yaml", o.output)
+	}
+	switch o.color {
+	case "auto", "always", "never":
+	default:
+		return nil, nil, fmt.Errorf("--color is %q, want auto, always or never", o.color)
+	}
+	if o.timeout <= 0 {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	return ctx, cancel, nil
+}
+
+// unconfigured is the server that client-go assumes where nothing names one.
+const unconfigured = "localhost:8080"
+
+var errNoCluster = errors.New("no cluster is configured: set KUBECONFIG, or use --kubeconfig or --server")
+
+// gatherer connects to the cluster.
+func (o *options) gatherer() (*facts.Gatherer, error) {
+	config, err := o.flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	if *o.flags.APIServer == "" && strings.TrimPrefix(config.Host, "http://") == unconfigured {
+		return nil, errNoCluster
+	}
+	r, err := newReader(config)
+	if err != nil {
+		return nil, err
+	}
+	return &facts.Gatherer{Reader: r, System: o.system, Now: o.now, Progress: o.progress()}, nil
+}
+
+// namespace is that of the flags or of the kubeconfig.
+func (o *options) namespace() (string, error) {
+	namespace, _, err := o.flags.ToRawKubeConfigLoader().Namespace()
+	return namespace, err
+}
+
+// colored reports whether the report has colours.
+func (o *options) colored() bool {
+	switch o.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	default:
+		return isTerminal(o.Out) && os.Getenv("NO_COLOR") == ""
+	}
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// progress shows on a terminal what is read; elsewhere nothing, so that logs stay short.
+func (o *options) progress() func(string) {
+	if !isTerminal(o.ErrOut) {
+		return nil
+	}
+	return func(what string) { _, _ = fmt.Fprintf(o.ErrOut, "\r\033[Kreading %s", what) }
+}
+
+// progressDone clears the line of the progress.
+func (o *options) progressDone() {
+	if isTerminal(o.ErrOut) {
+		_, _ = fmt.Fprint(o.ErrOut, "\r\033[K")
+	}
+}

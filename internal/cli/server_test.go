@@ -1,0 +1,237 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+
+// codes of the findings of a report, in order.
+func codes(r *explain.Report) []string {
+	var list []string
+	for _, f := range r.Findings {
+		list = append(list, f.Code)
+	}
+	return list
+}
+
+// The API server sets the times of creation itself, so the reports are made as of ten minutes later.
+func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
+	if os.Getenv(apiserver.AssetsVariable) == "" {
+		t.Skipf("LEFT OUT (needs %s)", apiserver.AssetsVariable)
+	}
+	later := time.Now().Add(10 * time.Minute)
+	for _, f := range fixtures(t, later) {
+		t.Run(f.name, func(t *testing.T) {
+			config, c := apiserver.Borrow(t)
+			f.create(t, c)
+			r, err := newReader(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := explainFixture(t, f, r, later), explainFixture(t, f, newFakeReader(t, f), later)
+			if !slices.Equal(codes(got), codes(want)) {
+				t.Errorf("%s on a real API server finds %v, want %v as in testdata/why/%s.txt; the report:\n%s",
+					strings.Join(f.args, " "), codes(got), codes(want), f.name, text(got, false))
+			}
+		})
+	}
+}
+
+// run runs a command as a user and returns its output and exit code.
+func run(t *testing.T, config *rest.Config, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	args = append(args, "--kubeconfig", apiserver.Kubeconfig(t, config))
+	exit = Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
+	return out.String(), errOut.String(), exit
+}
+
+// as acts as a user without any right but those that a test gives.
+func as(config *rest.Config, user string) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	return config
+}
+
+func one(t *testing.T, name string, now time.Time) fixture {
+	t.Helper()
+	return readFixture(t, "testdata/why/"+name+".yaml", now)
+}
+
+func TestAUserOfOneNamespaceSeesWhatTheUserMayReadAndWhatNot(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "pod-multi-attach", time.Now())
+	f.create(t, c)
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "persistentvolumeclaims", "events"}, Verbs: []string{"get", "list"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "dev"}}}
+	for _, object := range []client.Object{role, binding} {
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr, exit := run(t, as(config, "dev"), append(f.args, "-o", "json")...)
+	if exit != Findings {
+		t.Fatalf("exit code %d, want %d; stderr: %s", exit, Findings, stderr)
+	}
+	var got struct{ Reports []*explain.Report }
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatalf("the output is no JSON: %v\n%s", err, stdout)
+	}
+	if found := codes(got.Reports[0]); !slices.Contains(found, catalog.OfReason(catalog.MultiAttach).Code) {
+		t.Errorf("findings %v, want the one of the pod's event, which the user may read", found)
+	}
+	for _, kind := range []string{"PersistentVolume", "Node"} {
+		if !slices.ContainsFunc(got.Reports[0].Chain, func(l explain.Link) bool {
+			return l.Object.Kind == kind && l.State == explain.Unknown
+		}) {
+			t.Errorf("the chain %+v has no unreadable %s in its place", got.Reports[0].Chain, kind)
+		}
+	}
+}
+
+func TestAUserWithoutRightsIsNamedWhatTheUserMayNotRead(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "pod-running", time.Now())
+	f.create(t, c)
+	stdout, stderr, exit := run(t, as(config, "stranger"), f.args...)
+	if exit != Failed || stdout != "" || !strings.Contains(stderr, "you may not read Pod web in namespace shop") {
+		t.Errorf("exit code %d, stdout %q, stderr %q; want %d and a sentence about the pod", exit, stdout, stderr, Failed)
+	}
+}
+
+func TestAWrongNameIsAnError(t *testing.T) {
+	config, _ := apiserver.Borrow(t)
+	for _, kind := range mainKinds {
+		for _, format := range []string{"", "json"} {
+			stdout, stderr, exit := run(t, config, "why", kind, "wrong", "-o", format)
+			if exit != Failed || stdout != "" || !strings.Contains(stderr, "there is no "+kinds[kind]+" wrong") {
+				t.Errorf("why %s wrong -o %q: exit code %d, stdout %q, stderr %q; want %d and that there is none",
+					kind, format, exit, stdout, stderr, Failed)
+			}
+		}
+	}
+}
+
+func TestWithoutHawserPodsAreExplainedAndIntentsAreNot(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "pod-driver-missing", time.Now())
+	f.create(t, c)
+	apiserver.Kubectl(t, apiserver.Kubeconfig(t, config), "", "delete", "-f", "crd/bases")
+	stdout, stderr, exit := run(t, config, f.args...)
+	for _, want := range []string{"HWS209", "HWS803"} {
+		if exit != Findings || !strings.Contains(stdout, want) {
+			t.Errorf("why pod: exit code %d, want %d and %s; stderr %q, stdout:\n%s", exit, Findings, want, stderr, stdout)
+		}
+	}
+	_, stderr, exit = run(t, config, "why", "intent", "data")
+	if exit != Failed || !strings.Contains(stderr, "Hawser is not installed in this cluster") {
+		t.Errorf("why intent: exit code %d, stderr %q; want %d and that Hawser is not installed", exit, stderr, Failed)
+	}
+}
+
+func TestNamesAreCompleted(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "intent-ready", time.Now()).create(t, c)
+	for args, want := range map[string]string{
+		"why ":       "intent",
+		"why node ":  "node-b",
+		"why vai ":   "data-on-node-b",
+		"why pvc ":   "data",
+		"why pv ":    "pv-1",
+		"why pod ":   ":4", // none, and no files
+		"why node x": ":4",
+	} {
+		fields := append([]string{"__complete", "-n", "shop", "--kubeconfig", apiserver.Kubeconfig(t, config)},
+			strings.Split(args, " ")...)
+		var out, errOut bytes.Buffer
+		Run(t.Context(), fields, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
+		if !slices.Contains(strings.Fields(out.String()), want) {
+			t.Errorf("completing %q offers %q, want %q", args, out.String(), want)
+		}
+	}
+}
+
+// The report about the files must not depend on objects that do not exist yet.
+func TestFilesAreAnalysedBeforeTheyAreApplied(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "pod-node-affinity", time.Now()).create(t, c)
+	for name, tt := range map[string]struct {
+		file string
+		want []string
+		exit int
+	}{
+		"an intent for a node that the volume excludes": {
+			"{apiVersion: volumes.hawser.io/v1alpha1, kind: VolumeAttachmentIntent, metadata: {name: new}, " +
+				"spec: {nodeName: node-b, volume: {persistentVolumeClaim: {claimName: data}}}}",
+			[]string{"HWS119", "not applied yet"}, Findings},
+		"an intent for a claim that does not exist": {
+			"{apiVersion: volumes.hawser.io/v1alpha1, kind: VolumeAttachmentIntent, metadata: {name: new}, " +
+				"spec: {nodeName: node-b, volume: {persistentVolumeClaim: {claimName: none}}}}",
+			[]string{"HWS101"}, Findings},
+		"a pod and its claim of a class that does not exist": {
+			"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: fresh}, spec: {storageClassName: none}}\n---\n" +
+				"{apiVersion: v1, kind: Pod, metadata: {name: fresh}, spec: {containers: [], volumes: " +
+				"[{name: v, persistentVolumeClaim: {claimName: fresh}}]}}",
+			[]string{"HWS622", "Pod shop/fresh"}, Findings},
+		"a kind that is not analysed":           {"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", []string{"HWS901"}, Fine},
+		"an unknown kind":                       {"{apiVersion: x/v1, kind: Thing, metadata: {name: a}}", []string{"HWS901"}, Fine},
+		"a field that does not exist":           {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spek: {}}", []string{"spek"}, Failed},
+		"a file without an object":              {"# nothing\n", []string{"no object"}, Failed},
+		"a pod that names no volume of a claim": {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", []string{"HWS902"}, Fine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir() + "/file.yaml"
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stdout, stderr, exit := run(t, config, "why", "-f", path, "-n", "shop")
+			for _, want := range tt.want {
+				if exit != tt.exit || !strings.Contains(stdout+stderr, want) {
+					t.Errorf("exit code %d, want %d and %q; stderr %q, stdout:\n%s", exit, tt.exit, want, stderr, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestAFieldThatCannotBeChangedIsReported(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "intent-ready", time.Now()).create(t, c)
+	path := t.TempDir() + "/file.yaml"
+	file := "{apiVersion: volumes.hawser.io/v1alpha1, kind: VolumeAttachmentIntent, metadata: {name: data-on-node-b}, " +
+		"spec: {nodeName: node-c, volume: {persistentVolumeClaim: {claimName: data}}}}"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, exit := run(t, config, "why", "-f", path, "-n", "shop")
+	want := fmt.Sprintf("spec.nodeName is %q in the cluster and %q in the file", "node-b", "node-c")
+	if exit != Findings || !strings.Contains(stdout, "HWS903") || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, want %d, HWS903 and %s; stderr %q, stdout:\n%s", exit, Findings, want, stderr, stdout)
+	}
+}

@@ -1,0 +1,129 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package catalog has one entry for each finding that `kubectl hawser` can report: a stable code, a sentence, the actor
+// that ends the wait, and the commands for that. Every condition reason of the API has an entry.
+//
+// A code never changes its meaning and is never given to another entry, because links and scripts contain it.
+package catalog
+
+import (
+	"slices"
+	"strings"
+)
+
+// Level is how much a finding matters.
+type Level string
+
+const (
+	// Fine means that all is well.
+	Fine Level = "Fine"
+	// Note is worth knowing and needs no action.
+	Note Level = "Note"
+	// Waiting means that a component works on it.
+	Waiting Level = "Waiting"
+	// Problem means that an actor has to do something.
+	Problem Level = "Problem"
+)
+
+// Depth is how near a finding is to the cause.
+type Depth int
+
+const (
+	// Symptom follows from another finding, as a rule.
+	Symptom Depth = iota
+	// Direct is what an object itself reports.
+	Direct
+	// Root explains what the objects that depend on it report.
+	Root
+	// Chief relates such a cause to the subject.
+	Chief
+)
+
+// Actor is the person or component whose action ends the wait.
+type Actor string
+
+// Actors, as docs/troubleshoot.md names them.
+const (
+	NoActor Actor = ""
+	Hawser  Actor = "Hawser"
+	Driver  Actor = "the CSI driver"
+	Author  Actor = "the author of the intent, claim or pod"
+	Holder  Actor = "the author of the pod or intent that holds the volume"
+	Storage Actor = "the administrator of the driver or the volume"
+	OnNode  Actor = "the administrator of the node"
+	Cluster Actor = "a cluster administrator"
+)
+
+// Entry describes one kind of finding.
+type Entry struct {
+	// Code is HWS and three digits.
+	Code string
+	// Reason is the reason of a condition, or a name in the same style.
+	Reason string
+	// Level and Depth of the finding.
+	Level Level
+	Depth Depth
+	// Says is what the finding means.
+	Says string
+	// Acts is the actor that ends the wait.
+	Acts Actor
+	// Way is the way out; empty where none is necessary.
+	Way string
+	// Run are commands with places such as {node}.
+	Run []string
+}
+
+// page contains a section for each code.
+const page = "https://github.com/hawser-io/hawser/blob/main/docs/reference/findings.md#"
+
+// URL of the section about this entry.
+func (e Entry) URL() string { return page + strings.ToLower(e.Code) }
+
+// Commands are those commands whose places are all known.
+func (e Entry) Commands(places map[string]string) []string {
+	var pairs, commands []string
+	for name, value := range places {
+		if value != "" {
+			pairs = append(pairs, "{"+name+"}", value)
+		}
+	}
+	replacer := strings.NewReplacer(pairs...)
+	for _, command := range e.Run {
+		if text := replacer.Replace(command); !unresolved(text) {
+			commands = append(commands, text)
+		}
+	}
+	return commands
+}
+
+// unresolved reports whether a place is left. A JSONPath has braces too, but none before a lower case letter.
+func unresolved(command string) bool {
+	for i := range len(command) - 1 {
+		if command[i] == '{' && command[i+1] >= 'a' && command[i+1] <= 'z' {
+			return true
+		}
+	}
+	return false
+}
+
+// groups are the parts of the catalog, in the order of their codes.
+var groups = [][]Entry{fine, resolved, attached, node, ready, manager, scheduling, claims, upstream, links}
+
+// All entries, in the order of their codes.
+func All() []Entry { return slices.Concat(groups...) }
+
+// OfReason returns the entry of a condition's reason. A reason that this program does not know, because the cluster
+// runs a newer version, gets the entry UnknownReason.
+func OfReason(reason string) Entry {
+	for _, group := range groups {
+		for _, e := range group {
+			if e.Reason == reason {
+				return e
+			}
+		}
+	}
+	return OfReason(UnknownReason)
+}

@@ -1,0 +1,214 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+)
+
+var update = flag.Bool("update", false, "write docs/reference/findings.md")
+
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+}
+
+// reasonsOf reads the values of all constants whose names begin with Reason from the source of the API.
+func reasonsOf(t *testing.T) map[string]string {
+	t.Helper()
+	packages, err := filepath.Glob(filepath.Join(root(), "api", "v1alpha1", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]string{}
+	for _, path := range packages {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			spec, ok := node.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") || len(spec.Values) == 0 {
+				return true
+			}
+			if value, ok := spec.Values[0].(*ast.BasicLit); ok {
+				text, err := strconv.Unquote(value.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reasons[spec.Names[0].Name] = text
+			}
+			return true
+		})
+	}
+	return reasons
+}
+
+func TestEveryReasonOfTheAPIHasItsSentence(t *testing.T) {
+	reasons := reasonsOf(t)
+	if len(reasons) < 90 {
+		t.Fatalf("%d reasons were found in the source of the API, want at least 90", len(reasons))
+	}
+	for constant, reason := range reasons {
+		if e := catalog.OfReason(reason); e.Reason != reason {
+			t.Errorf("reason %s (%s) has entry %s, want an entry of its own in the catalog", reason, constant, e.Reason)
+		}
+	}
+}
+
+func TestAReasonOfANewerVersionIsReportedAsUnknown(t *testing.T) {
+	if e := catalog.OfReason("NeverHeardOf"); e.Reason != catalog.UnknownReason {
+		t.Errorf("a reason that the catalog does not have has entry %s, want %s", e.Reason, catalog.UnknownReason)
+	}
+}
+
+func TestCodesAreUniqueAndInOrder(t *testing.T) {
+	var last catalog.Entry
+	reasons := map[string]string{}
+	for _, e := range catalog.All() {
+		if !regexp.MustCompile(`^HWS[0-9]{3}$`).MatchString(e.Code) {
+			t.Errorf("the entry of %s has code %q, want HWS and three digits", e.Reason, e.Code)
+		}
+		if e.Code <= last.Code {
+			t.Errorf("code %s of %s follows %s of %s, want ascending codes", e.Code, e.Reason, last.Code, last.Reason)
+		}
+		if earlier, ok := reasons[e.Reason]; ok {
+			t.Errorf("reason %s has the codes %s and %s, want one", e.Reason, earlier, e.Code)
+		}
+		reasons[e.Reason], last = e.Code, e
+	}
+}
+
+func TestEveryProblemNamesWhatMustActAndAWayOut(t *testing.T) {
+	for _, e := range catalog.All() {
+		if e.Says == "" || !strings.HasSuffix(e.Says, ".") {
+			t.Errorf("%s %s says %q, want a sentence", e.Code, e.Reason, e.Says)
+		}
+		if e.Level != catalog.Problem || e.Reason == catalog.Unreadable || e.Reason == catalog.Missing {
+			continue
+		}
+		if e.Acts == catalog.NoActor && e.Reason != catalog.UnknownReason {
+			t.Errorf("%s %s is a problem and names no actor", e.Code, e.Reason)
+		}
+		if e.Way == "" && len(e.Run) == 0 && e.Reason != catalog.Stalled {
+			t.Errorf("%s %s is a problem, and names neither a way out nor a command", e.Code, e.Reason)
+		}
+	}
+}
+
+// Codes are for ever. A new entry adds a line; no line of the file changes or goes.
+func TestNoCodeEverChangesItsMeaning(t *testing.T) {
+	path := filepath.Join("testdata", "codes.txt")
+	var now []string
+	for _, e := range catalog.All() {
+		now = append(now, e.Code+" "+e.Reason)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); !slices.Contains(now, line) {
+			t.Errorf("the catalog has no %q any more; a code that was released keeps its meaning", line)
+		}
+	}
+	if missing := len(now) - strings.Count(string(text), "\n"); *update && !t.Failed() {
+		if err := os.WriteFile(path, []byte(strings.Join(now, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if missing != 0 {
+		t.Errorf("%d entries are not in %s; run the test with -update", missing, path)
+	}
+}
+
+func TestCommandsAreLeftOutWhileAPlaceIsUnknown(t *testing.T) {
+	e := catalog.Entry{Run: []string{"a {node}", "b {volume}", "c '{.spec}'"}}
+	got := e.Commands(map[string]string{"node": "node-a", "volume": ""})
+	if want := []string{"a node-a", "c '{.spec}'"}; !slices.Equal(got, want) {
+		t.Errorf("commands %q, want %q: the volume is not known, and a JSONPath is no place", got, want)
+	}
+}
+
+func TestTheReferencePageIsMadeFromTheCatalog(t *testing.T) {
+	path := filepath.Join(root(), "docs", "reference", "findings.md")
+	want := page()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("docs/reference/findings.md differs from the catalog; run go test ./internal/explain/catalog -update")
+	}
+	for _, e := range catalog.All() {
+		if !strings.Contains(string(got), "\n### "+e.Code+"\n") {
+			t.Errorf("the page has no section %s, to which %s leads", e.Code, e.URL())
+		}
+	}
+}
+
+// page is docs/reference/findings.md.
+func page() string {
+	var b strings.Builder
+	b.WriteString("# Findings\n\n" +
+		"What `kubectl hawser why` can find, by its code. [why.md](../why.md) explains the command. The page is made from\n" +
+		"`internal/explain/catalog` by `go test ./internal/explain/catalog -update`.\n\n" +
+		"A code never changes its meaning. In commands, `{node}` and the like are replaced by names.\n")
+	sections := map[string]string{"0": "All is well", "1": "Claim and volume", "2": "Attach", "3": "On the node",
+		"4": "Agents, node states and managers", "5": "The installation", "6": "Pods and claims of Kubernetes",
+		"7": "Attachments and nodes of Kubernetes", "8": "What could not be read", "9": "Files"}
+	section := ""
+	for _, e := range catalog.All() {
+		if digit := e.Code[3:4]; digit != section {
+			section = digit
+			b.WriteString("\n## " + sections[digit] + "\n")
+		}
+		prose := fmt.Sprintf("`%s` (%s). %s %s", e.Reason, strings.ToLower(string(e.Level)), e.Says, e.Way)
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n", e.Code, wrapped(prose))
+		if e.Acts != catalog.NoActor {
+			fmt.Fprintf(&b, "\nActs: %s.\n", e.Acts)
+		}
+		if len(e.Run) > 0 {
+			b.WriteString("\n    " + strings.Join(e.Run, "\n    ") + "\n")
+		}
+	}
+	return b.String()
+}
+
+// wrapped breaks a paragraph into lines of at most 118 characters.
+func wrapped(prose string) string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(prose) {
+		if line != "" && len(line)+1+len(word) > 118 {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return strings.Join(append(lines, line), "\n")
+}

@@ -1,0 +1,66 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog
+
+// Reasons of what the walk finds about claims and PersistentVolumes.
+const (
+	ClassUnset          = "ClaimWithoutClass"
+	ClassMissing        = "StorageClassMissing"
+	ProvisioningFailed  = "ProvisioningFailed"
+	WaitsForProvisioner = "WaitsForProvisioner"
+	WaitsForPod         = "ClaimWaitsForPod"
+	ClaimFinalizer      = "ClaimDeletionWaits"
+	ResizeInfeasible    = "ResizeInfeasible"
+	ResizePending       = "ResizePending"
+	VolumeFailed        = "VolumeFailed"
+	VolumeReleased      = "VolumeReleased"
+	VolumeDeleting      = "VolumeDeleting"
+	ClaimUnused         = "ClaimUnused"
+)
+
+const describeClaim = "kubectl describe pvc {claim} -n {namespace}"
+
+// claims are about claims and PersistentVolumes.
+var claims = []Entry{
+	{Code: "HWS621", Reason: ClassUnset, Level: Problem, Depth: Root, Acts: Author,
+		Says: "The claim names no StorageClass, no PersistentVolume fits it, and nothing makes one.",
+		Way:  "Name a StorageClass, or mark one as the default.",
+		Run:  []string{"kubectl get storageclass", describeClaim}},
+	{Code: "HWS622", Reason: ClassMissing, Level: Problem, Depth: Root, Acts: Author,
+		Says: "The StorageClass of the claim does not exist.",
+		Way:  "Create it, or create the claim again with another one.", Run: []string{"kubectl get storageclass"}},
+	{Code: "HWS623", Reason: ProvisioningFailed, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The driver failed to make a volume for the claim. The provisioner tries again.",
+		Way:  "The event names the cause.", Run: []string{describeClaim}},
+	{Code: "HWS624", Reason: WaitsForProvisioner, Level: Waiting, Depth: Direct, Acts: Driver,
+		Says: "The claim waits for the provisioner of its StorageClass.",
+		Way:  "If it lasts, see whether that provisioner runs.",
+		Run:  []string{"kubectl get storageclass {class} -o jsonpath='{.provisioner}'", describeClaim}},
+	{Code: "HWS625", Reason: WaitsForPod, Level: Waiting, Depth: Direct, Acts: Author,
+		Says: "The volume is made once a pod or an intent uses the claim: its class has WaitForFirstConsumer.",
+		Way:  "Create a pod or an intent that uses it.", Run: []string{describeClaim}},
+	{Code: "HWS626", Reason: ClaimFinalizer, Level: Waiting, Depth: Direct, Acts: Author,
+		Says: "The claim is being deleted and waits for the pods and intents that use it.",
+		Way:  "Delete them.", Run: []string{describeClaim, "kubectl get vai -n {namespace}"}},
+	{Code: "HWS627", Reason: ResizeInfeasible, Level: Problem, Depth: Direct, Acts: Author,
+		Says: "The driver cannot expand the volume to the size that the claim asks for. The volume stays usable.",
+		Way:  "Ask for another size in the claim.", Run: []string{describeClaim}},
+	{Code: "HWS628", Reason: ResizePending, Level: Waiting, Depth: Direct, Acts: Driver,
+		Says: "The volume is being expanded. The last part of that happens on a node that uses it.",
+		Run:  []string{describeClaim}},
+	{Code: "HWS629", Reason: VolumeFailed, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The PersistentVolume has failed: it could not be deleted or recycled.",
+		Run:  []string{"kubectl describe pv {volume}"}},
+	{Code: "HWS630", Reason: VolumeReleased, Level: Problem, Depth: Direct, Acts: Storage,
+		Says: "The claim of the PersistentVolume is gone, and no other claim may use the volume.",
+		Way:  "Save the data, then delete the PersistentVolume, or remove its claimRef to let another claim use it.",
+		Run:  []string{"kubectl get pv {volume} -o jsonpath='{.spec.claimRef}'"}},
+	{Code: "HWS631", Reason: VolumeDeleting, Level: Waiting, Depth: Direct, Acts: Driver,
+		Says: "The PersistentVolume is being deleted. It waits for its claim and its attachments.",
+		Run:  []string{"kubectl get pv {volume} -o jsonpath='{.metadata.finalizers}'"}},
+	{Code: "HWS632", Reason: ClaimUnused, Level: Note, Depth: Direct,
+		Says: "No pod and no intent uses the claim now."},
+}

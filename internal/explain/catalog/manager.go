@@ -1,0 +1,56 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog
+
+import volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+
+const managerYAML = "kubectl get volumemanager cluster -o yaml"
+
+// manager are the reasons of a VolumeManager.
+var manager = []Entry{
+	{Code: "HWS501", Reason: volumesv1alpha1.ReasonManagerNotReady, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "No manager is ready, so nothing is attached or detached.",
+		Way:  "The readiness of the manager names the cause.",
+		Run:  []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=manager"}},
+	{Code: "HWS502", Reason: volumesv1alpha1.ReasonAgentsNotReady, Level: Problem, Depth: Direct, Acts: OnNode,
+		Says: "More agents are absent than a rollout may replace at once.",
+		Run:  []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=agent -o wide"}},
+	{Code: "HWS503", Reason: volumesv1alpha1.ReasonNoNodes, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "No node has an agent, because the VolumeManager selects none.",
+		Way:  "Correct nodeSelector and tolerations.", Run: []string{managerYAML}},
+	{Code: "HWS504", Reason: volumesv1alpha1.ReasonRollingOut, Level: Note, Depth: Direct, Acts: Hawser,
+		Says: "A workload of Hawser is not yet what the VolumeManager asks for."},
+	{Code: "HWS505", Reason: volumesv1alpha1.ReasonRolloutStuck, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "Pods of a rollout have not become ready for too long.",
+		Run:  []string{"kubectl get pods -n {system} -o wide"}},
+	{Code: "HWS506", Reason: volumesv1alpha1.ReasonPodsFailing, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "Containers of Hawser crash or cannot be started.",
+		Run:  []string{"kubectl get pods -n {system} -o wide"}},
+	{Code: "HWS507", Reason: volumesv1alpha1.ReasonImageMissing, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "Neither the VolumeManager nor the operator's environment names an image.",
+		Way:  "Set spec.images.", Run: []string{managerYAML}},
+	{Code: "HWS508", Reason: volumesv1alpha1.ReasonApplyFailed, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The API server refused an object of Hawser.", Run: []string{managerYAML}},
+	{Code: "HWS509", Reason: volumesv1alpha1.ReasonPlacementHeldBack, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "A change is held back, because it would take the agent from nodes with volumes in use.",
+		Way:  "Release these volumes, or let the nodes stay selected.", Run: []string{managerYAML}},
+	{Code: "HWS510", Reason: volumesv1alpha1.ReasonKindsMissing, Level: Note, Depth: Direct, Acts: Cluster,
+		Says: "The monitors are left out, because the kinds of the Prometheus operator are not installed."},
+	{Code: "HWS511", Reason: volumesv1alpha1.ReasonMarkFailed, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "An object of Hawser cannot be protected against deletion.", Run: []string{managerYAML}},
+	{Code: "HWS512", Reason: volumesv1alpha1.ReasonVolumesInUse, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "Hawser is to be removed, but volumes are in use.",
+		Way:  "Delete the intents, or set spec.removal to Drain.", Run: []string{"kubectl get vai -A"}},
+	{Code: "HWS513", Reason: volumesv1alpha1.ReasonUseUnknown, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "A kind of Hawser is missing, so that it is not known what is in use.",
+		Way:  "Install the kinds again.", Run: []string{"kubectl get crd -l volumes.hawser.io/in-use"}},
+	{Code: "HWS514", Reason: volumesv1alpha1.ReasonDraining, Level: Waiting, Depth: Direct, Acts: Hawser,
+		Says: "Hawser is being removed, and volumes are being released."},
+	{Code: "HWS515", Reason: volumesv1alpha1.ReasonStoppingPrograms, Level: Waiting, Depth: Direct, Acts: Hawser,
+		Says: "Hawser is being removed, and manager and agents end."},
+	{Code: "HWS516", Reason: volumesv1alpha1.ReasonCleaningUp, Level: Waiting, Depth: Direct, Acts: Hawser,
+		Says: "What Hawser wrote is being removed."},
+}

@@ -1,0 +1,119 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog
+
+import volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+
+// Reasons of what the walk finds in Hawser's own objects, beside their conditions.
+const (
+	// UnknownReason is for reasons of a newer version.
+	UnknownReason = "UnknownReason"
+	// NotObserved means that no manager has reconciled the intent.
+	NotObserved = "IntentNotObserved"
+	// LeaseExpired means that the agent does not renew its Lease.
+	LeaseExpired = "AgentLeaseExpired"
+	// LeaseMissing means that the node has no agent.
+	LeaseMissing = "AgentMissing"
+	// ManagerSilent means that no manager renews the Lease of the leader.
+	ManagerSilent = "ManagerSilent"
+	// StateMissing means that the node has no NodeVolumeState.
+	StateMissing = "NodeStateMissing"
+	// Orphaned means that a publication has no intent.
+	Orphaned = "OrphanedPublication"
+	// DetachStuck means that a detach does not succeed.
+	DetachStuck = "DetachStuck"
+	// Unprotected means that the old mount of a forced detach may still write.
+	Unprotected = "UnprotectedMount"
+	// VolumeError means that a line of a node state has an error.
+	VolumeError = "VolumeError"
+	// HolderOnDeadNode means that the holder's node cannot release.
+	HolderOnDeadNode = "HolderCannotRelease"
+	// Stalled means that no retry helps.
+	Stalled = "Stalled"
+	// IntentOnNode means that an intent on this node is not ready.
+	IntentOnNode = "IntentNotReady"
+)
+
+// ready are the reasons of Ready and of node states.
+var ready = []Entry{
+	{Code: "HWS401", Reason: volumesv1alpha1.ReasonProgressing, Level: Waiting, Depth: Symptom, Acts: Hawser,
+		Says: "Nothing is wrong; a condition is not there yet."},
+	{Code: "HWS402", Reason: volumesv1alpha1.ReasonReleasing, Level: Waiting, Depth: Symptom, Acts: Hawser,
+		Says: "The intent is being deleted and its volume released.",
+		Way:  "If lastError is set, follow it.", Run: []string{lastError}},
+	{Code: "HWS403", Reason: volumesv1alpha1.ReasonAgentUnreachable, Level: Problem, Depth: Direct, Acts: OnNode,
+		Says: "The agent of the node has not renewed its Lease for 40 seconds. Mounts stay; nothing is released there.",
+		Way:  "Bring the agent back. If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\".",
+		Run: []string{"kubectl get node {node}",
+			"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS404", Reason: volumesv1alpha1.ReasonAgentStopped, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The agent of the node was stopped and reported that. Mounts stay; nothing is released there.",
+		Way:  "Start the agent again.",
+		Run:  []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS405", Reason: volumesv1alpha1.ReasonDriversMissing, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "A driver that an attachment of the node needs is not registered there.",
+		Way:  "Run the driver's node plugin on that node.",
+		Run:  []string{agentLog}},
+	{Code: "HWS406", Reason: volumesv1alpha1.ReasonVolumesFailing, Level: Problem, Depth: Direct, Acts: Storage,
+		Says: "Volumes of the node have an error or an abnormal condition.",
+		Run:  []string{"kubectl get nvs {node} -o jsonpath='{.status.volumes[*].error.message}'"}},
+	{Code: "HWS407", Reason: volumesv1alpha1.ReasonMountsDiffer, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The mount table of the node differs from the agent's records.",
+		Way:  "The message names the mount or the record. Remove foreign mounts; for orphans create the intent again.",
+		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS408", Reason: volumesv1alpha1.ReasonVolumesPresent, Level: Note, Depth: Direct,
+		Says: "Volumes are attached to the node or in use there, so it should not be removed yet."},
+	{Code: "HWS410", Reason: NotObserved, Level: Problem, Depth: Symptom, Acts: Cluster,
+		Says: "No manager has reconciled this generation of the intent.",
+		Way:  "Run a manager.",
+		Run:  []string{"kubectl get lease hawser-manager -n {system}", "kubectl get pods -n {system}"}},
+	{Code: "HWS411", Reason: LeaseExpired, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The agent of the node does not renew its Lease: the agent, its node or the network is down.",
+		Way:  "Bring the agent back. If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\".",
+		Run: []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}",
+			"kubectl get node {node}",
+			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+	{Code: "HWS412", Reason: LeaseMissing, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "The node has no agent that has ever reported.",
+		Way:  "Let the agent's DaemonSet run on that node.",
+		Run:  []string{"kubectl get pods -n {system} -o wide --field-selector spec.nodeName={node}"}},
+	{Code: "HWS413", Reason: ManagerSilent, Level: Problem, Depth: Root, Acts: Cluster,
+		Says: "No manager renews the Lease of the leader, so nothing is attached or detached.",
+		Way:  "Start the manager.",
+		Run: []string{"kubectl get pods -n {system} -l app.kubernetes.io/component=manager",
+			"kubectl logs -n {system} -l app.kubernetes.io/component=manager --tail=50"}},
+	{Code: "HWS414", Reason: StateMissing, Level: Problem, Depth: Direct, Acts: Cluster,
+		Says: "The node has no NodeVolumeState. The manager creates it for every Node.",
+		Run:  []string{"kubectl get lease hawser-manager -n {system}"}},
+	{Code: "HWS415", Reason: Orphaned, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "A volume is published for an intent that does not exist. It stays and counts as in use.",
+		Way:  "Create an intent of the same name on the same volume, then delete it.",
+		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS416", Reason: DetachStuck, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "A detach does not succeed: the driver's attacher reports an error or does not answer.",
+		Way:  "Bring the attacher back, or the Secret that it needs: docs/troubleshoot.md, \"An attacher that is gone\".",
+		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml"}},
+	{Code: "HWS417", Reason: Unprotected, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "A mount of a volume that was detached by force is left and may still write to the volume.",
+		Way:  "End the use on that node, or switch the machine off.",
+		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS418", Reason: VolumeError, Level: Problem, Depth: Direct, Acts: Storage,
+		Says: "The next step of a volume on this node fails.",
+		Run:  []string{"kubectl get nvs {node} -o yaml"}},
+	{Code: "HWS419", Reason: HolderOnDeadNode, Level: Problem, Depth: Chief, Acts: Cluster,
+		Says: "Another node has the volume, which may be used on one node only, and that node cannot release it.",
+		Way:  "Bring that node back. If the machine is off, set the taint; see docs/operate.md, \"A node that is dead\".",
+		Run: []string{"kubectl hawser why node {holder}",
+			"kubectl taint node {holder} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+	{Code: "HWS420", Reason: Stalled, Level: Problem, Depth: Symptom, Acts: Author,
+		Says: "No retry can help. The intent, or an object that it refers to, has to change."},
+	{Code: "HWS421", Reason: IntentOnNode, Level: Problem, Depth: Symptom, Acts: Author,
+		Says: "An intent on this node is not ready.",
+		Run:  []string{"kubectl hawser why intent {intent} -n {namespace}"}},
+	{Code: "HWS499", Reason: UnknownReason, Level: Problem, Depth: Direct,
+		Says: "This version of the plugin does not know the reason. The message explains it.",
+		Way:  "Use the plugin of the version that runs in the cluster."},
+}

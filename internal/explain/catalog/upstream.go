@@ -1,0 +1,92 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package catalog
+
+// Reasons of what the walk finds about attachments, mounts and nodes that upstream manages.
+const (
+	MultiAttach       = "MultiAttach"
+	AttachPending     = "AttachPending"
+	DetachPending     = "DetachPending"
+	AttachmentMissing = "AttachmentMissing"
+	CSINodeMissing    = "CSINodeMissing"
+	MountFailed       = "MountFailed"
+	MountWaits        = "MountWaits"
+	NodeNotReady      = "NodeNotReady"
+	OutOfService      = "NodeOutOfService"
+	Cordoned          = "NodeUnschedulable"
+	HeldElsewhere     = "AttachedElsewhere"
+	CSIDriverMissing  = "CSIDriverMissing"
+	AttachEvent       = "AttachEvent"
+	KubeletSilent     = "KubeletSilent"
+	CallTimedOut      = "DriverCallTimedOut"
+)
+
+// upstream are about what Kubernetes' own controllers and kubelets do.
+var upstream = []Entry{
+	{Code: "HWS701", Reason: MultiAttach, Level: Problem, Depth: Symptom, Acts: Holder,
+		Says: "The volume may be used on one node only, and it is attached to another node.",
+		Way: "Delete the pod or intent that uses it there. If that node is dead, make sure that the machine is off. " +
+			"Then set the taint node.kubernetes.io/out-of-service.",
+		Run: []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
+	{Code: "HWS702", Reason: AttachEvent, Level: Problem, Depth: Direct, Acts: Storage,
+		Says: "The volume cannot be attached to the node. The controller tries again.",
+		Way:  "The event names the cause.", Run: []string{"kubectl describe pod {pod} -n {namespace}"}},
+	{Code: "HWS703", Reason: AttachPending, Level: Waiting, Depth: Direct, Acts: Driver,
+		Says: "The attachment exists and the driver's attacher has not answered yet.",
+		Way:  "If it lasts for more than some seconds, the attacher of the driver does not run or hangs.",
+		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
+			"kubectl get pods -A | grep -i -e attacher -e csi   # the controller of driver {driver}"}},
+	{Code: "HWS704", Reason: DetachPending, Level: Waiting, Depth: Direct, Acts: Driver,
+		Says: "The attachment is being deleted, and the driver's attacher has not detached the volume yet.",
+		Way:  "If it lasts, the attacher of the driver does not run or hangs.",
+		Run: []string{"kubectl get volumeattachment {attachment} -o yaml",
+			"kubectl get pods -A | grep -i -e attacher -e csi   # the controller of driver {driver}"}},
+	{Code: "HWS705", Reason: AttachmentMissing, Level: Waiting, Depth: Symptom, Acts: Cluster,
+		Says: "No VolumeAttachment exists yet for the volume on this node.",
+		Way:  "If it lasts, the attach/detach controller does not run, or an event of the pod names the cause.",
+		Run: []string{"kubectl describe pod {pod} -n {namespace}",
+			"kubectl get pods -n kube-system -l component=kube-controller-manager"}},
+	{Code: "HWS706", Reason: CSINodeMissing, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The node has no CSINode object: its kubelet has registered no CSI driver yet.",
+		Way:  "Run the driver's node plugin on that node.",
+		Run:  []string{"kubectl get csinodes", agentLog}},
+	{Code: "HWS707", Reason: MountFailed, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The kubelet failed to mount or map the volume. It tries again.",
+		Way:  "The event has the driver's error. The log of its node plugin on that node has more.",
+		Run:  []string{"kubectl describe pod {pod} -n {namespace}", agentLog}},
+	{Code: "HWS708", Reason: MountWaits, Level: Problem, Depth: Symptom, Acts: OnNode,
+		Says: "The kubelet has waited for a volume for more than two minutes.",
+		Way:  "The other findings have the cause.", Run: []string{"kubectl describe pod {pod} -n {namespace}"}},
+	{Code: "HWS709", Reason: NodeNotReady, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The kubelet of the node is not Ready: nothing is mounted or unmounted there.",
+		Way: "Repair the node. If the machine is off, set the taint node.kubernetes.io/out-of-service. " +
+			"Then its volumes move.",
+		Run: []string{"kubectl describe node {node}",
+			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+	{Code: "HWS710", Reason: KubeletSilent, Level: Problem, Depth: Root, Acts: OnNode,
+		Says: "The kubelet of the node does not report: the machine, its kubelet or the network is down.",
+		Way: "Repair the node. If the machine is off, set the taint node.kubernetes.io/out-of-service. " +
+			"Then its volumes move.",
+		Run: []string{"kubectl describe node {node}",
+			"kubectl taint node {node} node.kubernetes.io/out-of-service=down:NoExecute   # only if the machine is off"}},
+	{Code: "HWS711", Reason: OutOfService, Level: Note, Depth: Direct, Acts: Cluster,
+		Says: "The node has the taint node.kubernetes.io/out-of-service: its volumes are detached by force.",
+		Way:  "Remove the taint once the machine is back.",
+		Run:  []string{"kubectl taint node {node} node.kubernetes.io/out-of-service-"}},
+	{Code: "HWS712", Reason: Cordoned, Level: Note, Depth: Direct, Acts: OnNode,
+		Says: "The node takes no new pods: it is cordoned.", Run: []string{"kubectl uncordon {node}"}},
+	{Code: "HWS713", Reason: HeldElsewhere, Level: Problem, Depth: Direct, Acts: Holder,
+		Says: "The volume may be used on one node only, and it is attached to another node.",
+		Way:  "Delete the pod or intent that uses it there. It is detached once that node has released it.",
+		Run:  []string{"kubectl hawser why node {holder}", "kubectl hawser why pv {volume}"}},
+	{Code: "HWS714", Reason: CSIDriverMissing, Level: Note, Depth: Direct, Acts: Storage,
+		Says: "There is no CSIDriver object of the driver. Kubernetes then uses its defaults.",
+		Run:  []string{"kubectl get csidrivers"}},
+	{Code: "HWS715", Reason: CallTimedOut, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "A call to the driver's node plugin does not return: the plugin or its storage hangs.",
+		Way:  "Read the log of the node plugin on that node. See whether the storage can be reached from there.",
+		Run:  []string{agentLog}},
+}

@@ -1,0 +1,202 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// unreadable reports a link that could not be read, in its place. The walk goes on.
+func (w *walk) unreadable(ref facts.Ref, err error) {
+	reason, level := catalog.Unreadable, catalog.Problem
+	switch {
+	case facts.Denied(err):
+		// What may not be read is no fault of the subject.
+		reason, level = catalog.Forbidden, catalog.Note
+	case facts.NoKind(err):
+		reason, level = catalog.NotInstalled, catalog.Note
+	}
+	w.link(ref, Unknown, "not read: "+err.Error(), time.Time{})
+	w.find(about{object: ref, reason: reason, level: level, detail: err.Error()})
+}
+
+// missing reports an object that another one names, or that it cannot be read.
+func (w *walk) missing(ref facts.Ref, err error, reason string, places map[string]string) {
+	if !facts.Absent(err) {
+		w.unreadable(ref, err)
+		return
+	}
+	w.link(ref, Bad, "does not exist", time.Time{})
+	w.find(about{object: ref, reason: reason, places: places})
+}
+
+// claim explains the claim of a volume.
+func (w *walk) claim(v *facts.Volume, waiting bool) {
+	ref := v.Claim.Ref
+	switch {
+	case !v.Claim.Asked():
+		return
+	case v.Claim.Err != nil:
+		w.missing(ref, v.Claim.Err, volumesv1alpha1.ReasonClaimNotFound, nil)
+		return
+	}
+	claim := v.Claim.Value
+	if w.f.FromFile && claim.UID == "" {
+		w.newClaim(v)
+		return
+	}
+	switch claim.Status.Phase {
+	case corev1.ClaimBound:
+		w.boundClaim(v, claim, ref, waiting)
+	case corev1.ClaimLost:
+		w.link(ref, Bad, "has lost its volume "+claim.Spec.VolumeName, time.Time{})
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonClaimLost})
+	default:
+		w.link(ref, Waits, "not bound", claim.CreationTimestamp.Time)
+		w.pendingClaim(v, claim, ref)
+	}
+}
+
+// newClaim checks the class of a claim that is not applied yet. It waits for nothing else.
+func (w *walk) newClaim(v *facts.Volume) {
+	w.link(v.Claim.Ref, Waits, "not applied yet", time.Time{})
+	if v.Class.Asked() {
+		w.under(func() { w.class(v) })
+	}
+}
+
+func (w *walk) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref, waiting bool) {
+	if claim.DeletionTimestamp == nil {
+		w.link(ref, Good, "bound to "+claim.Spec.VolumeName, time.Time{})
+	} else {
+		w.link(ref, Waits, "bound to "+claim.Spec.VolumeName+", being deleted", claim.DeletionTimestamp.Time)
+		reason, level := catalog.ClaimFinalizer, catalog.Level("")
+		if v.PodVolume != "" && waiting {
+			reason = volumesv1alpha1.ReasonClaimDeleting
+		} else if v.PodVolume != "" || v.Intent.Found {
+			level = catalog.Note
+		}
+		w.find(about{object: ref, reason: reason, level: level, since: claim.DeletionTimestamp.Time})
+	}
+	w.resize(claim, ref)
+}
+
+// resize reports an expansion of the claim. It does not keep a pod from starting.
+func (w *walk) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+	level := catalog.Note
+	if w.f.Subject == ref {
+		level = ""
+	}
+	for _, status := range claim.Status.AllocatedResourceStatuses {
+		switch status {
+		case corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
+			w.find(about{object: ref, reason: catalog.ResizeInfeasible, level: level, detail: string(status)})
+		default:
+			w.find(about{object: ref, reason: catalog.ResizePending, level: level, detail: string(status)})
+		}
+	}
+}
+
+// pendingClaim reports what a claim waits for: its class, or what its newest event means.
+func (w *walk) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+	since := claim.CreationTimestamp.Time
+	if v.ClaimEvents.Err != nil {
+		w.unreadable(facts.Ref{Kind: "Event", Namespace: ref.Namespace, Name: ref.Name}, v.ClaimEvents.Err)
+	}
+	if v.Class.Asked() {
+		w.under(func() { w.class(v) })
+		if facts.Absent(v.Class.Err) {
+			return
+		}
+	}
+	for i := len(v.ClaimEvents.Items) - 1; i >= 0; i-- {
+		e := v.ClaimEvents.Items[i]
+		if reason := claimReason(e); reason != "" {
+			w.find(about{object: ref, reason: reason, detail: repeated(e), since: since, places: at("class", v.Class.Ref.Name)})
+			return
+		}
+	}
+	switch {
+	case claim.Spec.VolumeName != "":
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonClaimNotBound, since: since,
+			detail: "the claim names volume " + claim.Spec.VolumeName})
+	case !v.Class.Asked():
+		w.find(about{object: ref, reason: catalog.ClassUnset, since: since})
+	default:
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonClaimNotBound, since: since})
+	}
+}
+
+func (w *walk) class(v *facts.Volume) {
+	if v.Class.Err != nil {
+		w.missing(v.Class.Ref, v.Class.Err, catalog.ClassMissing, nil)
+		return
+	}
+	w.link(v.Class.Ref, Good, "made by "+v.Class.Value.Provisioner, time.Time{})
+}
+
+// persistentVolume explains the PersistentVolume and how it fits claim and node.
+func (w *walk) persistentVolume(v *facts.Volume) {
+	ref := v.Volume.Ref
+	switch {
+	case !v.Volume.Asked():
+		return
+	case v.Volume.Err != nil:
+		w.missing(ref, v.Volume.Err, volumesv1alpha1.ReasonVolumeNotFound,
+			map[string]string{"claim": v.Claim.Ref.Name, "namespace": v.Claim.Ref.Namespace})
+		return
+	}
+	pv := v.Volume.Value
+	state, text := Good, string(pv.Status.Phase)
+	if v.Driver != "" {
+		text += ", of driver " + v.Driver
+	}
+	if problem := w.volumeProblem(v, pv, ref); problem != "" {
+		state, text = Bad, text+", "+problem
+	}
+	w.link(ref, state, text, time.Time{})
+}
+
+// volumeProblem reports what is wrong with the PersistentVolume itself, and returns it in a few words.
+func (w *walk) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref facts.Ref) string {
+	if owner := pv.Spec.ClaimRef; owner != nil && v.Claim.Found &&
+		(owner.Name != v.Claim.Ref.Name || owner.Namespace != v.Claim.Ref.Namespace ||
+			owner.UID != "" && v.Claim.Value.UID != "" && owner.UID != v.Claim.Value.UID) {
+		detail := fmt.Sprintf("it belongs to claim %s/%s", owner.Namespace, owner.Name)
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonVolumeBoundElsewhere, detail: detail})
+		return detail
+	}
+	if pv.Status.Phase == corev1.VolumeFailed {
+		w.find(about{object: ref, reason: catalog.VolumeFailed, detail: pv.Status.Message})
+		return "failed"
+	}
+	n, known := w.f.NodeOf(w.wantedOn(v))
+	if !known || !n.Node.Found {
+		return ""
+	}
+	if err := storagehelpers.CheckNodeAffinity(pv, n.Node.Value.Labels); err != nil {
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonNodeAffinityMismatch, places: at("node", n.Name),
+			detail: fmt.Sprintf("the volume requires %s; node %s has other labels", affinity(pv), n.Name)})
+		return "not usable on node " + n.Name
+	}
+	return ""
+}
+
+// wantedOn is the node where the volume is wanted. A pod that is bound to none may ask for one.
+func (w *walk) wantedOn(v *facts.Volume) string {
+	if v.Node == "" && w.f.Pod.Found {
+		return nodeName(w.f)
+	}
+	return v.Node
+}

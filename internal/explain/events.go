@@ -1,0 +1,105 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"regexp"
+	"strings"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// sign is a text in the message of a component of Kubernetes, and what it means. Events have no finer reasons.
+type sign struct {
+	pattern *regexp.Regexp
+	reason  string
+}
+
+func signs(pairs ...string) []sign {
+	var list []sign
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, sign{regexp.MustCompile(pairs[i]), pairs[i+1]})
+	}
+	return list
+}
+
+// mountSigns are for events of the attach/detach controller and the kubelet. The first that matches counts.
+var mountSigns = signs(
+	`Multi-Attach error`, catalog.MultiAttach,
+	`not found in the list of registered CSI drivers`, volumesv1alpha1.ReasonDriverNotFound,
+	`does not contain driver|no CSIDriver|CSINode .* not found`, volumesv1alpha1.ReasonDriverNotInstalled,
+	`(configmap|secret)s? "[^"]+" not found|references non-existent (config|secret) key|object "[^"]+" not registered`,
+	catalog.PodMissingObject,
+	`unmounted volumes=`, catalog.MountWaits,
+	`volume attachment limit|max(imum)? (number of )?volumes|ResourceExhausted`, volumesv1alpha1.ReasonNodeLimitReached,
+	`DeadlineExceeded|context deadline exceeded|operation with the given .* already exists`, catalog.CallTimedOut,
+	`unknown filesystem type`, volumesv1alpha1.ReasonUnknownFSType,
+	`executable file not found`, volumesv1alpha1.ReasonFormatToolMissing,
+)
+
+// schedulerSigns are for the message of PodScheduled. Each that matches counts.
+var schedulerSigns = signs(
+	`persistentvolumeclaim "[^"]+" not found`, volumesv1alpha1.ReasonClaimNotFound,
+	`persistentvolumeclaim "[^"]+" is being deleted`, volumesv1alpha1.ReasonClaimDeleting,
+	`non-existent pv`, volumesv1alpha1.ReasonVolumeNotFound,
+	`volume node affinity conflict|match PersistentVolume's node affinity|no available volume zone`, catalog.PodAffinity,
+	`unbound immediate PersistentVolumeClaims`, catalog.PodUnboundClaims,
+	`exceed max volume count`, catalog.PodVolumeLimit,
+	`didn't find available persistent volumes to bind|did not have enough free storage`, catalog.PodNoStorage,
+	`ReadWriteOncePod access mode already in-use`, catalog.PodSingleUser,
+	`waiting for ephemeral volume controller`, catalog.PodEphemeralClaim,
+)
+
+// mountReason is what an event of a pod means; empty if it is about no volume.
+func mountReason(e facts.Event) string {
+	if e.Reason != "FailedAttachVolume" && e.Reason != "FailedMount" && e.Reason != "FailedMapVolume" {
+		return ""
+	}
+	for _, s := range mountSigns {
+		if s.pattern.MatchString(e.Message) {
+			return s.reason
+		}
+	}
+	if e.Reason == "FailedAttachVolume" {
+		return catalog.AttachEvent
+	}
+	return catalog.MountFailed
+}
+
+// schedulerReasons are all that the scheduler's message names.
+func schedulerReasons(message string) []string {
+	var reasons []string
+	for _, s := range schedulerSigns {
+		if s.pattern.MatchString(message) {
+			reasons = append(reasons, s.reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return []string{catalog.PodUnscheduled}
+	}
+	return reasons
+}
+
+// claimReason is what the newest event of a claim means; empty if it means nothing that the claim waits for.
+func claimReason(e facts.Event) string {
+	switch e.Reason {
+	case "ProvisioningFailed":
+		return catalog.ProvisioningFailed
+	case "FailedBinding":
+		if strings.Contains(e.Message, "no storage class is set") {
+			return catalog.ClassUnset
+		}
+		return volumesv1alpha1.ReasonClaimNotBound
+	case "ExternalProvisioning", "Provisioning":
+		return catalog.WaitsForProvisioner
+	case "WaitForFirstConsumer", "WaitForPodScheduled":
+		return catalog.WaitsForPod
+	default:
+		return ""
+	}
+}

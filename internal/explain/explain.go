@@ -1,0 +1,233 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package explain turns facts about a pod, claim, volume, intent or node into a report: the chain of objects between
+// the subject and its storage, and findings that name what is waited for, since when, and what must act.
+//
+// It is pure. Package facts reads, package catalog has the sentences, package cli prints.
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// Finding is one thing that was found about one object.
+type Finding struct {
+	Code   string        `json:"code"`
+	Reason string        `json:"reason"`
+	Level  catalog.Level `json:"level"`
+	// Says is the sentence of the catalog, Detail what the object itself reports.
+	Says   string    `json:"says"`
+	Detail string    `json:"detail,omitempty"`
+	Object facts.Ref `json:"object"`
+	// Since is when it began, as far as objects record it.
+	Since *time.Time    `json:"since,omitempty"`
+	Acts  catalog.Actor `json:"acts,omitempty"`
+	Way   string        `json:"way,omitempty"`
+	Run   []string      `json:"run,omitempty"`
+	URL   string        `json:"url"`
+
+	depth catalog.Depth
+}
+
+// State of a link of the chain.
+type State string
+
+const (
+	// Good means that the link is as it should be.
+	Good State = "Good"
+	// Waits means that the link waits for a component.
+	Waits State = "Waits"
+	// Bad means that an actor has to do something.
+	Bad State = "Bad"
+	// Unknown means that the link could not be read.
+	Unknown State = "Unknown"
+)
+
+// Link is one object of the chain.
+type Link struct {
+	Object facts.Ref `json:"object"`
+	State  State     `json:"state"`
+	Text   string    `json:"text"`
+	// Since is when it came into this state, as far as the object records it.
+	Since *time.Time `json:"since,omitempty"`
+	// Depth is how far it is indented: a link explains the one before that has a smaller depth.
+	Depth int `json:"depth"`
+}
+
+// Report about one subject.
+type Report struct {
+	Subject facts.Ref `json:"subject"`
+	// Fine is true if nothing is waited for.
+	Fine bool `json:"fine"`
+	// Verdict is one sentence.
+	Verdict string `json:"verdict"`
+	// Findings, the cause first. Notes are not findings.
+	Findings []Finding `json:"findings"`
+	Notes    []Finding `json:"notes,omitempty"`
+	Chain    []Link    `json:"chain"`
+	// Since is when the facts were read.
+	Time time.Time `json:"time"`
+}
+
+// walk builds a report.
+type walk struct {
+	f      *facts.Facts
+	report *Report
+	depth  int
+}
+
+// Explain makes the report about the facts.
+func Explain(f *facts.Facts) *Report {
+	w := &walk{f: f, report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
+	if f.FromFile {
+		w.find(about{object: f.Subject, reason: catalog.FileNew})
+	}
+	switch f.Subject.Kind {
+	case facts.KindPod:
+		w.pod()
+	case facts.KindClaim:
+		w.claimSubject()
+	case facts.KindVolume:
+		w.volumeSubject()
+	case facts.KindIntent:
+		w.intentSubject()
+	default:
+		w.nodeSubject()
+	}
+	w.system()
+	w.conclude()
+	return w.report
+}
+
+// conclude sorts the findings, the cause first, and writes the verdict.
+func (w *walk) conclude() {
+	r := w.report
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(b.depth, a.depth))
+	})
+	r.Findings = w.withoutConsequences()
+	r.Fine = len(r.Findings) == 0
+	r.Verdict = "Nothing is waited for."
+	if r.Fine {
+		return
+	}
+	cause := r.Findings[0]
+	r.Verdict = cause.Says
+	if cause.Object != r.Subject {
+		r.Verdict = cause.Object.String() + ": " + cause.Says
+	}
+}
+
+// withoutConsequences drops an attachment that does not exist yet where a problem explains that.
+func (w *walk) withoutConsequences() []Finding {
+	findings := w.report.Findings
+	if len(findings) == 0 || findings[0].Level != catalog.Problem {
+		return findings
+	}
+	return slices.DeleteFunc(findings, func(f Finding) bool { return f.Reason == catalog.AttachmentMissing })
+}
+
+func rank(l catalog.Level) int {
+	return slices.Index([]catalog.Level{catalog.Fine, catalog.Note, catalog.Waiting, catalog.Problem}, l)
+}
+
+// about is what is to be found.
+type about struct {
+	object facts.Ref
+	reason string
+	detail string
+	since  time.Time
+	// level and depth replace those of the catalog, if they are not zero.
+	level  catalog.Level
+	depth  catalog.Depth
+	places map[string]string
+}
+
+// find adds a finding, unless the report has it already.
+func (w *walk) find(a about) {
+	e := catalog.OfReason(a.reason)
+	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: e.Says, Detail: a.detail,
+		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: w.commands(e, a), URL: e.URL(),
+		depth: max(a.depth, e.Depth)}
+	if rank(finding.Level) < rank(catalog.Waiting) {
+		if finding.Level == catalog.Note {
+			w.report.Notes = add(w.report.Notes, finding)
+		}
+		return
+	}
+	w.report.Findings = add(w.report.Findings, finding)
+}
+
+// commands leaves out the one that makes the same report again.
+func (w *walk) commands(e catalog.Entry, a about) []string {
+	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "pvc", facts.KindVolume: "pv",
+		facts.KindIntent: "intent", facts.KindNode: "node"}
+	same := "kubectl hawser why " + names[w.f.Subject.Kind] + " " + w.f.Subject.Name
+	return slices.DeleteFunc(e.Commands(w.places(a)), func(command string) bool {
+		return command == same || command == same+" -n "+w.f.Subject.Namespace
+	})
+}
+
+// add merges findings of one kind about one object. Two objects may also show one thing: that an object is missing, and
+// the condition that waits for it.
+func add(findings []Finding, finding Finding) []Finding {
+	for i := range findings {
+		f := &findings[i]
+		if f.Code != finding.Code || f.Object != finding.Object && f.Detail != "" && finding.Detail != "" {
+			continue
+		}
+		if f.Detail == "" {
+			f.Detail, f.Since = finding.Detail, cmp.Or(f.Since, finding.Since)
+		}
+		return findings
+	}
+	return append(findings, finding)
+}
+
+// places are the values that commands may name.
+func (w *walk) places(a about) map[string]string {
+	places := map[string]string{"namespace": cmp.Or(a.object.Namespace, w.f.Subject.Namespace), "system": w.f.System}
+	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "claim", facts.KindVolume: "volume",
+		facts.KindIntent: "intent", facts.KindNode: "node", facts.KindState: "node", facts.KindCSINode: "node",
+		facts.KindAttachment: "attachment", facts.KindClass: "class", facts.KindCSIDriver: "driver"}
+	for _, ref := range []facts.Ref{w.f.Subject, a.object} {
+		if name, ok := names[ref.Kind]; ok {
+			places[name] = ref.Name
+		}
+	}
+	for name, value := range a.places {
+		if value != "" {
+			places[name] = value
+		}
+	}
+	return places
+}
+
+// link adds an object to the chain.
+func (w *walk) link(object facts.Ref, state State, text string, since time.Time) {
+	w.report.Chain = append(w.report.Chain,
+		Link{Object: object, State: state, Text: text, Since: timeOf(since), Depth: w.depth})
+}
+
+// under adds what f adds one step below the last link.
+func (w *walk) under(f func()) {
+	w.depth++
+	f()
+	w.depth--
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package facts reads what explains the state of a volume: pod, claim, PersistentVolume, intent, lock, attachment and
+// node. It reads through a small interface, a bounded number of times, and judges nothing. What cannot be read keeps
+// its error, and the rest is read all the same.
+package facts
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/exclusive"
+)
+
+// Ref names an object.
+type Ref struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is the kind, and the name with its namespace.
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Kinds of the objects that are read.
+const (
+	KindPod        = "Pod"
+	KindClaim      = "PersistentVolumeClaim"
+	KindVolume     = "PersistentVolume"
+	KindClass      = "StorageClass"
+	KindIntent     = "VolumeAttachmentIntent"
+	KindState      = "NodeVolumeState"
+	KindManager    = "VolumeManager"
+	KindNode       = "Node"
+	KindCSINode    = "CSINode"
+	KindCSIDriver  = "CSIDriver"
+	KindAttachment = "VolumeAttachment"
+	KindLease      = "Lease"
+	KindLocks      = "ConfigMap"
+)
+
+// Object is one object, or the error of its read. It has neither where it was not asked for.
+type Object[P any] struct {
+	Ref   Ref
+	Value P
+	Err   error
+	// Found is true if Value was read.
+	Found bool
+}
+
+// Asked reports whether the object was asked for.
+func (o Object[P]) Asked() bool { return o.Found || o.Err != nil }
+
+// List is a list of objects, or the error of its read.
+type List[T any] struct {
+	Items []T
+	Err   error
+	// Cut is true if there are more.
+	Cut bool
+}
+
+// Event is one event about an object, the last time that it came.
+type Event struct {
+	Reason, Message string
+	Warning         bool
+	Count           int32
+	First, Last     time.Time
+}
+
+// Volume is one volume, as its user wants it on a node.
+type Volume struct {
+	// PodVolume is its name in the pod, if a pod wants it.
+	PodVolume string
+	// Node is where it is wanted; empty for none.
+	Node string
+	// Intent that wants it: the subject, or the pod's.
+	Intent Object[*volumesv1alpha1.VolumeAttachmentIntent]
+	Claim  Object[*corev1.PersistentVolumeClaim]
+	// ClaimEvents, unless the claim is bound.
+	ClaimEvents List[Event]
+	Class       Object[*storagev1.StorageClass]
+	Volume      Object[*corev1.PersistentVolume]
+	// Driver is the name of the CSI driver; empty for another kind of volume.
+	Driver string
+	// UniqueName of the volume in node states.
+	UniqueName string
+	CSIDriver  Object[*storagev1.CSIDriver]
+	// Exclusive is true if one node only may use it.
+	Exclusive bool
+	// Attachment to Node.
+	Attachment Object[*storagev1.VolumeAttachment]
+	// Elsewhere are attachments to other nodes; read if the volume is exclusive and not attached to Node.
+	Elsewhere List[storagev1.VolumeAttachment]
+	// Lock of an exclusive volume, for an intent.
+	Lock Object[exclusive.Lock]
+	// Intents of the volume, on all nodes.
+	Intents List[volumesv1alpha1.VolumeAttachmentIntent]
+}
+
+// Node is what shows the state of one node.
+type Node struct {
+	Name    string
+	Node    Object[*corev1.Node]
+	CSINode Object[*storagev1.CSINode]
+	State   Object[*volumesv1alpha1.NodeVolumeState]
+	Lease   Object[*coordinationv1.Lease]
+}
+
+// Facts about one subject.
+type Facts struct {
+	// Now is when they were read.
+	Now     time.Time
+	Subject Ref
+	// FromFile is true if the subject is not in the cluster, or another version of it is.
+	FromFile bool
+	// Applied is the version in the cluster of a subject from a file.
+	Applied client.Object
+	// Installed is true if the API server serves Hawser's kinds.
+	Installed bool
+	// System is Hawser's namespace.
+	System       string
+	Manager      Object[*volumesv1alpha1.VolumeManager]
+	ManagerLease Object[*coordinationv1.Lease]
+
+	Pod       Object[*corev1.Pod]
+	PodEvents List[Event]
+	// PodIntents were written for the pod by the manager.
+	PodIntents List[volumesv1alpha1.VolumeAttachmentIntent]
+	Volumes    []Volume
+	Nodes      []Node
+
+	// NodeIntents and NodePods are on the node, if a node is the subject.
+	NodeIntents List[volumesv1alpha1.VolumeAttachmentIntent]
+	NodePods    List[corev1.Pod]
+	// Users are pods that use the claim, if a claim is the subject.
+	Users List[corev1.Pod]
+}
+
+// NodeOf returns what was read of a node.
+func (f *Facts) NodeOf(name string) (Node, bool) {
+	for _, n := range f.Nodes {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return Node{}, false
+}

@@ -1,0 +1,166 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package facts
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Reader reads from an API server.
+type Reader interface {
+	client.Reader
+	// Installed reports whether the API server serves Hawser's kinds.
+	Installed(ctx context.Context) (bool, error)
+	// AttachmentsOf are the names of all VolumeAttachments of a PersistentVolume. The API server cannot select them.
+	AttachmentsOf(ctx context.Context, volume string) ([]string, error)
+}
+
+// most is how many objects of a list are read.
+const most = 500
+
+// mostHolders is how many holders of one volume are read.
+const mostHolders = 8
+
+// Gatherer reads the facts about one subject. It reads each object once.
+type Gatherer struct {
+	Reader Reader
+	// System is Hawser's namespace.
+	System string
+	Now    func() time.Time
+	// Progress is called with what is read next; nil for no progress.
+	Progress func(what string)
+
+	known map[Ref]any
+	facts *Facts
+}
+
+// ErrSubject means that the subject itself cannot be read.
+type ErrSubject struct {
+	Ref Ref
+	Err error
+}
+
+func (e *ErrSubject) Error() string { return e.Ref.String() + ": " + e.Err.Error() }
+
+func (e *ErrSubject) Unwrap() error { return e.Err }
+
+// begin prepares the facts about one subject.
+func (g *Gatherer) begin(ctx context.Context, subject Ref) error {
+	installed, err := g.Reader.Installed(ctx)
+	if err != nil {
+		return err
+	}
+	g.known = map[Ref]any{}
+	g.facts = &Facts{Now: g.Now(), Subject: subject, Installed: installed, System: g.System}
+	return nil
+}
+
+func (g *Gatherer) progress(what string) {
+	if g.Progress != nil {
+		g.Progress(what)
+	}
+}
+
+// get reads one object, unless it was read before.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, g *Gatherer, kind, namespace, name string) Object[P] {
+	ref := Ref{kind, namespace, name}
+	if name == "" {
+		return Object[P]{Ref: ref}
+	}
+	if known, ok := g.known[ref]; ok {
+		return known.(Object[P])
+	}
+	g.progress(ref.String())
+	o := Object[P]{Ref: ref, Value: P(new(T))}
+	o.Err = g.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o.Value)
+	if o.Found = o.Err == nil; !o.Found {
+		o.Value = nil
+	}
+	g.known[ref] = o
+	return o
+}
+
+// list reads the beginning of a list.
+func (g *Gatherer) list(ctx context.Context, what string, into client.ObjectList, options ...client.ListOption) (
+	cut bool, err error) {
+	g.progress(what)
+	err = g.Reader.List(ctx, into, append(options, client.Limit(most))...)
+	return into.GetContinue() != "", err
+}
+
+// events are those about one object, the newest last.
+func (g *Gatherer) events(ctx context.Context, namespace string, uid types.UID) List[Event] {
+	if uid == "" {
+		return List[Event]{}
+	}
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	var found corev1.EventList
+	cut, err := g.list(ctx, "events", &found, client.InNamespace(namespace), client.MatchingFieldsSelector{
+		Selector: fields.OneTermEqualSelector("involvedObject.uid", string(uid))})
+	events := List[Event]{Err: err, Cut: cut}
+	for i := range found.Items {
+		events.Items = append(events.Items, eventOf(&found.Items[i]))
+	}
+	slices.SortStableFunc(events.Items, func(a, b Event) int { return a.Last.Compare(b.Last) })
+	return events
+}
+
+// eventOf reads both forms of an event: with a count, and with a series.
+func eventOf(e *corev1.Event) Event {
+	event := Event{Reason: e.Reason, Message: strings.TrimSpace(e.Message), Warning: e.Type == corev1.EventTypeWarning,
+		Count: max(1, e.Count)}
+	times := []time.Time{e.CreationTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time}
+	if e.Series != nil {
+		event.Count = max(event.Count, e.Series.Count)
+		times = append(times, e.Series.LastObservedTime.Time)
+	}
+	for _, t := range times {
+		if t.IsZero() {
+			continue
+		}
+		if event.First.IsZero() || t.Before(event.First) {
+			event.First = t
+		}
+		if t.After(event.Last) {
+			event.Last = t
+		}
+	}
+	return event
+}
+
+// Absent reports whether an error means that there is no such object.
+func Absent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// NoKind reports whether an error means that the API server does not serve the kind.
+func NoKind(err error) bool {
+	return meta.IsNoMatchError(err) ||
+		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// Denied reports whether the user may not read it.
+func Denied(err error) bool { return apierrors.IsForbidden(err) }
+
+// Expired reports whether the time of the command is over.
+func Expired(err error) bool { return errors.Is(err, context.DeadlineExceeded) }

@@ -1,0 +1,180 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package facts
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// Gather reads the facts about a pod, claim, PersistentVolume, intent or node. If the subject itself cannot be read
+// the error is an ErrSubject.
+func (g *Gatherer) Gather(ctx context.Context, subject Ref) (*Facts, error) {
+	if err := g.begin(ctx, subject); err != nil {
+		return nil, err
+	}
+	err := g.subject(ctx, subject)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, &ErrSubject{subject, err}
+	}
+	g.system(ctx)
+	return g.facts, ctx.Err()
+}
+
+func (g *Gatherer) subject(ctx context.Context, ref Ref) error {
+	switch ref.Kind {
+	case KindPod:
+		return g.ofPod(ctx, ref)
+	case KindClaim:
+		return g.ofClaim(ctx, ref)
+	case KindVolume:
+		return g.ofVolume(ctx, ref)
+	case KindIntent:
+		return g.ofIntent(ctx, ref)
+	default:
+		return g.ofNode(ctx, ref)
+	}
+}
+
+func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
+	g.facts.Pod = get[corev1.Pod](ctx, g, ref.Kind, ref.Namespace, ref.Name)
+	if !g.facts.Pod.Found {
+		return g.facts.Pod.Err
+	}
+	pod := g.facts.Pod.Value
+	g.facts.PodEvents = g.events(ctx, pod.Namespace, pod.UID)
+	if g.facts.Installed && pod.UID != "" {
+		g.facts.PodIntents = g.intents(ctx, "intents of "+ref.String(), client.InNamespace(pod.Namespace),
+			client.MatchingLabels{volumesv1alpha1.PodUIDLabel: string(pod.UID)})
+	}
+	for i := range pod.Spec.Volumes {
+		if claim, ok := claimOf(pod, &pod.Spec.Volumes[i]); ok {
+			g.podVolume(ctx, pod.Spec.Volumes[i].Name, claim)
+		}
+	}
+	g.node(ctx, nodeOf(pod))
+	return nil
+}
+
+// nodeOf is the node of a pod: where it is bound, or the only one that it may use.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	return pod.Spec.NodeSelector[corev1.LabelHostname]
+}
+
+// claimOf is the claim of a pod's volume: named, of an ephemeral volume, or named to Hawser's inline driver.
+func claimOf(pod *corev1.Pod, v *corev1.Volume) (string, bool) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, true
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name, true
+	case v.CSI != nil && v.CSI.Driver == volumesv1alpha1.InlineDriver:
+		claim := v.CSI.VolumeAttributes[volumesv1alpha1.AttributeClaim]
+		return claim, claim != ""
+	default:
+		return "", false
+	}
+}
+
+func (g *Gatherer) podVolume(ctx context.Context, name, claim string) {
+	pod := g.facts.Pod.Value
+	v := Volume{PodVolume: name, Node: pod.Spec.NodeName}
+	for i := range g.facts.PodIntents.Items {
+		intent := &g.facts.PodIntents.Items[i]
+		if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil && source.ClaimName == claim {
+			v.Intent = Object[*volumesv1alpha1.VolumeAttachmentIntent]{Value: intent, Found: true,
+				Ref: Ref{KindIntent, intent.Namespace, intent.Name}}
+		}
+	}
+	g.claim(ctx, &v, pod.Namespace, claim)
+	g.attachment(ctx, &v)
+	g.users(ctx, &v)
+	g.facts.Volumes = append(g.facts.Volumes, v)
+}
+
+func (g *Gatherer) ofClaim(ctx context.Context, ref Ref) error {
+	var v Volume
+	g.claim(ctx, &v, ref.Namespace, ref.Name)
+	if !v.Claim.Found {
+		return v.Claim.Err
+	}
+	g.attachment(ctx, &v)
+	g.users(ctx, &v)
+	var pods corev1.PodList
+	cut, err := g.list(ctx, "pods of "+ref.Namespace, &pods, client.InNamespace(ref.Namespace))
+	g.facts.Users = List[corev1.Pod]{Err: err, Cut: cut}
+	for i := range pods.Items {
+		for j := range pods.Items[i].Spec.Volumes {
+			if claim, ok := claimOf(&pods.Items[i], &pods.Items[i].Spec.Volumes[j]); ok && claim == ref.Name {
+				g.facts.Users.Items = append(g.facts.Users.Items, pods.Items[i])
+			}
+		}
+	}
+	g.facts.Volumes = append(g.facts.Volumes, v)
+	return nil
+}
+
+func (g *Gatherer) ofVolume(ctx context.Context, ref Ref) error {
+	var v Volume
+	g.volume(ctx, &v, ref.Name)
+	if !v.Volume.Found {
+		return v.Volume.Err
+	}
+	if claim := v.Volume.Value.Spec.ClaimRef; claim != nil {
+		v.Claim = get[corev1.PersistentVolumeClaim](ctx, g, KindClaim, claim.Namespace, claim.Name)
+	}
+	g.attachment(ctx, &v)
+	g.users(ctx, &v)
+	g.facts.Volumes = append(g.facts.Volumes, v)
+	return nil
+}
+
+func (g *Gatherer) ofIntent(ctx context.Context, ref Ref) error {
+	v := Volume{Intent: get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, ref.Kind, ref.Namespace, ref.Name)}
+	if !v.Intent.Found {
+		return v.Intent.Err
+	}
+	intent := v.Intent.Value
+	v.Node = intent.Spec.NodeName
+	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
+		g.claim(ctx, &v, ref.Namespace, source.ClaimName)
+	}
+	if source := intent.Spec.Volume.PodVolume; source != nil {
+		g.facts.Pod = get[corev1.Pod](ctx, g, KindPod, ref.Namespace, source.PodName)
+	}
+	g.attachment(ctx, &v)
+	g.users(ctx, &v)
+	g.facts.Volumes = append(g.facts.Volumes, v)
+	g.node(ctx, v.Node)
+	return nil
+}
+
+// ofNode reads a node. A Node that is gone is a subject too, as long as its node state or its Lease is left.
+func (g *Gatherer) ofNode(ctx context.Context, ref Ref) error {
+	g.node(ctx, ref.Name)
+	n, _ := g.facts.NodeOf(ref.Name)
+	if !n.Node.Found && !n.State.Found && !n.Lease.Found {
+		return n.Node.Err
+	}
+	if g.facts.Installed {
+		g.facts.NodeIntents = g.intents(ctx, "intents on "+ref.String(), client.MatchingFields{"spec.nodeName": ref.Name})
+	}
+	var pods corev1.PodList
+	cut, err := g.list(ctx, "pending pods on "+ref.String(), &pods,
+		client.MatchingFields{"spec.nodeName": ref.Name, "status.phase": string(corev1.PodPending)})
+	g.facts.NodePods = List[corev1.Pod]{Items: pods.Items, Err: err, Cut: cut}
+	return nil
+}

@@ -1,0 +1,172 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// hangsAfter is how long a driver call may last before it counts as hung: longer than the agent's default limit.
+const hangsAfter = 150 * time.Second
+
+// observedWithin is how long a manager may need to reconcile an intent.
+const observedWithin = 30 * time.Second
+
+// calls are the reasons of an intent during a driver call, and after one without an answer.
+var calls = map[string]bool{volumesv1alpha1.ReasonStaging: true, volumesv1alpha1.ReasonPublishing: true,
+	volumesv1alpha1.ReasonExpanding: true, volumesv1alpha1.ReasonUnpublishing: true,
+	volumesv1alpha1.ReasonUnstaging: true, volumesv1alpha1.ReasonOutcomeUncertain: true,
+	volumesv1alpha1.ReasonCallInFlight: true}
+
+// intentSubject explains an intent.
+func (w *walk) intentSubject() {
+	v := &w.f.Volumes[0]
+	w.intent(v)
+	w.under(func() {
+		w.node(v.Node)
+		if v.Intent.Value.Spec.Volume.PodVolume != nil {
+			w.namedPod(v.Intent.Value)
+		}
+		w.volume(v, !conditionTrue(v.Intent.Value.Status.Conditions, volumesv1alpha1.ConditionReady))
+	})
+}
+
+// namedPod adds the pod whose inline volume an intent attaches.
+func (w *walk) namedPod(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	if w.f.Pod.Err != nil {
+		w.missing(w.f.Pod.Ref, w.f.Pod.Err, volumesv1alpha1.ReasonPodNotFound,
+			map[string]string{"intent": intent.Name, "namespace": intent.Namespace})
+		return
+	}
+	w.link(w.f.Pod.Ref, Good, "on node "+w.f.Pod.Value.Spec.NodeName, time.Time{})
+}
+
+// intent explains the conditions of an intent.
+func (w *walk) intent(v *facts.Volume) {
+	intent, ref := v.Intent.Value, v.Intent.Ref
+	if w.f.FromFile && ref == w.f.Subject {
+		w.link(ref, Waits, "not applied yet", time.Time{})
+		w.fileIntent(v)
+		return
+	}
+	ready := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	if intent.Status.ObservedGeneration < intent.Generation || ready == nil {
+		w.notObserved(intent, ref)
+		if ready == nil {
+			return
+		}
+	}
+	state := stateOf(ready)
+	text := "Ready"
+	if state != Good {
+		text = fmt.Sprintf("Ready %s: %s", ready.Status, ready.Reason)
+	}
+	w.link(ref, state, text+", on node "+intent.Spec.NodeName, ready.LastTransitionTime.Time)
+	w.intentConditions(v)
+}
+
+func (w *walk) notObserved(intent *volumesv1alpha1.VolumeAttachmentIntent, ref facts.Ref) {
+	a := about{object: ref, reason: catalog.NotObserved, since: intent.CreationTimestamp.Time,
+		detail: fmt.Sprintf("generation %d was observed, %d is present", intent.Status.ObservedGeneration, intent.Generation)}
+	if w.f.Now.Sub(intent.CreationTimestamp.Time) < observedWithin {
+		a.level = catalog.Waiting
+	}
+	w.link(ref, Waits, "not reconciled yet, wanted on node "+intent.Spec.NodeName, a.since)
+	w.find(a)
+}
+
+// stateOf is the state of a link whose condition is positive.
+func stateOf(c *metav1.Condition) State {
+	switch {
+	case c.Status == metav1.ConditionTrue:
+		return Good
+	case catalog.OfReason(c.Reason).Level == catalog.Waiting:
+		return Waits
+	default:
+		return Bad
+	}
+}
+
+// intentConditions reports each condition of an intent that is not as it should be. Ready repeats the reason of
+// another one, as a rule, and is then not reported twice.
+func (w *walk) intentConditions(v *facts.Volume) {
+	conditions := v.Intent.Value.Status.Conditions
+	reported := map[string]bool{}
+	for i := range conditions {
+		c := &conditions[i]
+		if c.Type == volumesv1alpha1.ConditionReady || good(c) {
+			continue
+		}
+		reported[c.Reason] = true
+		w.intentCondition(v, c)
+	}
+	ready := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionReady)
+	if ready != nil && !good(ready) && !reported[ready.Reason] {
+		w.intentCondition(v, ready)
+	}
+}
+
+func (w *walk) intentCondition(v *facts.Volume, c *metav1.Condition) {
+	intent := v.Intent.Value
+	a := about{object: v.Intent.Ref, reason: c.Reason, since: c.LastTransitionTime.Time,
+		detail: join(c.Message, lastError(intent, c)), places: intentPlaces(v)}
+	if c.Type == volumesv1alpha1.ConditionStalled {
+		w.find(a)
+		a.reason, a.detail = catalog.Stalled, "because of "+c.Reason
+	}
+	if c.Type == volumesv1alpha1.ConditionExpanded && w.f.Subject.Kind == facts.KindPod {
+		a.level = catalog.Note // an expansion keeps no pod from starting
+	}
+	if calls[c.Reason] && (w.f.Now.Sub(a.since) > hangsAfter || timedOut(intent)) {
+		hung := a
+		hung.reason = catalog.CallTimedOut
+		w.find(hung)
+	}
+	w.find(a)
+}
+
+// lastError is the error of the driver, unless the condition has it already.
+func lastError(intent *volumesv1alpha1.VolumeAttachmentIntent, c *metav1.Condition) string {
+	e := intent.Status.LastError
+	if e == nil || e.Message == "" || c.Message == e.Message {
+		return ""
+	}
+	return fmt.Sprintf("%s failed %d times, %s", e.Operation, max(1, e.Attempts), join(e.Code, e.Message))
+}
+
+func timedOut(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	e := intent.Status.LastError
+	return e != nil && e.Code == "DeadlineExceeded"
+}
+
+func intentPlaces(v *facts.Volume) map[string]string {
+	intent := v.Intent.Value
+	places := map[string]string{"node": intent.Spec.NodeName, "volume": intent.Status.VolumeName, "driver": v.Driver,
+		"attachment": v.Attachment.Ref.Name}
+	if source := intent.Spec.Volume.PersistentVolumeClaim; source != nil {
+		places["claim"] = source.ClaimName
+	}
+	return places
+}
+
+// good reports whether a condition needs no action.
+func good(c *metav1.Condition) bool {
+	bad := c.Type == volumesv1alpha1.ConditionStalled || c.Type == volumesv1alpha1.ConditionProgressing ||
+		c.Type == volumesv1alpha1.ConditionDegraded
+	return (c.Status == metav1.ConditionTrue) != bad
+}
+
+func conditionTrue(conditions []metav1.Condition, kind string) bool {
+	return meta.IsStatusConditionTrue(conditions, kind)
+}

@@ -1,0 +1,221 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// outOfServiceTaint has volumes detached by force.
+const outOfServiceTaint = "node.kubernetes.io/out-of-service"
+
+// node explains a node: its kubelet, drivers, agent and node state.
+func (w *walk) node(name string) {
+	for i := range w.f.Nodes {
+		if n := &w.f.Nodes[i]; n.Name == name {
+			w.nodeLink(n)
+			w.under(func() { w.agent(n) })
+		}
+	}
+}
+
+// nodeLink adds a Node and what is wrong with it.
+func (w *walk) nodeLink(n *facts.Node) {
+	if n.Node.Err != nil {
+		w.missing(n.Node.Ref, n.Node.Err, volumesv1alpha1.ReasonNodeNotFound, at("node", n.Name))
+		return
+	}
+	node, ref := n.Node.Value, n.Node.Ref
+	ready := nodeReady(node)
+	state, text := Good, "Ready"
+	if ready.Status != corev1.ConditionTrue {
+		state, text = Bad, "not Ready"
+		reason := catalog.NodeNotReady
+		if ready.Status == corev1.ConditionUnknown {
+			reason = catalog.KubeletSilent
+		}
+		w.find(about{object: ref, reason: reason, detail: ready.Message, since: ready.LastTransitionTime.Time})
+	}
+	if node.DeletionTimestamp != nil {
+		state, text = Bad, text+", being deleted"
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonNodeDeleting, since: node.DeletionTimestamp.Time})
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == outOfServiceTaint {
+			text += ", out of service"
+			w.find(about{object: ref, reason: catalog.OutOfService})
+		}
+	}
+	if node.Spec.Unschedulable {
+		text += ", cordoned"
+		w.find(about{object: ref, reason: catalog.Cordoned})
+	}
+	w.link(ref, state, text, ready.LastTransitionTime.Time)
+}
+
+func nodeReady(node *corev1.Node) corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{Status: corev1.ConditionUnknown, Message: "the Node has no condition Ready"}
+}
+
+// agent explains Hawser's part of a node. On a node without a node state Hawser does nothing, which matters to intents
+// only.
+func (w *walk) agent(n *facts.Node) {
+	if !n.State.Asked() {
+		return
+	}
+	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0
+	if n.Lease.Found {
+		w.lease(n)
+	} else if facts.Absent(n.Lease.Err) && matters {
+		w.link(n.Lease.Ref, Bad, "does not exist: no agent reports", time.Time{})
+		w.find(about{object: n.Node.Ref, reason: catalog.LeaseMissing})
+	} else if !facts.Absent(n.Lease.Err) {
+		w.unreadable(n.Lease.Ref, n.Lease.Err)
+	}
+	switch {
+	case n.State.Found:
+		w.nodeState(n, matters)
+	case !facts.Absent(n.State.Err):
+		w.unreadable(n.State.Ref, n.State.Err)
+	case matters:
+		w.link(n.State.Ref, Bad, "does not exist", time.Time{})
+		w.find(about{object: n.State.Ref, reason: catalog.StateMissing})
+	}
+}
+
+func (w *walk) lease(n *facts.Node) {
+	renewed := renewal(n.Lease.Value)
+	if !w.leaseExpired(n.Lease) {
+		w.link(n.Lease.Ref, Good, "renewed by the agent", time.Time{})
+		return
+	}
+	w.link(n.Lease.Ref, Bad, "not renewed by the agent", renewed)
+	w.find(about{object: n.Lease.Ref, reason: catalog.LeaseExpired, since: renewed, places: at("node", n.Name),
+		detail: "the agent of node " + n.Name + " renewed it last at " + renewed.UTC().Format(time.RFC3339)})
+}
+
+func renewal(lease *coordinationv1.Lease) time.Time {
+	if lease.Spec.RenewTime == nil {
+		return lease.CreationTimestamp.Time
+	}
+	return lease.Spec.RenewTime.Time
+}
+
+// leaseExpired reports whether a Lease was read and is not renewed any more. Only the clock of this machine is at hand,
+// so a few seconds are allowed for the difference.
+func (w *walk) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
+	if !lease.Found {
+		return false
+	}
+	seconds := int32(40)
+	if given := lease.Value.Spec.LeaseDurationSeconds; given != nil {
+		seconds = *given
+	}
+	const skew = 10 * time.Second
+	return w.f.Now.Sub(renewal(lease.Value)) > time.Duration(seconds)*time.Second+skew
+}
+
+// nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
+func (w *walk) nodeState(n *facts.Node, matters bool) {
+	ref, conditions := n.State.Ref, n.State.Value.Status.Conditions
+	state, text := Waits, "not reported yet"
+	var since time.Time
+	reported := map[string]bool{}
+	var ready *metav1.Condition
+	for i := range conditions {
+		c := &conditions[i]
+		if c.Type == volumesv1alpha1.ConditionReady {
+			ready = c
+			continue
+		}
+		if !good(c) {
+			reported[c.Reason] = true
+			w.stateCondition(ref, c, matters)
+		}
+	}
+	if ready != nil {
+		state, text, since = stateOf(ready), "Ready", ready.LastTransitionTime.Time
+		if !good(ready) {
+			text = fmt.Sprintf("Ready %s: %s", ready.Status, ready.Reason)
+			if !reported[ready.Reason] {
+				w.stateCondition(ref, ready, matters)
+			}
+		}
+	}
+	w.link(ref, state, text, since)
+}
+
+// stateCondition reports a condition of a node state. The state of other volumes on the node is a note, unless the
+// node is the subject.
+func (w *walk) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool) {
+	a := about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time}
+	others := c.Reason == volumesv1alpha1.ReasonVolumesFailing || c.Reason == volumesv1alpha1.ReasonMountsDiffer
+	if !matters || others && w.f.Subject.Kind != facts.KindNode {
+		a.level = catalog.Note
+	}
+	w.find(a)
+}
+
+// system explains the manager, if the subject waits for it.
+func (w *walk) system() {
+	if !w.f.Installed {
+		w.find(about{object: facts.Ref{Kind: facts.KindManager, Name: volumesv1alpha1.VolumeManagerName},
+			reason: catalog.NotInstalled})
+		return
+	}
+	if len(w.report.Findings) == 0 || !w.waitsForManager() {
+		return
+	}
+	w.managerLease()
+	if w.f.Manager.Found {
+		conditions := w.f.Manager.Value.Status.Conditions
+		for i := range conditions {
+			if c := &conditions[i]; !good(c) {
+				w.find(about{object: w.f.Manager.Ref, reason: c.Reason, detail: c.Message, level: catalog.Note,
+					since: c.LastTransitionTime.Time})
+			}
+		}
+	}
+}
+
+// waitsForManager reports whether the subject has to do with Hawser at all.
+func (w *walk) waitsForManager() bool {
+	if w.f.Subject.Kind == facts.KindIntent || w.f.Subject.Kind == facts.KindNode || len(w.f.PodIntents.Items) > 0 {
+		return true
+	}
+	return w.f.Subject.Kind != facts.KindPod && slices.ContainsFunc(w.f.Volumes, func(v facts.Volume) bool {
+		return len(v.Intents.Items) > 0
+	})
+}
+
+func (w *walk) managerLease() {
+	lease := w.f.ManagerLease
+	switch {
+	case facts.Absent(lease.Err):
+		w.link(lease.Ref, Bad, "does not exist: no manager has led yet", time.Time{})
+		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent})
+	case lease.Err != nil:
+		w.unreadable(lease.Ref, lease.Err)
+	case w.leaseExpired(lease):
+		w.link(lease.Ref, Bad, "not renewed by a manager", renewal(lease.Value))
+		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent, since: renewal(lease.Value)})
+	}
+}

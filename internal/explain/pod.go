@@ -1,0 +1,203 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// pod explains a pod that upstream or Hawser attaches for.
+func (w *walk) pod() {
+	pod, ref := w.f.Pod.Value, w.f.Pod.Ref
+	settled := podSettled(pod)
+	w.podLink(pod, ref, settled)
+	if pod.Status.Phase == corev1.PodSucceeded && settled {
+		return // it needs no volume any more
+	}
+	w.under(func() {
+		if pod.Spec.NodeName != "" || !settled {
+			w.node(nodeName(w.f))
+		}
+		for i := range w.f.Volumes {
+			w.volume(&w.f.Volumes[i], !settled)
+		}
+	})
+	if settled {
+		return
+	}
+	if pod.DeletionTimestamp == nil {
+		w.unscheduled(pod, ref)
+		w.containers(pod, ref)
+		w.podEvents(pod, ref)
+	}
+	w.fallback(pod, ref)
+}
+
+// nodeName is the node of the facts about a pod, which may be one that the pod asks for.
+func nodeName(f *facts.Facts) string {
+	if name := f.Pod.Value.Spec.NodeName; name != "" {
+		return name
+	}
+	return f.Pod.Value.Spec.NodeSelector[corev1.LabelHostname]
+}
+
+// podSettled reports whether the pod has all that it asked for, or needs nothing any more.
+func podSettled(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	return pod.Status.Phase == corev1.PodRunning &&
+		podCondition(pod, corev1.ContainersReady).Status != corev1.ConditionFalse
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+func (w *walk) podLink(pod *corev1.Pod, ref facts.Ref, settled bool) {
+	state, text, since := Waits, string(pod.Status.Phase), pod.CreationTimestamp.Time
+	if text == "" {
+		text = string(corev1.PodPending)
+	}
+	switch {
+	case w.f.FromFile:
+		text = "not applied yet"
+	case settled:
+		state = Good
+	case pod.DeletionTimestamp != nil:
+		text, since = "being deleted", pod.DeletionTimestamp.Time
+		w.find(about{object: ref, reason: catalog.PodDeleting, since: since, places: at("node", pod.Spec.NodeName)})
+	case pod.Status.Phase == corev1.PodFailed:
+		state = Bad
+		w.find(about{object: ref, reason: catalog.PodFailed, since: since,
+			detail: join(pod.Status.Reason, pod.Status.Message)})
+	}
+	where := ", on no node yet"
+	if pod.Spec.NodeName != "" {
+		where = ", on node " + pod.Spec.NodeName
+	}
+	w.link(ref, state, text+where, since)
+}
+
+// unscheduled reports what keeps the pod from a node.
+func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
+	if pod.Spec.NodeName != "" {
+		return
+	}
+	for _, gate := range pod.Spec.SchedulingGates {
+		reason := catalog.PodGated
+		if gate.Name == volumesv1alpha1.PlacementGate {
+			reason = catalog.PodPlacement
+		}
+		w.find(about{object: ref, reason: reason, detail: "scheduling gate " + gate.Name,
+			since: pod.CreationTimestamp.Time})
+	}
+	scheduled := podCondition(pod, corev1.PodScheduled)
+	if len(pod.Spec.SchedulingGates) > 0 || scheduled.Status != corev1.ConditionFalse {
+		return
+	}
+	for _, reason := range schedulerReasons(scheduled.Message) {
+		w.find(about{object: ref, reason: reason, detail: scheduled.Message, since: scheduled.LastTransitionTime.Time,
+			places: w.claimPlaces()})
+	}
+}
+
+// claimPlaces names the claim and volume of a pod that has only one.
+func (w *walk) claimPlaces() map[string]string {
+	if len(w.f.Volumes) != 1 {
+		return nil
+	}
+	return map[string]string{"claim": w.f.Volumes[0].Claim.Ref.Name, "volume": w.f.Volumes[0].Volume.Ref.Name}
+}
+
+// containers reports a container that waits for something else than volumes.
+func (w *walk) containers(pod *corev1.Pod, ref facts.Ref) {
+	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
+		waiting := c.State.Waiting
+		if waiting == nil || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing" {
+			continue
+		}
+		w.find(about{object: ref, reason: catalog.PodContainers, since: pod.CreationTimestamp.Time,
+			detail: fmt.Sprintf("container %s: %s", c.Name, join(waiting.Reason, waiting.Message))})
+	}
+}
+
+// podEvents reports what the attach/detach controller and the kubelet could not do. Only the newest event of each
+// meaning counts, and none about an attach that has succeeded since.
+func (w *walk) podEvents(pod *corev1.Pod, ref facts.Ref) {
+	if w.f.PodEvents.Err != nil {
+		w.unreadable(facts.Ref{Kind: "Event", Namespace: pod.Namespace, Name: pod.Name}, w.f.PodEvents.Err)
+	}
+	for i := len(w.f.PodEvents.Items) - 1; i >= 0; i-- {
+		e := w.f.PodEvents.Items[i]
+		reason := mountReason(e)
+		if reason == "" || e.Reason == "FailedAttachVolume" && w.allAttached() {
+			continue
+		}
+		places := w.claimPlaces()
+		if places == nil {
+			places = map[string]string{}
+		}
+		places["node"] = pod.Spec.NodeName
+		w.find(about{object: ref, reason: reason, detail: repeated(e), since: e.First, places: places})
+	}
+}
+
+// allAttached reports whether every volume of the pod is known to be attached.
+func (w *walk) allAttached() bool {
+	for i := range w.f.Volumes {
+		v := &w.f.Volumes[i]
+		if !v.Volume.Found || v.Driver != "" && v.NeedsAttach() && !v.Attached() {
+			return false
+		}
+	}
+	return true
+}
+
+// repeated is an event's message with how often it came.
+func repeated(e facts.Event) string {
+	if e.Count <= 1 {
+		return e.Message
+	}
+	return fmt.Sprintf("%s (%d times, last at %s)", e.Message, e.Count, e.Last.UTC().Format(time.RFC3339))
+}
+
+// fallback reports that nothing explains the wait, so that a waiting pod is never called fine.
+func (w *walk) fallback(pod *corev1.Pod, ref facts.Ref) {
+	if len(w.report.Findings) == 0 && !w.f.FromFile {
+		w.find(about{object: ref, reason: catalog.PodWaits, since: pod.CreationTimestamp.Time,
+			places: at("node", pod.Spec.NodeName)})
+	}
+}
+
+func at(place, value string) map[string]string { return map[string]string{place: value} }
+
+// join puts a colon between texts that are not empty.
+func join(texts ...string) string {
+	var parts []string
+	for _, t := range texts {
+		if t != "" {
+			parts = append(parts, t)
+		}
+	}
+	return strings.Join(parts, ": ")
+}

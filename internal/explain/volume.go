@@ -1,0 +1,274 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/catalog"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// patience is how long an attacher may need before its silence is a problem.
+const patience = time.Minute
+
+// volume explains one volume: claim, PersistentVolume, driver, intent and attachment. While its user waits, what is
+// missing is a finding.
+func (w *walk) volume(v *facts.Volume, waiting bool) {
+	w.claim(v, waiting)
+	w.under(func() {
+		w.persistentVolume(v)
+		w.under(func() {
+			if v.Intent.Found && v.PodVolume != "" {
+				w.intent(v)
+			}
+			if waiting {
+				w.driverOnNode(v)
+			}
+			w.attachment(v, waiting)
+			if waiting {
+				w.elsewhere(v)
+			}
+		})
+	})
+}
+
+// driverOnNode reports a driver that the node does not list. The node's own links are elsewhere in the chain.
+func (w *walk) driverOnNode(v *facts.Volume) {
+	n, known := w.f.NodeOf(v.Node)
+	if !known || v.Driver == "" || !n.Node.Found {
+		return
+	}
+	places := map[string]string{"node": n.Name, "driver": v.Driver}
+	if facts.Absent(n.CSINode.Err) {
+		w.find(about{object: n.CSINode.Ref, reason: catalog.CSINodeMissing, places: places})
+		return
+	}
+	if !n.CSINode.Found {
+		return
+	}
+	drivers := n.CSINode.Value.Spec.Drivers
+	i := slices.IndexFunc(drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == v.Driver })
+	if i < 0 {
+		w.find(about{object: n.CSINode.Ref, reason: volumesv1alpha1.ReasonDriverNotInstalled, places: places,
+			detail: fmt.Sprintf("the volume needs driver %s; the node has %s", v.Driver, driverNames(drivers))})
+	}
+}
+
+func driverNames(drivers []storagev1.CSINodeDriver) string {
+	if len(drivers) == 0 {
+		return "none"
+	}
+	names := make([]string, 0, len(drivers))
+	for _, d := range drivers {
+		names = append(names, d.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// attachment explains the VolumeAttachment to the node where the volume is wanted.
+func (w *walk) attachment(v *facts.Volume, waiting bool) {
+	ref := v.Attachment.Ref
+	if !v.Attachment.Asked() {
+		return
+	}
+	places := map[string]string{"node": v.Node, "volume": v.Volume.Ref.Name, "driver": v.Driver}
+	if v.Attachment.Err != nil {
+		w.absentAttachment(v, waiting, places)
+		return
+	}
+	va := v.Attachment.Value
+	since := va.CreationTimestamp.Time
+	switch {
+	case va.DeletionTimestamp != nil:
+		w.detaching(va, ref, places)
+	case va.Status.AttachError != nil && !va.Status.Attached:
+		w.link(ref, Bad, "not attached to "+v.Node+", the driver reports an error", since)
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonAttachFailed, places: places,
+			detail: va.Status.AttachError.Message, since: va.Status.AttachError.Time.Time})
+	case !va.Status.Attached:
+		w.link(ref, Waits, "not attached to "+v.Node+" yet", since)
+		w.find(w.late(about{object: ref, reason: catalog.AttachPending, since: since, places: places,
+			detail: "attacher " + va.Spec.Attacher + " has set no status"}))
+	default:
+		w.link(ref, Good, "attached to "+v.Node, time.Time{})
+	}
+}
+
+func (w *walk) absentAttachment(v *facts.Volume, waiting bool, places map[string]string) {
+	switch ref := v.Attachment.Ref; {
+	case !facts.Absent(v.Attachment.Err):
+		w.unreadable(ref, v.Attachment.Err)
+	case !waiting:
+		w.link(ref, Waits, "not attached to "+v.Node, time.Time{})
+	default:
+		w.link(ref, Waits, "does not exist: the volume is not attached to "+v.Node, time.Time{})
+		a := about{object: w.f.Subject, reason: catalog.AttachmentMissing, places: places}
+		if !v.Intent.Found && !w.f.FromFile { // an intent has the reason itself
+			w.find(a)
+		}
+	}
+}
+
+// detaching reports an attachment that is being deleted.
+func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places map[string]string) {
+	since := va.DeletionTimestamp.Time
+	if e := va.Status.DetachError; e != nil {
+		w.link(ref, Bad, "being detached from "+va.Spec.NodeName+", the driver reports an error", since)
+		w.find(about{object: ref, reason: volumesv1alpha1.ReasonDetachFailed, detail: e.Message, since: since,
+			places: places})
+		return
+	}
+	w.link(ref, Waits, "being detached from "+va.Spec.NodeName, since)
+	w.find(w.late(about{object: ref, reason: catalog.DetachPending, since: since, places: places,
+		detail: "attacher " + va.Spec.Attacher + " has not removed its finalizer"}))
+}
+
+// late turns a wait into a problem if it has lasted too long.
+func (w *walk) late(a about) about {
+	if !a.since.IsZero() && w.f.Now.Sub(a.since) > patience {
+		a.level, a.depth = catalog.Problem, catalog.Root
+	}
+	return a
+}
+
+// elsewhere explains which node has an exclusive volume: by an attachment, by the lock, or by an intent.
+func (w *walk) elsewhere(v *facts.Volume) {
+	if v.Elsewhere.Err != nil {
+		w.unreadable(facts.Ref{Kind: facts.KindAttachment, Name: "of " + v.Volume.Ref.String()}, v.Elsewhere.Err)
+	}
+	if !v.Exclusive {
+		return
+	}
+	holders := map[string]bool{}
+	if v.Node == "" {
+		w.bindsPod(v)
+		return
+	}
+	for i := range v.Elsewhere.Items {
+		va := &v.Elsewhere.Items[i]
+		ref := facts.Ref{Kind: facts.KindAttachment, Name: va.Name}
+		holders[va.Spec.NodeName] = true
+		places := map[string]string{"holder": va.Spec.NodeName, "volume": v.Volume.Ref.Name, "attachment": va.Name,
+			"driver": v.Driver}
+		if va.DeletionTimestamp != nil {
+			w.detaching(va, ref, places)
+		} else {
+			w.link(ref, Bad, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
+		}
+		w.find(about{object: ref, reason: catalog.HeldElsewhere, since: va.CreationTimestamp.Time, places: places,
+			detail: fmt.Sprintf("the volume is attached to node %s and wanted on node %s", va.Spec.NodeName, v.Node)})
+	}
+	if v.Lock.Err != nil && !facts.Absent(v.Lock.Err) {
+		w.unreadable(v.Lock.Ref, v.Lock.Err)
+	}
+	if holder := v.Lock.Value.Holder; holder != "" && holder != v.Node {
+		since, _ := time.Parse(time.RFC3339, v.Lock.Value.Since) // a line without time has none
+		w.link(v.Lock.Ref, Good, "the lock of the volume names node "+holder, since)
+		holders[holder] = holders[holder] || w.holds(v, holder)
+	}
+	w.otherIntents(v, holders)
+	w.deadHolders(v, holders)
+}
+
+// bindsPod notes where the exclusive volume of a pod on no node is attached. The scheduler does not regard that.
+func (w *walk) bindsPod(v *facts.Volume) {
+	for i := range v.Elsewhere.Items {
+		va := &v.Elsewhere.Items[i]
+		ref := facts.Ref{Kind: facts.KindAttachment, Name: va.Name}
+		w.link(ref, Good, "attached to "+va.Spec.NodeName, va.CreationTimestamp.Time)
+		w.find(about{object: ref, reason: catalog.HeldElsewhere, level: catalog.Note,
+			places: map[string]string{"holder": va.Spec.NodeName, "volume": v.Volume.Ref.Name},
+			detail: fmt.Sprintf("the volume is attached to node %s; a pod on another node would wait", va.Spec.NodeName)})
+	}
+}
+
+// holds reports whether the node still has the volume. A lock stays with its last holder, so it alone means nothing.
+func (w *walk) holds(v *facts.Volume, node string) bool {
+	n, known := w.f.NodeOf(node)
+	if !known || !n.State.Found {
+		return false
+	}
+	state := n.State.Value
+	return slices.ContainsFunc(state.Spec.Attachments, func(a volumesv1alpha1.NodeAttachment) bool {
+		return a.VolumeName == v.UniqueName
+	}) || slices.ContainsFunc(state.Status.Volumes, func(l volumesv1alpha1.NodeVolume) bool {
+		return l.VolumeName == v.UniqueName && l.InUse
+	})
+}
+
+// otherIntents adds the intents that want the volume on another node.
+func (w *walk) otherIntents(v *facts.Volume, holders map[string]bool) {
+	if v.Intents.Err != nil {
+		w.unreadable(facts.Ref{Kind: facts.KindIntent, Name: "of " + v.Volume.Ref.String()}, v.Intents.Err)
+	}
+	for i := range v.Intents.Items {
+		other := &v.Intents.Items[i]
+		if other.Spec.NodeName == v.Node {
+			continue
+		}
+		ref := facts.Ref{Kind: facts.KindIntent, Namespace: other.Namespace, Name: other.Name}
+		state, text := Waits, "wants the volume on node "+other.Spec.NodeName
+		if conditionTrue(other.Status.Conditions, volumesv1alpha1.ConditionAttached) {
+			state, text = Good, "has the volume on node "+other.Spec.NodeName
+			holders[other.Spec.NodeName] = true
+		}
+		w.link(ref, state, text, other.CreationTimestamp.Time)
+	}
+}
+
+// deadHolders reports nodes that have the volume and cannot release it.
+func (w *walk) deadHolders(v *facts.Volume, holders map[string]bool) {
+	for i := range w.f.Nodes {
+		n := &w.f.Nodes[i]
+		if !holders[n.Name] {
+			continue
+		}
+		w.under(func() { w.nodeLink(n) })
+		if cause := w.cannotRelease(n); cause != "" {
+			w.find(about{object: n.Node.Ref, reason: catalog.HolderOnDeadNode, detail: cause,
+				places: map[string]string{"holder": n.Name, "volume": v.Volume.Ref.Name}})
+		}
+	}
+}
+
+// cannotRelease is why a node cannot release volumes; empty if it can.
+func (w *walk) cannotRelease(n *facts.Node) string {
+	switch {
+	case facts.Absent(n.Node.Err):
+		return "node " + n.Name + " does not exist any more"
+	case n.Node.Found && nodeReady(n.Node.Value).Status != corev1.ConditionTrue:
+		return "node " + n.Name + " is not Ready: " + nodeReady(n.Node.Value).Message
+	case w.leaseExpired(n.Lease):
+		return "the agent of node " + n.Name + " does not renew its Lease"
+	default:
+		return ""
+	}
+}
+
+// affinity is the volume's node affinity in words.
+func affinity(pv *corev1.PersistentVolume) string {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return "nothing"
+	}
+	var terms []string
+	for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		var parts []string
+		for _, r := range append(term.MatchExpressions, term.MatchFields...) {
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, strings.ToLower(string(r.Operator)),
+				strings.Join(r.Values, ", "))))
+		}
+		terms = append(terms, strings.Join(parts, " and "))
+	}
+	return strings.Join(terms, ", or ")
+}
