@@ -141,7 +141,7 @@ func (r *Reconciler) fetch(ctx context.Context) (*volumesv1alpha1.VolumeManager,
 	if r.started {
 		return nil, nil
 	}
-	return nil, r.create(ctx)
+	return nil, creator{r}.create(ctx)
 }
 
 // keep the installation as the VolumeManager asks for.

@@ -54,15 +54,18 @@ func parseSpec(text string) (map[string]any, error) {
 	return spec, err
 }
 
+// creator makes the VolumeManager.
+type creator struct{ *Reconciler }
+
 // create makes the VolumeManager, unless the operator has installed before. One for an installation that kubectl made
 // continues that.
-func (r *Reconciler) create(ctx context.Context) error {
+func (c creator) create(ctx context.Context) error {
 	own := &appsv1.Deployment{}
-	if _, err := r.readLive(ctx, operatorName, own); err != nil {
+	if _, err := c.readLive(ctx, operatorName, own); err != nil {
 		return err
 	}
 	if own.Annotations[volumesv1alpha1.RemovedAnnotation] != "" {
-		r.started = true
+		c.started = true
 		return nil
 	}
 	deployment, daemonSet, policy := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &networkingv1.NetworkPolicy{}
@@ -70,16 +73,16 @@ func (r *Reconciler) create(ctx context.Context) error {
 	for object, name := range map[client.Object]string{
 		deployment: render.ManagerName, daemonSet: render.AgentName, policy: render.NetworkPolicyName} {
 		var err error
-		if found[object], err = r.readLive(ctx, name, object); err != nil {
+		if found[object], err = c.readLive(ctx, name, object); err != nil {
 			return err
 		}
 	}
 	switch {
 	case deployment.Labels[render.ManagedByLabel] == render.ManagedBy:
-		r.started = true
+		c.started = true
 		return nil
 	case !found[deployment] && !found[daemonSet]:
-		return r.createInitial(ctx, own)
+		return c.createInitial(ctx, own)
 	}
 	vm := &volumesv1alpha1.VolumeManager{}
 	vm.Name = volumesv1alpha1.VolumeManagerName
@@ -87,14 +90,14 @@ func (r *Reconciler) create(ctx context.Context) error {
 	if !found[policy] {
 		vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
 	}
-	if err := r.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
+	if err := c.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("creating the VolumeManager: %w", err)
 	}
 	return nil
 }
 
-func (r *Reconciler) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, object)
+func (c creator) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
+	err := c.Live.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, object)
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading %s: %w", name, err)
 	}
@@ -104,14 +107,14 @@ func (r *Reconciler) readLive(ctx context.Context, name string, object client.Ob
 // createInitial makes the VolumeManager with the initial spec. If the API server refuses it, only another environment
 // variable helps, and that is another process. There is no VolumeManager that could have a condition, so the operator's
 // Deployment gets an event.
-func (r *Reconciler) createInitial(ctx context.Context, own *appsv1.Deployment) error {
+func (c creator) createInitial(ctx context.Context, own *appsv1.Deployment) error {
 	vm := &unstructured.Unstructured{}
 	vm.SetGroupVersionKind(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"))
 	vm.SetName(volumesv1alpha1.VolumeManagerName)
-	if len(r.InitialSpec) > 0 {
-		vm.Object["spec"] = r.InitialSpec
+	if len(c.InitialSpec) > 0 {
+		vm.Object["spec"] = c.InitialSpec
 	}
-	err := r.Client.Create(ctx, vm)
+	err := c.Client.Create(ctx, vm)
 	if !apierrors.IsInvalid(err) {
 		if client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the VolumeManager: %w", err)
@@ -119,7 +122,7 @@ func (r *Reconciler) createInitial(ctx context.Context, own *appsv1.Deployment) 
 		return nil
 	}
 	if own.UID != "" {
-		r.Recorder.Eventf(own, nil, corev1.EventTypeWarning, "InitialSpecInvalid", "Create",
+		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, "InitialSpecInvalid", "Create",
 			"the environment variable %s is not a valid spec of VolumeManager: %.800v", InitialSpecVariable, err)
 	}
 	return reconcile.TerminalError(fmt.Errorf("the environment variable %s: %w", InitialSpecVariable, err))

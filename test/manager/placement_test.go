@@ -71,7 +71,7 @@ func (w *world) gatesPods(t *testing.T) {
 	// That has no event.
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
-			probe := inlinePod("probe", volumesv1alpha1.AttributeClaim, "none")
+			probe := gatedPod("probe", volumesv1alpha1.AttributeClaim, "none")
 			probe.Spec.SchedulingGates = nil
 			return w.client.Create(ctx, probe, client.DryRunAll) == nil && !index.Ungated(probe), nil
 		})
@@ -80,8 +80,8 @@ func (w *world) gatesPods(t *testing.T) {
 	}
 }
 
-// inlinePod has the gate already: an API server without mutating policies does not add it.
-func inlinePod(name, attribute string, values ...string) *corev1.Pod {
+// gatedPod has the gate already: an API server without mutating policies does not add it.
+func gatedPod(name, attribute string, values ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 		Labels: map[string]string{volumesv1alpha1.GatedLabel: "true"}}}
 	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
@@ -98,7 +98,7 @@ func inlinePod(name, attribute string, values ...string) *corev1.Pod {
 // ofClaims creates a pod with an inline volume of each claim, without the gate if the policy adds it.
 func (w *world) ofClaims(t *testing.T, name string, claims ...string) *corev1.Pod {
 	t.Helper()
-	pod := inlinePod(name, volumesv1alpha1.AttributeClaim, claims...)
+	pod := gatedPod(name, volumesv1alpha1.AttributeClaim, claims...)
 	if apiserver.MutatingPolicies(t) {
 		pod.Labels, pod.Spec.SchedulingGates = nil, nil
 	}
@@ -179,7 +179,7 @@ func aPodGoesToTheZoneOfItsVolume(t *testing.T, w *world) {
 
 func theAffinityOfAPodIsNarrowed(t *testing.T, w *world) {
 	w.volumeIn(t, "narrowed", "a")
-	pod := inlinePod("narrowed", volumesv1alpha1.AttributeClaim, "narrowed")
+	pod := gatedPod("narrowed", volumesv1alpha1.AttributeClaim, "narrowed")
 	required := func(key, value string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key,
 			Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}
@@ -221,7 +221,7 @@ func aPodWaitsForItsClaimAndItsVolume(t *testing.T, w *world) {
 
 func aPodWaitsForTheGatesOfOthers(t *testing.T, w *world) {
 	w.volumeIn(t, "queued", "a")
-	pod := inlinePod("queued", volumesv1alpha1.AttributeClaim, "queued")
+	pod := gatedPod("queued", volumesv1alpha1.AttributeClaim, "queued")
 	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/queue"})
 	w.create(t, pod)
 	// A pod that came later was placed.
@@ -237,7 +237,7 @@ func aPodWaitsForTheGatesOfOthers(t *testing.T, w *world) {
 }
 
 func aPodOfAnIntentGoesToItsNode(t *testing.T, w *world) {
-	pod := inlinePod("of-intent", volumesv1alpha1.AttributeIntent, "shared")
+	pod := gatedPod("of-intent", volumesv1alpha1.AttributeIntent, "shared")
 	w.create(t, pod)
 	w.waits(t, pod, volumesv1alpha1.ReasonIntentNotFound, "intent default/shared")
 	w.intent(t, "shared", "node-late", "none")
@@ -276,7 +276,7 @@ func anExclusiveVolumeIsWaitedFor(t *testing.T, w *world) {
 	pod := w.ofClaims(t, "held", "held")
 	w.waits(t, pod, volumesv1alpha1.ReasonVolumeInUse, "held by node node-a: intent default/holder")
 	// A pod that can run there only may share the node's volume.
-	beside := inlinePod("beside", volumesv1alpha1.AttributeClaim, "held")
+	beside := gatedPod("beside", volumesv1alpha1.AttributeClaim, "held")
 	beside.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-a"}
 	w.create(t, beside)
 	w.expectPlaced(t, beside, "metadata.name In node-a")
@@ -321,7 +321,7 @@ func storageCapacityIsRead(t *testing.T, w *world) {
 	claim := newClaim("local", volumeOptions{})
 	claim.Spec.StorageClassName = ptr.To("local")
 	w.create(t, claim)
-	pod := inlinePod("local", volumesv1alpha1.AttributeClaim, "local")
+	pod := gatedPod("local", volumesv1alpha1.AttributeClaim, "local")
 	pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "node-a"}
 	w.create(t, pod)
 	w.placed(t, pod)

@@ -56,7 +56,7 @@ func TestTheSchedulerBindsGatedPodsOnlyWhereTheirVolumesCanGo(t *testing.T) {
 	}
 
 	w.intent(t, "pinned", "node-a", "none")
-	pinned := inlinePod("pinned", volumesv1alpha1.AttributeIntent, "pinned")
+	pinned := gatedPod("pinned", volumesv1alpha1.AttributeIntent, "pinned")
 	w.create(t, pinned)
 	if node := w.bound(t, pinned); node != "node-a" {
 		t.Errorf("pod pinned was bound to %s, want node-a, the node of its intent", node)
@@ -92,7 +92,7 @@ func (w *world) schedulable(t *testing.T, name, zone string) {
 // fill has a pod on the node that requests most of its resources.
 func (w *world) fill(t *testing.T, node string) {
 	t.Helper()
-	pod := inlinePod("fills-"+node, "", "")
+	pod := gatedPod("fills-"+node, "", "")
 	pod.Spec.Volumes, pod.Spec.SchedulingGates, pod.Labels = nil, nil, nil
 	pod.Spec.NodeName = node
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("7"),
