@@ -53,7 +53,7 @@ type suite struct {
 }
 
 // TestHawserRunsFromItsImages installs as docs/install.md does: operator, manager and agent come up from their images,
-// an intent becomes Ready, and a pod gets its volume in mode Replace.
+// an intent becomes Ready, and a pod gets its volume in mode Replace. Restarts of the agent leave the mounts as they are.
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
@@ -62,6 +62,7 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	s.awaitAvailable(t)
 	s.testIntent(t)
 	s.testPod(t)
+	s.testRestarts(t)
 }
 
 func newSuite(t *testing.T) suite {

@@ -21,9 +21,10 @@ const usage = `program pause               wait until it is ended
 program write  PATH TEXT    write the text to the beginning of a file or device, synchronously
 program append PATH TEXT    append the text to a file, synchronously
 program insist PATH TEXT    write again and again until it is ended, whatever the result
+program count  PATH         write the next number and read it back, again and again until it is ended; fail at an error
 program read   PATH TEXT    fail unless a file contains only that text, or a device begins with it`
 
-// pause between two attempts of insist.
+// pause between two attempts of insist, and between two numbers of count.
 const pause = 20 * time.Millisecond
 
 func main() {
@@ -45,6 +46,8 @@ func run(args []string) error {
 	case len(args) == 3 && args[0] == "insist":
 		insist(args[1], args[2])
 		return nil
+	case len(args) == 2 && args[0] == "count":
+		return count(args[1])
 	case len(args) == 3 && args[0] == "read":
 		return read(args[1], args[2])
 	}
@@ -74,6 +77,26 @@ func insist(path, text string) {
 		select {
 		case <-signals:
 			return
+		case <-again.C:
+		}
+	}
+}
+
+// count writes numbers of equal length, so that each replaces the one before.
+func count(path string) error {
+	signals, again := ended(), time.NewTicker(pause)
+	defer again.Stop()
+	for i := 1; ; i++ {
+		number := fmt.Sprintf("%012d", i)
+		if err := write(path, number, 0); err != nil {
+			return err
+		}
+		if err := read(path, number); err != nil {
+			return err
+		}
+		select {
+		case <-signals:
+			return nil
 		case <-again.C:
 		}
 	}
