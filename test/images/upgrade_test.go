@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,11 @@ func (u *upgrade) brokenAgents(t *testing.T) {
 	t.Logf("Degraded: %s: %s; Progressing: %s", degraded.Reason, degraded.Message, progressing.Message)
 	u.agentImage(t, "")
 	u.awaitRelease(t, u.to, u.to)
+	for _, was := range kept {
+		if !slices.ContainsFunc(u.pods(t, "agent"), func(pod corev1.Pod) bool { return pod.UID == was.UID }) {
+			t.Errorf("the rollout has replaced %s on node %s too, want it to stop at %s", was.Name, was.Spec.NodeName, want)
+		}
+	}
 }
 
 // oldManager goes back with all but the agents.
