@@ -26,8 +26,8 @@ const (
 	smaller, greater = "320Mi", "384Mi"
 )
 
-// exercise takes a new volume through its whole life: attached, published, grown in use, taken back, published again and
-// released. Then a pod uses another one.
+// exercise takes a new volume through its whole life: attached, published, grown in use, taken back, published again
+// and released. Then a pod uses another one.
 func (s suite) exercise(t *testing.T, name string) {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -58,8 +58,8 @@ func storage(size string) corev1.ResourceList {
 }
 
 // desire changes the desired state and waits until it is reached.
-func (s suite) desire(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent, desired volumesv1alpha1.DesiredState,
-) *volumesv1alpha1.VolumeAttachmentIntent {
+func (s suite) desire(t *testing.T, intent *volumesv1alpha1.VolumeAttachmentIntent,
+	desired volumesv1alpha1.DesiredState) *volumesv1alpha1.VolumeAttachmentIntent {
 	t.Helper()
 	before := intent.DeepCopy()
 	intent.Spec.DesiredState = desired

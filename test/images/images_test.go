@@ -53,7 +53,8 @@ type suite struct {
 }
 
 // TestHawserRunsFromItsImages installs as docs/install.md does: operator, manager and agent come up from their images,
-// an intent becomes Ready, and a pod gets its volume in mode Replace. Restarts of the agent leave the mounts as they are.
+// an intent becomes Ready, and a pod gets its volume in mode Replace. Restarts of the agent leave the node's mounts as
+// they are.
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)

@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package images
 
 import (
-	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -48,28 +47,25 @@ func (s suite) testRestarts(t *testing.T) {
 	s.explain(t, s.AwaitGone(limited(t), intent.Namespace, intent.Name))
 }
 
-// otherMounter mounts the kubelet's directory, and a directory below it once more.
+// otherMounter mounts the kubelet's directory as the agent does.
 func (s suite) otherMounter() *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other-mounter"}, Spec: corev1.PodSpec{
+	dir := s.KubeletDir(nodeA)
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other-mounter"}, Spec: corev1.PodSpec{
 		NodeName: nodeA, HostNetwork: true, AutomountServiceAccountToken: ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To[int64](1),
 		Containers: []corev1.Container{{Name: "pause", Image: system.Image, ImagePullPolicy: corev1.PullNever,
-			Args: []string{"pause"}, SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}},
+			Args: []string{"pause"}, SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)},
+			VolumeMounts: []corev1.VolumeMount{{Name: "kubelet", MountPath: dir,
+				MountPropagation: ptr.To(corev1.MountPropagationBidirectional)}}}},
+		Volumes: []corev1.Volume{{Name: "kubelet", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: dir}}}},
 	}}
-	for name, dir := range map[string]string{"kubelet": s.KubeletDir(nodeA),
-		"plugins": filepath.Join(s.KubeletDir(nodeA), "plugins")} {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name,
-			MountPath: dir, MountPropagation: ptr.To(corev1.MountPropagationBidirectional)})
-	}
-	return pod
 }
 
 // mountsWithoutNames are the mount points of node-a, without what names one pod or container.
 func (s suite) mountsWithoutNames(t *testing.T) []string {
 	t.Helper()
-	names := regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	names := regexp.MustCompile(`[0-9a-f]{64}|kube-api-access-[a-z0-9]{5}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	var points []string
 	for _, info := range s.mountTable(t, nodeA) {
 		points = append(points, names.ReplaceAllString(info.MountPoint, "NAME"))
