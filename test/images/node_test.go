@@ -97,18 +97,23 @@ func (s suite) isMounted(t *testing.T, node, path string) bool {
 // differ compares two lists of lines without order, and reports what is gone and what came.
 func differ(t *testing.T, what string, before, after []string) {
 	t.Helper()
-	for _, line := range before {
-		if !slices.Contains(after, line) {
-			t.Errorf("%s: gone or changed: %s", what, line)
-		}
-	}
-	for _, line := range after {
-		if !slices.Contains(before, line) {
-			t.Errorf("%s: not there before: %s", what, line)
-		}
-	}
 	if len(before) != len(after) {
 		t.Errorf("%s: %d now, want the %d of before", what, len(after), len(before))
+	}
+	lack(t, what+": gone or changed", before, after)
+	lack(t, what+": not there before", after, before)
+}
+
+// lack reports the first few lines that others lack.
+func lack(t *testing.T, problem string, lines, others []string) {
+	t.Helper()
+	const shown = 20
+	missing := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(others, line) })
+	for _, line := range missing[:min(len(missing), shown)] {
+		t.Errorf("%s: %s", problem, line)
+	}
+	if len(missing) > shown {
+		t.Errorf("%s: and %d more", problem, len(missing)-shown)
 	}
 }
 

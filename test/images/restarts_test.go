@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,11 +37,13 @@ func (s suite) testRestarts(t *testing.T) {
 	other := s.otherMounter()
 	s.create(t, other)
 	s.awaitPod(t, other, isRunning)
-	before := s.mountsWithoutNames(t)
+	before, begin := s.mountsWithoutNames(t), time.Now()
 	for range restarts {
 		s.replaceAgent(t)
 	}
 	differ(t, "mounts of node "+nodeA, before, s.mountsWithoutNames(t))
+	t.Logf("%d restarts of the agent in %s; node %s has %d mounts", restarts, time.Since(begin).Round(time.Second), nodeA,
+		len(before))
 	check(t, s.Client.Delete(limited(t), other))
 	s.awaitPod(t, other, func(pod *corev1.Pod) bool { return pod == nil })
 	check(t, s.Client.Delete(limited(t), intent))
