@@ -25,6 +25,8 @@ export ARCHITECTURES
 present=.cache/upgrade/images
 earlier=$PWD/.cache/upgrade/$commit
 mkdir -p "$present" "$earlier/.cache/images"
+# Only one earlier revision is kept: each takes some 400 MB.
+find .cache/upgrade -mindepth 1 -maxdepth 1 ! -name images ! -name "$commit" -exec rm -r {} +
 
 # share copies the agent's root file system, which changes seldom and takes a while to make.
 share() {
