@@ -231,7 +231,7 @@ func (s server) testModes(t *testing.T) {
 	s.awaitEvent(t, "Pruned", "ClusterRole hawser-replace")
 }
 
-// testLaterRelease leaves two objects of a release that was taken back. The operator has no right to delete one of them,
+// testLaterRelease leaves two objects of a release that was taken back. The operator has no right to delete the one
 // whose name it does not know.
 func (s server) testLaterRelease(t *testing.T) {
 	for _, name := range []string{"hawser-a-later-one", "hawser-forget-gone-nodes"} {

@@ -49,6 +49,8 @@ type upgrade struct {
 	suite
 	from, to release
 	load     *load
+	// earlier are the objects that the operator of the earlier release applied.
+	earlier []string
 }
 
 // TestUpgradeAndRollbackUnderLoad installs an earlier release, uses volumes, upgrades to the present one and goes back.
@@ -136,6 +138,7 @@ func (u *upgrade) installRelease(t *testing.T) {
 	})
 	u.applyOperator(t, u.from)
 	u.awaitRelease(t, u.from, u.from)
+	u.earlier = u.applied(t)
 }
 
 func (u *upgrade) applyKinds(t *testing.T, r release) {
@@ -288,6 +291,7 @@ func (u *upgrade) brokenAgents(t *testing.T) {
 func (u *upgrade) oldManager(t *testing.T) {
 	u.agentImage(t, "hawser/agent:"+u.to.tag)
 	u.applyOperator(t, u.from)
+	u.deleteLater(t)
 	u.awaitRelease(t, u.from, u.to)
 	u.exercise(t, "old-new")
 }
@@ -296,4 +300,37 @@ func (u *upgrade) oldAgents(t *testing.T) {
 	u.agentImage(t, "")
 	u.awaitRelease(t, u.from, u.from)
 	u.exercise(t, "old-old")
+	differ(t, "objects that the operator applied", u.earlier, u.applied(t))
+}
+
+// applied are the objects that the operator has applied, beside the namespace.
+func (u *upgrade) applied(t *testing.T) []string {
+	t.Helper()
+	out, err := u.Kubectl(limited(t), "get", "--all-namespaces", "-l", "app.kubernetes.io/managed-by=hawser-operator",
+		"-o", `jsonpath={range .items[*]}{.kind}{" "}{.metadata.name}{" "}{.metadata.namespace}{"\n"}{end}`,
+		"clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,services,deployments,daemonsets,"+
+			"poddisruptionbudgets,networkpolicies,flowschemas,prioritylevelconfigurations,"+
+			"validatingadmissionpolicies,validatingadmissionpolicybindings,"+
+			"mutatingadmissionpolicies,mutatingadmissionpolicybindings")
+	check(t, err)
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// deleteLater deletes what only the later release applied, as docs/upgrade.md asks for: the operator of the earlier one
+// may not know the names.
+func (u *upgrade) deleteLater(t *testing.T) {
+	t.Helper()
+	u.awaitManager(t, func(vm *volumesv1alpha1.VolumeManager) bool { return vm.Status.Version == u.from.version })
+	for _, object := range u.applied(t) {
+		if slices.Contains(u.earlier, object) {
+			continue
+		}
+		t.Logf("only the later release has %s", object)
+		args := []string{"delete", "--ignore-not-found"}
+		parts := strings.Fields(object)
+		if len(parts) == 3 {
+			args = append(args, "--namespace", parts[2])
+		}
+		u.kubectl(t, append(args, parts[0], parts[1])...)
+	}
 }
