@@ -13,6 +13,9 @@ DIR ?= /tmp/hawser-local
 # Who attaches in `make test-e2e`: hawser, or upstream to compare with.
 E2E_ATTACH ?= hawser
 
+# The revision that `make test-upgrade` upgrades from.
+FROM ?= HEAD~1
+
 # make test KUBERNETES_VERSION=1.35 runs what needs an API server on that minor version (hack/localcluster/kubernetes).
 KUBERNETES_VERSION ?=
 
@@ -109,6 +112,14 @@ ifneq ($(E2E_ATTACH),upstream)
 	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
 endif
+
+.PHONY: test-upgrade
+test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one before) and back, with volumes in use (root, Linux).
+	@hack/setup-packages.sh --containers
+	@hack/setup-packages.sh --images
+	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
+	earlier=$$(hack/upgrade.sh $(FROM)) && HAWSER_TEST_UPGRADE=$$earlier HAWSER_TEST_E2E=hawser \
+		HAWSER_TEST_E2E_DIR=$(DIR)-upgrade go test -v -count=1 -timeout 30m -run '^TestUpgrade' ./test/images
 
 .PHONY: mutants
 mutants: packages control-plane ## Hold careless changes to the code that keeps data safe against the tests (root, hours). MUTANTS_ARGS="-only plan.go -sample 5".

@@ -180,30 +180,33 @@ func difference(path string, want, have any) string {
 }
 
 // prune deletes what the operator once applied and the spec does not want any more. It recognizes such an object by
-// its label and by its field manager: a copy that a person made has the label only.
+// its label and by its field manager: a copy that a person made has the label only. An object that a later release
+// applied may have a name for which this one has no right; it keeps no other from being deleted.
 func (r *Reconciler) prune(ctx context.Context, vm *volumesv1alpha1.VolumeManager,
 	wanted []*unstructured.Unstructured) error {
 	keep := sets.New[string]()
 	for _, want := range wanted {
 		keep.Insert(identity(want))
 	}
+	var failures []error
 	for _, kind := range r.prunable() {
 		objects, err := r.ours(ctx, kind)
 		if err != nil {
-			return err
+			return errors.Join(append(failures, err)...)
 		}
 		for _, object := range objects {
 			if keep.Has(identity(object)) {
 				continue
 			}
 			if err := r.remove(ctx, object); err != nil {
-				return err
+				failures = append(failures, err)
+				continue
 			}
 			r.Recorder.Eventf(vm, object, corev1.EventTypeNormal, "Pruned", "Delete",
 				"%s is deleted: the VolumeManager does not ask for it any more", identity(object))
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // ours returns the objects of a kind that the operator applied.

@@ -167,9 +167,7 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	}
 	problems = append(problems, missingImages(in.Images)...)
 	present, failure := r.applyAll(ctx, vm, wanted)
-	if failure != nil {
-		problems = append(problems, condition.Problem{Reason: volumesv1alpha1.ReasonApplyFailed, Message: failure.Error()})
-	}
+	problems = append(problems, refused(failure)...)
 	facts, err := r.observe(ctx, vm, present)
 	if err != nil {
 		return 0, errors.Join(failure, err)
@@ -177,14 +175,25 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 	facts.Problems = problems
 	facts.MonitorsWanted, facts.MonitorsServed = in.Monitors()
 	decision := condition.Decide(facts)
+	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
+		failure = r.prune(ctx, vm, wanted)
+		facts.Problems = append(facts.Problems, refused(failure)...)
+		decision = condition.Decide(facts)
+	}
 	decision.Again = condition.Sooner(decision.Again, recount)
 	if leaving.condition != nil {
 		decision.Conditions = append(decision.Conditions, *leaving.condition)
 	}
-	if failure == nil && len(missingImages(in.Images)) == 0 && !progressing(decision) {
-		failure = r.prune(ctx, vm, wanted)
-	}
 	return decision.Again, errors.Join(failure, r.report(ctx, vm, facts, decision))
+}
+
+// refused is the problem that the API server did not let the operator apply or delete something. A conflict is none:
+// the event of the newer version leads here again.
+func refused(failure error) []condition.Problem {
+	if failure == nil || apierrors.IsConflict(failure) {
+		return nil
+	}
+	return []condition.Problem{{Reason: volumesv1alpha1.ReasonApplyFailed, Message: failure.Error()}}
 }
 
 // images of the VolumeManager, else of the release.

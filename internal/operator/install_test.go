@@ -60,6 +60,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"the CSIDriver keeps an administrator's profile and is created again where it cannot change", s.testCSIDriver},
 		{"new images are rolled out", s.testImages},
 		{"Replace has a right that Coexist has not", s.testModes},
+		{"what a later release left is named, if it cannot be deleted", s.testLaterRelease},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},
 		{"a pod that fails is named with its node", s.testFailingPod},
 		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
@@ -230,6 +231,24 @@ func (s server) testModes(t *testing.T) {
 	s.settle(t)
 	s.awaitGone(t, clusterRole, "", "hawser-replace", "the role of Replace goes")
 	s.awaitEvent(t, "Pruned", "ClusterRole hawser-replace")
+}
+
+// testLaterRelease leaves two objects of a release that was taken back. The operator has no right to delete the one
+// whose name it does not know.
+func (s server) testLaterRelease(t *testing.T) {
+	for _, name := range []string{"hawser-a-later-one", "hawser-forget-gone-nodes"} {
+		role := &unstructured.Unstructured{}
+		role.SetGroupVersionKind(clusterRole)
+		role.SetName(name)
+		role.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "hawser-operator"})
+		check(t, s.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(role),
+			client.FieldOwner("hawser-operator")))
+	}
+	s.awaitCondition(t, "Degraded", "True", "ApplyFailed", "deleting ClusterRole hawser-a-later-one: ")
+	s.awaitCondition(t, "Available", "True", "AsExpected", "")
+	s.awaitGone(t, clusterRole, "", "hawser-forget-gone-nodes", "the other object goes all the same")
+	s.kubectl(t, "delete", "clusterrole", "hawser-a-later-one")
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
 }
 
 func (s server) testNarrowing(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -38,7 +37,7 @@ import (
 
 const (
 	// The claims, and what uses each of them.
-	ofIntent, ofPod, ofGoneNode = "of-an-intent", "of-a-pod", "of-a-gone-node"
+	ofIntent, ofPod, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-a-gone-node", "of-restarts"
 	// The manager runs on node-a, the operator on node-b (testdata/network.yaml), and agents on node-a and on the node
 	// that will be gone.
 	nodeA, nodeB, goneNode = "node-a", "node-b", "node-c"
@@ -63,7 +62,7 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
 	s.playNetwork(t)
-	for _, name := range []string{ofIntent, ofPod, ofGoneNode} {
+	for _, name := range []string{ofIntent, ofPod, ofGoneNode, ofRestarts} {
 		s.claim(t, name)
 	}
 	s.awaitDrivers(t)
@@ -129,19 +128,12 @@ func (s suite) kubectl(t *testing.T, args ...string) {
 	check(t, err)
 }
 
-// importImages imports the archives into the containerd of each node.
+// importImages imports the archives that make images writes.
 func (s suite) importImages(t *testing.T) {
 	t.Helper()
-	cache := filepath.Join(apiserver.Root(), ".cache")
 	for _, node := range s.Nodes {
 		for _, name := range []string{"operator", "manager", "agent"} {
-			out, err := exec.CommandContext(limited(t), "nsenter", "--target", s.machine(t, node), "--mount", "--net",
-				filepath.Join(cache, "bin", "ctr"), "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io",
-				"images", "import", "--local", "--snapshotter", "native",
-				filepath.Join(cache, "images", name+".tar")).CombinedOutput()
-			if err != nil {
-				t.Fatalf("node %s: importing the image of the %s, which make images writes: %v\n%s", node, name, err, out)
-			}
+			s.importImage(t, node, filepath.Join(apiserver.Root(), ".cache", "images", name+".tar"))
 		}
 	}
 }
@@ -180,16 +172,17 @@ func (s suite) playNetwork(t *testing.T) {
 		}))
 }
 
-// labelNodes selects the nodes that get an agent. The kubelet directories of the nodes have different names here, and
-// the agents expect one. So the machine of the second node shows its directory under the name of the first one's, too.
+// labelNodes selects the nodes that get an agent.
 func (s suite) labelNodes(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "label", "node", nodeA, goneNode, agentLabel+"=true")
-	out, err := exec.CommandContext(limited(t), "nsenter", "--target", s.machine(t, goneNode), "--mount",
-		"mount", "--bind", s.KubeletDir(goneNode), s.KubeletDir(nodeA)).CombinedOutput()
-	if err != nil {
-		t.Fatalf("node %s: showing the kubelet's directory under another name: %v\n%s", goneNode, err, out)
-	}
+	s.shareKubeletDir(t, goneNode)
+}
+
+// shareKubeletDir shows the node's kubelet directory under the name that node-a's has, which the agents expect.
+func (s suite) shareKubeletDir(t *testing.T, node string) {
+	t.Helper()
+	s.inside(t, node, "mount", "--bind", s.KubeletDir(node), s.KubeletDir(nodeA))
 }
 
 // initialSpec is what differs here from a cluster.
@@ -319,13 +312,12 @@ func (s suite) runPod(t *testing.T) *corev1.Pod {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ofPod}}}},
 	}}
 	s.create(t, pod)
-	s.awaitPod(t, func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodRunning })
-	return pod
+	return s.awaitPod(t, pod, isRunning)
 }
 
-func (s suite) awaitPod(t *testing.T, done func(*corev1.Pod) bool) {
+func (s suite) awaitPod(t *testing.T, pod *corev1.Pod, done func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	_, err := system.Await(limited(t), s.System, &corev1.PodList{}, client.ObjectKey{Namespace: "default", Name: "writer"},
-		done)
+	found, err := system.Await(limited(t), s.System, &corev1.PodList{}, client.ObjectKeyFromObject(pod), done)
 	s.explain(t, err)
+	return found
 }

@@ -31,6 +31,7 @@ func (s suite) testKubectl(t *testing.T, before sight) {
 	s.awaitInstalled(t)
 	s.publishIntent(t)
 	pod := s.runPod(t)
+	s.testRestarts(t)
 	s.attachToGoneNode(t)
 	s.awaitMarks(t, "3")
 	for _, order := range wrongOrders(overlay) {
@@ -121,7 +122,7 @@ func (s suite) drain(t *testing.T, pod *corev1.Pod) {
 	s.awaitRemoved(t, "Draining", "used by pods", "the Node is gone: declare it released")
 	s.awaitNoIntents(t)
 	check(t, s.Client.Delete(limited(t), pod))
-	s.awaitPod(t, func(p *corev1.Pod) bool { return p == nil })
+	s.awaitPod(t, pod, func(p *corev1.Pod) bool { return p == nil })
 	state := s.awaitRemoved(t, "Draining", "1 volume(s) on 1 node(s): node "+goneNode)
 	if strings.Contains(state, "used by pods") {
 		t.Errorf("the pod is gone, but the condition Removed says: %s", state)

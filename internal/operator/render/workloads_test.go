@@ -236,3 +236,30 @@ func TestOnlyInCoexistIsTheManagerDrainedOfTheIntentsOfPods(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsMountedBelowWhatTheHostSees checks what lets the number of mounts grow with each restart of an agent: a
+// mount of its container that lies in a directory with propagation to the host.
+func TestNothingIsMountedBelowWhatTheHostSees(t *testing.T) {
+	set := input()
+	set.Spec = full()
+	for name, in := range map[string]Input{"by default": input(), "with every field set": set} {
+		_, agent := workloads(t, in)
+		mounts := agent.Spec.Template.Spec.Containers[0].VolumeMounts
+		shared := 0
+		for _, outer := range mounts {
+			if ptr.Deref(outer.MountPropagation, "") != corev1.MountPropagationBidirectional {
+				continue
+			}
+			shared++
+			for _, inner := range mounts {
+				if strings.HasPrefix(inner.MountPath, outer.MountPath+"/") {
+					t.Errorf("%s: the agent mounts %s in %s, which the host sees; want it elsewhere", name, inner.MountPath,
+						outer.MountPath)
+				}
+			}
+		}
+		if shared != 2 {
+			t.Errorf("%s: %d directories of the agent have propagation to the host, want 2", name, shared)
+		}
+	}
+}

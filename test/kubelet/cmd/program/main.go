@@ -22,9 +22,10 @@ program write  PATH TEXT    write the text to the beginning of a file or device,
 program append PATH TEXT    append the text to a file, synchronously
 program insist PATH TEXT    write again and again until it is ended, whatever the result
 program refused PATH        fail unless the file cannot be written because its filesystem is read-only
+program count  PATH         write the next number and read it back, again and again until it is ended; fail at an error
 program read   PATH TEXT    fail unless a file contains only that text, or a device begins with it`
 
-// pause between two attempts of insist.
+// pause between two attempts of insist, and between two numbers of count.
 const pause = 20 * time.Millisecond
 
 func main() {
@@ -48,6 +49,8 @@ func run(args []string) error {
 		return nil
 	case len(args) == 2 && args[0] == "refused":
 		return refused(args[1])
+	case len(args) == 2 && args[0] == "count":
+		return count(args[1])
 	case len(args) == 3 && args[0] == "read":
 		return read(args[1], args[2])
 	}
@@ -87,6 +90,26 @@ func refused(path string) error {
 		return fmt.Errorf("writing to %s: error %w, not that the filesystem is read-only", path, err)
 	}
 	return nil
+}
+
+// count writes numbers of equal length, so that each replaces the one before.
+func count(path string) error {
+	signals, again := ended(), time.NewTicker(pause)
+	defer again.Stop()
+	for i := 1; ; i++ {
+		number := fmt.Sprintf("%012d", i)
+		if err := write(path, number, 0); err != nil {
+			return err
+		}
+		if err := read(path, number); err != nil {
+			return err
+		}
+		select {
+		case <-signals:
+			return nil
+		case <-again.C:
+		}
+	}
 }
 
 func write(path, text string, flag int) error {
