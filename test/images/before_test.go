@@ -76,7 +76,9 @@ func (s suite) look(t *testing.T) sight {
 	for _, device := range devices {
 		seen["loop device "+device] = ""
 	}
-	for _, left := range s.unfinished(t) {
+	entries, err := ledger.Read(s.BackingDir())
+	check(t, err)
+	for _, left := range unfinished(entries) {
 		seen["ledger of the driver: "+left] = ""
 	}
 	return seen
@@ -152,9 +154,10 @@ func forget(object *unstructured.Unstructured) {
 		used, _, _ := unstructured.NestedSlice(object.Object, "status", "volumesInUse")
 		object.Object["volumes"] = append(attached, used...)
 	case "PersistentVolume":
-		object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(finalizer string) bool {
+		finalizers := slices.DeleteFunc(object.GetFinalizers(), func(finalizer string) bool {
 			return strings.HasPrefix(finalizer, "external-attacher/")
-		}))
+		})
+		object.SetFinalizers(append([]string(nil), finalizers...))
 	}
 	delete(object.Object, "status")
 }
@@ -202,10 +205,7 @@ func (s suite) records(t *testing.T, node string) []string {
 }
 
 // unfinished is what the driver did and did not undo, by its own ledger.
-func (s suite) unfinished(t *testing.T) []string {
-	t.Helper()
-	entries, err := ledger.Read(s.BackingDir())
-	check(t, err)
+func unfinished(entries []ledger.Entry) []string {
 	undoes := map[string]string{"ControllerUnpublishVolume": "ControllerPublishVolume",
 		"NodeUnstageVolume": "NodeStageVolume", "NodeUnpublishVolume": "NodePublishVolume"}
 	done := map[string]bool{}
@@ -213,10 +213,11 @@ func (s suite) unfinished(t *testing.T) []string {
 		if e.Phase != ledger.Effect || e.Code != "OK" {
 			continue
 		}
-		where := fmt.Sprintf(" of %s on %s at %s%s", e.Volume, e.Node, e.StagingPath, e.TargetPath)
-		if e.Method == "NodePublishVolume" || e.Method == "NodeUnpublishVolume" {
-			where = fmt.Sprintf(" of %s on %s at %s", e.Volume, e.Node, e.TargetPath)
+		path := e.StagingPath
+		if e.TargetPath != "" { // a publication names the stage too, its end does not
+			path = e.TargetPath
 		}
+		where := fmt.Sprintf(" of %s on %s at %s", e.Volume, e.Node, path)
 		if undone, undo := undoes[e.Method]; undo {
 			delete(done, undone+where)
 		} else if slices.Contains(slices.Collect(maps.Values(undoes)), e.Method) {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -27,6 +28,7 @@ import (
 // wrong orders of docs/remove.md.
 func (s suite) testKubectl(t *testing.T, before sight) {
 	overlay := s.overlay(t, s.initialSpec(t, volumesv1alpha1.AttachReplace))
+	withManager := apiserver.Kustomization{Resources: []string{overlay, "volumemanager/replace"}}.Write(t)
 	s.kubectl(t, "apply", "-k", overlay)
 	s.awaitInstalled(t)
 	s.publishIntent(t)
@@ -37,8 +39,8 @@ func (s suite) testKubectl(t *testing.T, before sight) {
 		t.Run(order.name, func(t *testing.T) { s.testRefused(t, overlay, order) })
 	}
 	s.awaitAvailable(t)
-	s.drain(t, pod)
-	s.kubectl(t, "delete", "-k", overlay)
+	s.drain(t, withManager, pod)
+	s.kubectl(t, "delete", "-k", withManager, "--ignore-not-found")
 	s.expectAsBefore(t, before)
 }
 
@@ -113,11 +115,15 @@ func (s suite) testRefused(t *testing.T, overlay string, order wrongOrder) {
 	}
 }
 
-// drain removes the VolumeManager while a pod uses a volume and a node is gone. It does what the messages ask for.
-func (s suite) drain(t *testing.T, pod *corev1.Pod) {
+// drain deletes everything at once, with the VolumeManager among it, while a pod uses a volume and a node is gone. Only
+// the VolumeManager begins to go. Then it does what the messages ask for.
+func (s suite) drain(t *testing.T, withManager string, pod *corev1.Pod) {
 	t.Helper()
 	s.kubectl(t, "patch", "volumemanager", "cluster", "--type=merge", "-p", `{"spec":{"removal":"Drain"}}`)
-	s.kubectl(t, "delete", "volumemanager", "cluster", "--wait=false")
+	out, err := s.Kubectl(limited(t), "delete", "-k", withManager, "--wait=false")
+	if !strings.Contains(out, "deleted") || err == nil || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") {
+		t.Errorf("deleting everything at once: error %v, want all refused but the VolumeManager; deleted: %s", err, out)
+	}
 	s.awaitRemoved(t, "Draining", "used by pods", "the Node is gone: declare it released")
 	s.awaitNoIntents(t)
 	check(t, s.Client.Delete(limited(t), pod))
@@ -127,7 +133,7 @@ func (s suite) drain(t *testing.T, pod *corev1.Pod) {
 		t.Errorf("the pod is gone, but the condition Removed says: %s", state)
 	}
 	s.declareReleased(t)
-	_, err := system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
+	_, err = system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
 		client.ObjectKey{Name: volumesv1alpha1.VolumeManagerName},
 		func(vm *volumesv1alpha1.VolumeManager) bool { return vm == nil })
 	s.explain(t, err)
