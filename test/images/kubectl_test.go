@@ -121,7 +121,8 @@ func (s suite) drain(t *testing.T, withManager string, pod *corev1.Pod) {
 	t.Helper()
 	s.kubectl(t, "patch", "volumemanager", "cluster", "--type=merge", "-p", `{"spec":{"removal":"Drain"}}`)
 	out, err := s.Kubectl(limited(t), "delete", "-k", withManager, "--wait=false")
-	if !strings.Contains(out, "deleted") || err == nil || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") {
+	if err == nil || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") ||
+		strings.Count(out, " deleted") != 1 || !strings.Contains(out, `volumemanager.volumes.hawser.io "cluster" deleted`) {
 		t.Errorf("deleting everything at once: error %v, want all refused but the VolumeManager; deleted: %s", err, out)
 	}
 	s.awaitRemoved(t, "Draining", "used by pods", "the Node is gone: declare it released")
