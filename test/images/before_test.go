@@ -41,9 +41,9 @@ const hawserRoot = "/var/lib/hawser"
 var goneWithNode = []string{"Node /" + goneNode, "CSINode /" + goneNode, "Lease kube-node-lease/" + goneNode,
 	"Pod localcluster/hawser-agent-" + goneNode}
 
-// sight is what there is in the cluster and on its nodes, by name. All objects of all kinds are in it, so that nothing
-// can be forgotten.
-type sight map[string]string
+// inventory is what there is in the cluster and on its nodes, by name. All objects of all kinds are in it, so that
+// nothing can be forgotten.
+type inventory map[string]string
 
 // awaitDrivers waits until the drivers are on the nodes: from then on nothing changes by itself.
 func (s suite) awaitDrivers(t *testing.T) {
@@ -59,10 +59,13 @@ func (s suite) awaitDrivers(t *testing.T) {
 	}
 }
 
-func (s suite) look(t *testing.T) sight {
+// inventory fails for a moment while the API server forgets a kind.
+func (s suite) inventory(t *testing.T) (inventory, error) {
 	t.Helper()
 	seen, err := s.objects(limited(t))
-	check(t, err)
+	if err != nil {
+		return nil, err
+	}
 	for _, node := range []string{nodeA, nodeB} {
 		for _, point := range s.mountPoints(t, node) {
 			seen["node "+node+", mount "+point] = ""
@@ -81,11 +84,11 @@ func (s suite) look(t *testing.T) sight {
 	for _, left := range unfinished(entries) {
 		seen["ledger of the driver: "+left] = ""
 	}
-	return seen
+	return seen, nil
 }
 
 // objects lists all objects of all kinds that the API server serves.
-func (s suite) objects(ctx context.Context) (sight, error) {
+func (s suite) objects(ctx context.Context) (inventory, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func (s suite) objects(ctx context.Context) (sight, error) {
 		return nil, err
 	}
 	lister := dynamic.NewForConfigOrDie(config)
-	seen := sight{}
+	seen := inventory{}
 	for _, group := range served {
 		version, err := schema.ParseGroupVersion(group.GroupVersion)
 		if err != nil {
@@ -123,7 +126,7 @@ func unremarkable(resource string) bool {
 	return resource == "events" || resource == "componentstatuses"
 }
 
-func (s sight) add(objects []unstructured.Unstructured) error {
+func (s inventory) add(objects []unstructured.Unstructured) error {
 	for i := range objects {
 		object := &objects[i]
 		name := fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName())
@@ -229,12 +232,15 @@ func unfinished(entries []ledger.Entry) []string {
 
 // expectAsBefore waits until everything is as before. No event signals the end of garbage collection, nor that the API
 // server has forgotten a kind.
-func (s suite) expectAsBefore(t *testing.T, before sight) {
+func (s suite) expectAsBefore(t *testing.T, before inventory) {
 	t.Helper()
 	var different []string
 	err := wait.PollUntilContextTimeout(limited(t), time.Second, time.Minute, true,
 		func(context.Context) (bool, error) {
-			different = before.compare(s.look(t))
+			now, err := s.inventory(t)
+			if different = before.compare(now); err != nil {
+				different = []string{err.Error()}
+			}
 			return len(different) == 0, nil
 		})
 	if err != nil {
@@ -243,7 +249,7 @@ func (s suite) expectAsBefore(t *testing.T, before sight) {
 	}
 }
 
-func (s sight) compare(now sight) []string {
+func (s inventory) compare(now inventory) []string {
 	var different []string
 	for name, text := range now {
 		if was, found := s[name]; !found {

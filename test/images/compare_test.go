@@ -14,7 +14,7 @@ import (
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 )
 
-// object is one in its own words.
+// object returns an object without a namespace.
 func object(kind, name string, metadata, status map[string]any) unstructured.Unstructured {
 	all := map[string]any{"name": name, "resourceVersion": "1", "generation": int64(1)}
 	for field, value := range metadata {
@@ -50,7 +50,7 @@ func TestWhatHawserLeavesBehindIsFound(t *testing.T) {
 		{"an object that is gone", before[:1], 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			was, is := sight{}, sight{}
+			was, is := inventory{}, inventory{}
 			check(t, was.add(copies(before)))
 			check(t, is.add(copies(test.now)))
 			if found := was.compare(is); len(found) != test.want {

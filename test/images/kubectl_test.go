@@ -26,7 +26,7 @@ import (
 
 // testKubectl installs and removes with the commands of docs/install.md and docs/remove.md. Meanwhile it tries the
 // wrong orders of docs/remove.md.
-func (s suite) testKubectl(t *testing.T, before sight) {
+func (s suite) testKubectl(t *testing.T, before inventory) {
 	overlay := s.overlay(t, s.initialSpec(t, volumesv1alpha1.AttachReplace))
 	withManager := apiserver.Kustomization{Resources: []string{overlay, "volumemanager/replace"}}.Write(t)
 	s.kubectl(t, "apply", "-k", overlay)
@@ -131,7 +131,7 @@ func (s suite) drain(t *testing.T, withManager string, pod *corev1.Pod) {
 	s.awaitPod(t, func(p *corev1.Pod) bool { return p == nil })
 	state := s.awaitRemoved(t, "Draining", "1 volume(s) on 1 node(s): node "+goneNode)
 	if strings.Contains(state, "used by pods") {
-		t.Errorf("the pod is gone, but the condition Removed says: %s", state)
+		t.Errorf("the pod is gone, but the message of condition Removed is: %s", state)
 	}
 	s.declareReleased(t)
 	_, err = system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
