@@ -25,14 +25,15 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 	s.kubectl(t, "apply", "-k", apiserver.Overlay(t, "standalone", "replace"))
 	s.kubectl(t, "-n", namespace, "patch", "daemonset", "hawser-agent", "--type=merge",
 		"--field-manager=kubectl-client-side-apply", "-p",
-		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"}}}}}`)
+		`{"spec":{"template":{"spec":{"nodeSelector":{"pool":"storage"},"tolerations":null}}}}`)
 	before := s.daemonSet(t)
 	s.kubectl(t, "apply", "-k", "default")
 	s.run(t, operator.Options{Images: released, InitialSpec: map[string]any{"attachMode": "Coexist"}})
 
 	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the operator makes it", there))
 	if vm.Spec.AttachMode != volumesv1alpha1.AttachReplace || vm.Spec.NodeSelector["pool"] != "storage" ||
-		*vm.Spec.Manager.Replicas != 2 || vm.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone {
+		*vm.Spec.Manager.Replicas != 2 || vm.Spec.NetworkPolicy != volumesv1alpha1.ManagedNone ||
+		vm.Spec.Tolerations == nil || len(vm.Spec.Tolerations) > 0 {
 		t.Errorf("the VolumeManager does not continue the installation: %+v", vm.Spec)
 	}
 	s.await(t, daemonSet, namespace, "hawser-agent", "the operator has taken it over",

@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -84,16 +85,37 @@ func (c creator) create(ctx context.Context) error {
 	case !found[deployment] && !found[daemonSet]:
 		return c.createInitial(ctx, own)
 	}
-	vm := &volumesv1alpha1.VolumeManager{}
-	vm.Name = volumesv1alpha1.VolumeManagerName
-	vm.Spec = render.Adopted(deployment, daemonSet)
+	spec := render.Adopted(deployment, daemonSet)
 	if !found[policy] {
-		vm.Spec.NetworkPolicy = volumesv1alpha1.ManagedNone
+		spec.NetworkPolicy = volumesv1alpha1.ManagedNone
 	}
-	if err := c.Client.Create(ctx, vm); client.IgnoreAlreadyExists(err) != nil {
+	fields, err := written(spec)
+	if err != nil {
+		return fmt.Errorf("encoding the VolumeManager: %w", err)
+	}
+	if err := c.Client.Create(ctx, newVolumeManager(fields)); client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("creating the VolumeManager: %w", err)
 	}
 	return nil
+}
+
+// written returns the spec as it is sent. The type leaves out an empty list of tolerations, which means none of them.
+func written(spec volumesv1alpha1.VolumeManagerSpec) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
+	if err == nil && spec.Tolerations != nil && len(spec.Tolerations) == 0 {
+		fields["tolerations"] = []any{}
+	}
+	return fields, err
+}
+
+func newVolumeManager(spec map[string]any) *unstructured.Unstructured {
+	vm := &unstructured.Unstructured{Object: map[string]any{}}
+	vm.SetGroupVersionKind(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"))
+	vm.SetName(volumesv1alpha1.VolumeManagerName)
+	if len(spec) > 0 {
+		vm.Object["spec"] = spec
+	}
+	return vm
 }
 
 func (c creator) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
@@ -108,13 +130,7 @@ func (c creator) readLive(ctx context.Context, name string, object client.Object
 // variable helps, and that is another process. There is no VolumeManager that could have a condition, so the operator's
 // Deployment gets an event.
 func (c creator) createInitial(ctx context.Context, own *appsv1.Deployment) error {
-	vm := &unstructured.Unstructured{}
-	vm.SetGroupVersionKind(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"))
-	vm.SetName(volumesv1alpha1.VolumeManagerName)
-	if len(c.InitialSpec) > 0 {
-		vm.Object["spec"] = c.InitialSpec
-	}
-	err := c.Client.Create(ctx, vm)
+	err := c.Client.Create(ctx, newVolumeManager(c.InitialSpec))
 	if !apierrors.IsInvalid(err) {
 		if client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating the VolumeManager: %w", err)

@@ -41,9 +41,9 @@ const hawserRoot = "/var/lib/hawser"
 var goneWithNode = []string{"Node /" + goneNode, "CSINode /" + goneNode, "Lease kube-node-lease/" + goneNode,
 	"Pod localcluster/hawser-agent-" + goneNode}
 
-// sight is what there is in the cluster and on its nodes, by name. All objects of all kinds are in it, so that nothing
-// can be forgotten.
-type sight map[string]string
+// inventory is what there is in the cluster and on its nodes, by name. All objects of all kinds are in it, so that
+// nothing can be forgotten.
+type inventory map[string]string
 
 // awaitDrivers waits until the drivers are on the nodes: from then on nothing changes by itself.
 func (s suite) awaitDrivers(t *testing.T) {
@@ -59,10 +59,13 @@ func (s suite) awaitDrivers(t *testing.T) {
 	}
 }
 
-func (s suite) look(t *testing.T) sight {
+// inventory fails for a moment while the API server forgets a kind.
+func (s suite) inventory(t *testing.T) (inventory, error) {
 	t.Helper()
 	seen, err := s.objects(limited(t))
-	check(t, err)
+	if err != nil {
+		return nil, err
+	}
 	for _, node := range []string{nodeA, nodeB} {
 		for _, point := range s.mountPoints(t, node) {
 			seen["node "+node+", mount "+point] = ""
@@ -76,14 +79,16 @@ func (s suite) look(t *testing.T) sight {
 	for _, device := range devices {
 		seen["loop device "+device] = ""
 	}
-	for _, left := range s.unfinished(t) {
+	entries, err := ledger.Read(s.BackingDir())
+	check(t, err)
+	for _, left := range unfinished(entries) {
 		seen["ledger of the driver: "+left] = ""
 	}
-	return seen
+	return seen, nil
 }
 
 // objects lists all objects of all kinds that the API server serves.
-func (s suite) objects(ctx context.Context) (sight, error) {
+func (s suite) objects(ctx context.Context) (inventory, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
 		return nil, err
@@ -94,7 +99,7 @@ func (s suite) objects(ctx context.Context) (sight, error) {
 		return nil, err
 	}
 	lister := dynamic.NewForConfigOrDie(config)
-	seen := sight{}
+	seen := inventory{}
 	for _, group := range served {
 		version, err := schema.ParseGroupVersion(group.GroupVersion)
 		if err != nil {
@@ -121,7 +126,7 @@ func unremarkable(resource string) bool {
 	return resource == "events" || resource == "componentstatuses"
 }
 
-func (s sight) add(objects []unstructured.Unstructured) error {
+func (s inventory) add(objects []unstructured.Unstructured) error {
 	for i := range objects {
 		object := &objects[i]
 		name := fmt.Sprintf("%s %s/%s", object.GetKind(), object.GetNamespace(), object.GetName())
@@ -152,9 +157,10 @@ func forget(object *unstructured.Unstructured) {
 		used, _, _ := unstructured.NestedSlice(object.Object, "status", "volumesInUse")
 		object.Object["volumes"] = append(attached, used...)
 	case "PersistentVolume":
-		object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(finalizer string) bool {
+		finalizers := slices.DeleteFunc(object.GetFinalizers(), func(finalizer string) bool {
 			return strings.HasPrefix(finalizer, "external-attacher/")
-		}))
+		})
+		object.SetFinalizers(append([]string(nil), finalizers...))
 	}
 	delete(object.Object, "status")
 }
@@ -202,10 +208,7 @@ func (s suite) records(t *testing.T, node string) []string {
 }
 
 // unfinished is what the driver did and did not undo, by its own ledger.
-func (s suite) unfinished(t *testing.T) []string {
-	t.Helper()
-	entries, err := ledger.Read(s.BackingDir())
-	check(t, err)
+func unfinished(entries []ledger.Entry) []string {
 	undoes := map[string]string{"ControllerUnpublishVolume": "ControllerPublishVolume",
 		"NodeUnstageVolume": "NodeStageVolume", "NodeUnpublishVolume": "NodePublishVolume"}
 	done := map[string]bool{}
@@ -213,10 +216,11 @@ func (s suite) unfinished(t *testing.T) []string {
 		if e.Phase != ledger.Effect || e.Code != "OK" {
 			continue
 		}
-		where := fmt.Sprintf(" of %s on %s at %s%s", e.Volume, e.Node, e.StagingPath, e.TargetPath)
-		if e.Method == "NodePublishVolume" || e.Method == "NodeUnpublishVolume" {
-			where = fmt.Sprintf(" of %s on %s at %s", e.Volume, e.Node, e.TargetPath)
+		path := e.StagingPath
+		if e.TargetPath != "" { // a publication names the stage too, its end does not
+			path = e.TargetPath
 		}
+		where := fmt.Sprintf(" of %s on %s at %s", e.Volume, e.Node, path)
 		if undone, undo := undoes[e.Method]; undo {
 			delete(done, undone+where)
 		} else if slices.Contains(slices.Collect(maps.Values(undoes)), e.Method) {
@@ -228,12 +232,15 @@ func (s suite) unfinished(t *testing.T) []string {
 
 // expectAsBefore waits until everything is as before. No event signals the end of garbage collection, nor that the API
 // server has forgotten a kind.
-func (s suite) expectAsBefore(t *testing.T, before sight) {
+func (s suite) expectAsBefore(t *testing.T, before inventory) {
 	t.Helper()
 	var different []string
 	err := wait.PollUntilContextTimeout(limited(t), time.Second, time.Minute, true,
 		func(context.Context) (bool, error) {
-			different = before.compare(s.look(t))
+			now, err := s.inventory(t)
+			if different = before.compare(now); err != nil {
+				different = []string{err.Error()}
+			}
 			return len(different) == 0, nil
 		})
 	if err != nil {
@@ -242,7 +249,7 @@ func (s suite) expectAsBefore(t *testing.T, before sight) {
 	}
 }
 
-func (s sight) compare(now sight) []string {
+func (s inventory) compare(now inventory) []string {
 	var different []string
 	for name, text := range now {
 		if was, found := s[name]; !found {

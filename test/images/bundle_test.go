@@ -23,7 +23,7 @@ import (
 
 // testBundle installs what OLM makes of the bundle, in a namespace of the administrator's, and removes it as
 // docs/remove.md documents for OLM. The deletion of a ClusterExtension deletes everything of the bundle.
-func (s suite) testBundle(t *testing.T, before sight) {
+func (s suite) testBundle(t *testing.T, before inventory) {
 	namespace, err := layout.Namespace("storage-system")
 	check(t, err)
 	s.create(t, namespace)

@@ -67,7 +67,8 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	}
 	s.awaitDrivers(t)
 	s.labelNodes(t)
-	before := s.look(t)
+	before, err := s.inventory(t)
+	check(t, err)
 	if !t.Run("installed by kubectl, in Replace", func(t *testing.T) { s.testKubectl(t, before) }) {
 		return
 	}

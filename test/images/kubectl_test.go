@@ -20,13 +20,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
 	"github.com/hawser-io/hawser/test/system"
 )
 
 // testKubectl installs and removes with the commands of docs/install.md and docs/remove.md. Meanwhile it tries the
 // wrong orders of docs/remove.md.
-func (s suite) testKubectl(t *testing.T, before sight) {
+func (s suite) testKubectl(t *testing.T, before inventory) {
 	overlay := s.overlay(t, s.initialSpec(t, volumesv1alpha1.AttachReplace))
+	withManager := apiserver.Kustomization{Resources: []string{overlay, "volumemanager/replace"}}.Write(t)
 	s.kubectl(t, "apply", "-k", overlay)
 	s.awaitInstalled(t)
 	s.publishIntent(t)
@@ -38,8 +40,8 @@ func (s suite) testKubectl(t *testing.T, before sight) {
 		t.Run(order.name, func(t *testing.T) { s.testRefused(t, overlay, order) })
 	}
 	s.awaitAvailable(t)
-	s.drain(t, pod)
-	s.kubectl(t, "delete", "-k", overlay)
+	s.drain(t, withManager, pod)
+	s.kubectl(t, "delete", "-k", withManager, "--ignore-not-found")
 	s.expectAsBefore(t, before)
 }
 
@@ -114,21 +116,26 @@ func (s suite) testRefused(t *testing.T, overlay string, order wrongOrder) {
 	}
 }
 
-// drain removes the VolumeManager while a pod uses a volume and a node is gone. It does what the messages ask for.
-func (s suite) drain(t *testing.T, pod *corev1.Pod) {
+// drain deletes everything at once, with the VolumeManager among it, while a pod uses a volume and a node is gone. Only
+// the VolumeManager begins to go. Then it does what the messages ask for.
+func (s suite) drain(t *testing.T, withManager string, pod *corev1.Pod) {
 	t.Helper()
 	s.kubectl(t, "patch", "volumemanager", "cluster", "--type=merge", "-p", `{"spec":{"removal":"Drain"}}`)
-	s.kubectl(t, "delete", "volumemanager", "cluster", "--wait=false")
+	out, err := s.Kubectl(limited(t), "delete", "-k", withManager, "--wait=false")
+	if err == nil || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") ||
+		strings.Count(out, " deleted") != 1 || !strings.Contains(out, `volumemanager.volumes.hawser.io "cluster" deleted`) {
+		t.Errorf("deleting everything at once: error %v, want all refused but the VolumeManager; deleted: %s", err, out)
+	}
 	s.awaitRemoved(t, "Draining", "used by pods", "the Node is gone: declare it released")
 	s.awaitNoIntents(t)
 	check(t, s.Client.Delete(limited(t), pod))
 	s.awaitPod(t, pod, func(p *corev1.Pod) bool { return p == nil })
 	state := s.awaitRemoved(t, "Draining", "1 volume(s) on 1 node(s): node "+goneNode)
 	if strings.Contains(state, "used by pods") {
-		t.Errorf("the pod is gone, but the condition Removed says: %s", state)
+		t.Errorf("the pod is gone, but the message of condition Removed is: %s", state)
 	}
 	s.declareReleased(t)
-	_, err := system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
+	_, err = system.Await(limited(t), s.System, &volumesv1alpha1.VolumeManagerList{},
 		client.ObjectKey{Name: volumesv1alpha1.VolumeManagerName},
 		func(vm *volumesv1alpha1.VolumeManager) bool { return vm == nil })
 	s.explain(t, err)
