@@ -57,7 +57,7 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 		return false, nil
 	}
 	b, known := p.Pods.Get(r.target)
-	if !known || b.Pod.UID != r.pod.UID || record.PresenceOf(table, r.target, b.Source) != record.Present {
+	if !known || b.Pod.UID != r.pod.UID || record.PresenceOfPart(table, r.target, b.Source) != record.Present {
 		return false, refused("another mount, %s of %s, is at the target path", mounts[0].Root, mounts[0].Source)
 	}
 	if b.Intent.Name != "" && (b.Intent.Namespace != r.intent.Namespace || b.Intent.Name != r.intent.Name) {
@@ -71,16 +71,17 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 func (p *Plugin) publish(ctx context.Context, r request) error {
 	w := p.newWait(ctx, r)
 	defer w.end()
-	for {
+	for again := false; ; again = true {
+		if again {
+			if err := w.next(); err != nil {
+				return err
+			}
+		}
 		found, err := w.await()
-		if err != nil {
-			return err
+		if err == nil {
+			err = p.bind(ctx, r, found)
 		}
-		err = p.bind(ctx, r, found)
 		if !errors.Is(err, errGone) {
-			return err
-		}
-		if err := w.next(); err != nil {
 			return err
 		}
 	}
@@ -200,7 +201,7 @@ func (p *Plugin) unmount(ctx context.Context, target string, own bool) error {
 		return err
 	}
 	b, known := p.Pods.Get(target)
-	if !own && known && b.BootID == p.BootID && record.PresenceOf(table, target, b.Source) == record.Foreign {
+	if !own && known && b.BootID == p.BootID && record.PresenceOfPart(table, target, b.Source) == record.Foreign {
 		return errors.New("another mount covers the pod's volume; it stays until an administrator removes it")
 	}
 	for range table.All(target) {

@@ -262,6 +262,10 @@ func (f *Facts) Compare(table *mount.Table) {
 	f.Stage = record.PresenceOf(table, r.Stage.Path, r.Stage.Source)
 	f.Reference = record.PresenceOf(table, f.Paths.Reference(f.Name), r.Stage.Source)
 	for _, u := range r.Uses {
-		f.Uses[u.Intent.UID] = record.PresenceOf(table, u.Path, u.Source)
+		presence := record.PresenceOf
+		if u.Mount != nil && u.Mount.SubPath != "" {
+			presence = record.PresenceOfPart
+		}
+		f.Uses[u.Intent.UID] = presence(table, u.Path, u.Source)
 	}
 }
