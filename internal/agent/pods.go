@@ -156,7 +156,7 @@ func (a *Agent) recoverPods(records []*record.Record) error {
 	for _, e := range table.Entries() {
 		if b, ok := a.unrecorded(e, records); ok {
 			a.Log.Info("rebuilding the record of a pod bind from the mount table", "target", b.Target, "volume", b.VolumeName)
-			failures = append(failures, a.pods.Add(b))
+			failures = append(failures, a.pods.Add(b, false))
 		}
 	}
 	return errors.Join(failures...)

@@ -87,8 +87,8 @@ func (p *Plugin) publish(ctx context.Context, r request) error {
 	}
 }
 
-// errGone: the publication has gone since it was found.
-var errGone = errors.New("the publication is not there any more")
+// errGone: the publication has gone since it was found, or another pod has taken it.
+var errGone = errors.New("the publication is not free any more")
 
 // found is an intent and its publication.
 type found struct {
@@ -104,8 +104,8 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
 	p.Step("before pod record")
-	err := p.Pods.Add(b)
-	if errors.Is(err, record.ErrUnpublishing) {
+	err := p.Pods.Add(b, f.SinglePod)
+	if errors.Is(err, record.ErrUnpublishing) || errors.Is(err, record.ErrOtherPod) {
 		return errGone
 	}
 	if err != nil {
@@ -179,10 +179,6 @@ func (p *Plugin) undo(ctx context.Context, target string, own bool) error {
 		return err
 	}
 	p.Step("after pod unmount")
-	if err := p.Mounts.RemoveMountPoint(ctx, target); err != nil {
-		return fmt.Errorf("removing the target path: %w", err)
-	}
-	p.Step("after target removal")
 	b, known := p.Pods.Get(target)
 	if err := p.Pods.Remove(target); err != nil {
 		return err
@@ -191,6 +187,11 @@ func (p *Plugin) undo(ctx context.Context, target string, own bool) error {
 	if known {
 		p.Released(b.VolumeName)
 	}
+	// Last, because a directory that stays must not hold the volume.
+	if err := p.Mounts.RemoveMountPoint(ctx, target); err != nil {
+		return fmt.Errorf("removing the target path: %w", err)
+	}
+	p.Step("after target removal")
 	return nil
 }
 
