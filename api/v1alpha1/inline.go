@@ -38,8 +38,8 @@ const (
 	hashLength = 16
 )
 
-// PodIntentName is the name of the intent that Hawser creates for a volume of a pod that the kubelet mounts. It is made
-// of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
+// PodIntentName is the name of the intent that Hawser creates for a volume of a pod that the kubelet mounts. It is
+// made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
 func PodIntentName(pod string, uid types.UID, volume string) string {
 	return podIntentName(pod+"-"+volume, string(uid)+"/"+volume)
 }

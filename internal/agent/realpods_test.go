@@ -149,8 +149,8 @@ func testRealPodOptions(t *testing.T, n *realNode) {
 	n.end(v, i)
 }
 
-// testRealPodBarePath has the publication taken away by another program, again and again, while pods come. Each call gets
-// the volume or nothing.
+// testRealPodBarePath has the publication taken away by another program, again and again, while pods come. Each call
+// gets the volume or nothing.
 func testRealPodBarePath(t *testing.T, n *realNode) {
 	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 	a := n.start()

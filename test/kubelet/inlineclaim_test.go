@@ -83,7 +83,8 @@ func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
 		"an intent of another pod":           {map[string]string{intent: ofPod}, nil, "belongs to the pod"},
 		"a name that is a path":              {map[string]string{intent: "../" + mine.Name}, nil, "is not a name"},
 		"a name in another namespace":        {map[string]string{intent: "kube-system/" + mine.Name}, nil, "is not a name"},
-		"an attribute for another namespace": {map[string]string{intent: mine.Name, "namespace": "kube-system"}, nil, "unknown attribute"},
+		"an attribute for another namespace": {map[string]string{intent: mine.Name, "namespace": "kube-system"}, nil,
+			"unknown attribute"},
 		"both an intent and a claim":         {map[string]string{intent: mine.Name, claim: v.claim}, nil, "name one of them"},
 		"neither":                            {nil, nil, "names neither"},
 		"a filesystem": {map[string]string{intent: mine.Name}, func(p *corev1.Pod) {

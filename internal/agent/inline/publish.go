@@ -45,8 +45,8 @@ func (p *Plugin) NodePublishVolume(ctx context.Context,
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// alreadyBound reports whether an earlier call has bound what the pod asks for. The kubelet repeats its call for running
-// pods after a restart.
+// alreadyBound reports whether an earlier call has bound what the pod asks for. The kubelet repeats its call for
+// running pods after a restart.
 func (p *Plugin) alreadyBound(r request) (bool, error) {
 	table, err := p.Mounts.Table()
 	if err != nil {

@@ -160,8 +160,8 @@ func (f Facts) KubeletForcedAway() bool {
 	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
-// Mounted reports that the mount table shows the stage or a publication, or that a pod has one bound. A stage that the agent never made is the
-// kubelet's.
+// Mounted reports that the mount table shows the stage or a publication, or that a pod has one bound. A stage that the
+// agent never made is the kubelet's.
 func (f Facts) Mounted() bool {
 	kubelets := f.Record.Stage.Phase == record.PhaseNone && f.Kubelet != nil && f.Kubelet.Held == nil
 	if f.Stage == record.Present && !kubelets || f.Reference != record.Missing && !f.Record.Block() {
