@@ -45,8 +45,8 @@ func PodIntentName(pod string, uid types.UID, volume string) string {
 }
 
 // InlineIntentName is the name of the intent that Hawser creates for a claim that inline volumes of a pod name. It is
-// one for all of them: a volume for a single user may be several volumes of one pod. No volume's name has a slash, so it
-// is none of PodIntentName.
+// one for all of them: a volume for a single user may be several volumes of one pod. No volume's name has a slash, so
+// it is none of PodIntentName.
 func InlineIntentName(pod string, uid types.UID, claim string) string {
 	return podIntentName(pod+"-"+claim, string(uid)+"/claim/"+claim)
 }

@@ -53,7 +53,7 @@ type suite struct {
 }
 
 // TestHawserRunsFromItsImages installs as docs/install.md does: operator, manager and agent come up from their images,
-// an intent becomes Ready, and a pod gets its volume in mode Replace.
+// an intent becomes Ready, and pods get their volumes in mode Replace, by a claim and by an inline volume.
 func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
@@ -61,7 +61,10 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	s.install(t)
 	s.awaitAvailable(t)
 	s.testIntent(t)
-	s.testPod(t)
+	s.testPod(t, corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.claim(t, "of-a-pod")}})
+	s.testPod(t, corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver,
+		VolumeAttributes: map[string]string{volumesv1alpha1.AttributeClaim: s.claim(t, "inline")}}})
 }
 
 func newSuite(t *testing.T) suite {
@@ -223,13 +226,14 @@ func (s suite) explain(t *testing.T, err error) {
 	t.Fatal(err)
 }
 
-func (s suite) claim(t *testing.T, name string) {
+func (s suite) claim(t *testing.T, name string) string {
 	t.Helper()
 	s.create(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To(class),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: resource.MustParse("32Mi")}}}})
+	return name
 }
 
 // testIntent creates an intent, and finds its volume mounted in the node's own mounts. Then it lets the volume go.
@@ -254,9 +258,8 @@ func (s suite) testIntent(t *testing.T) {
 }
 
 // testPod runs a pod that writes to its volume and reads it. Nothing but Hawser attaches in this cluster.
-func (s suite) testPod(t *testing.T) {
+func (s suite) testPod(t *testing.T, volume corev1.VolumeSource) {
 	t.Helper()
-	s.claim(t, "of-a-pod")
 	container := func(name string, args ...string) corev1.Container {
 		return corev1.Container{Name: name, Image: system.Image, ImagePullPolicy: corev1.PullNever, Args: args,
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}
@@ -267,8 +270,7 @@ func (s suite) testPod(t *testing.T) {
 		InitContainers: []corev1.Container{container("write", "write", "/data/file", "text"),
 			container("read", "read", "/data/file", "text")},
 		Containers: []corev1.Container{container("pause", "pause")},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "of-a-pod"}}}},
+		Volumes:    []corev1.Volume{{Name: "data", VolumeSource: volume}},
 	}}
 	s.create(t, pod)
 	await := func(done func(*corev1.Pod) bool) {

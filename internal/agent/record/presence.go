@@ -35,8 +35,8 @@ func ParseSource(source string) (mount.Entry, bool) {
 	return e, err == nil
 }
 
-// PresenceOfPart is PresenceOf for a part of a volume. Its users may rename the directory that is mounted, which changes
-// the root that the mount table shows; the filesystem stays.
+// PresenceOfPart is PresenceOf for a part of a volume. Its users may rename the directory that is mounted, which
+// changes the root that the mount table shows; the filesystem stays.
 func PresenceOfPart(table *mount.Table, path, source string) Presence {
 	e, ok := table.At(path)
 	was, known := ParseSource(source)
