@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/hawser-io/hawser/internal/agent/inline"
+	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -106,4 +107,39 @@ func TestAPodWithAnInlineVolumeThatIsDeletedWithForceKeepsItUntilItsKubeletIsBac
 	runs(t, second)
 	remove(t, second)
 	v.leavesNothing(nodeA, nodeB)
+}
+
+// TestPodsWithInlineVolumesRunAgainAfterAReboot ends everything on the node at once. Nothing is mounted afterwards, but
+// the records of the pods and those of the kubelet are there.
+func TestPodsWithInlineVolumesRunAgainAfterAReboot(t *testing.T) {
+	needHawser(t)
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	v.meanwhile = []string{"insist", v.path(), "still here"}
+	intent := v.intent(nodeA)
+	pods := []*corev1.Pod{v.inline(nodeA, intentNamed(intent), nil), v.inline(nodeA, v.claimed(), nil)}
+	for _, pod := range pods {
+		runs(t, pod)
+	}
+	if err := sys.Kill(system.Machine(nodeA)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.NoteReboot(sys.BackingDir(), nodeA); err != nil {
+		t.Fatal(err)
+	}
+	startMachine(t, nodeA)
+	for _, pod := range pods {
+		_, err := awaitPod(t, pod.Name, func(p *corev1.Pod) bool {
+			return p != nil && isReady(p) && p.Status.ContainerStatuses[0].RestartCount > 0
+		})
+		if err != nil {
+			dump(t)
+			t.Fatalf("pod %s does not run again after the reboot: %v", pod.Name, err)
+		}
+	}
+	v.publishes(nodeA, intent, "still here")
+	for _, pod := range pods {
+		remove(t, pod)
+	}
+	v.release(intent)
+	v.leavesNothing(nodeA)
 }
