@@ -198,6 +198,14 @@ func (in installation) testManagerIntents(t *testing.T) {
 	pod.Spec.Publisher, pod.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
 	expectAllowed(t, manager.Create(t.Context(), pod))
 	expectAllowed(t, manager.Delete(t.Context(), pod))
+	inline := newIntent("of-an-inline-volume", "node-a")
+	inline.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
+	inline.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "2",
+		Controller: ptr.To(true)}}
+	expectForbidden(t, manager.Create(t.Context(), inline.DeepCopy()), ofPods)
+	inline.OwnerReferences[0].UID = "1"
+	expectAllowed(t, manager.Create(t.Context(), inline))
+	expectAllowed(t, manager.Delete(t.Context(), inline))
 
 	// It removes its finalizer once the volume is released.
 	expectAllowed(t, in.admin.Delete(t.Context(), intent))

@@ -38,15 +38,15 @@ const (
 	hashLength = 16
 )
 
-// PodIntentName is the name of the intent that Hawser creates for a volume of a pod that the kubelet mounts. It is made
-// of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
+// PodIntentName is the name of the intent that Hawser creates for a volume of a pod that the kubelet mounts. It is
+// made of the pod's name, the volume's, and a hash of the pod's UID and the volume's name, which alone would do.
 func PodIntentName(pod string, uid types.UID, volume string) string {
 	return podIntentName(pod+"-"+volume, string(uid)+"/"+volume)
 }
 
 // InlineIntentName is the name of the intent that Hawser creates for a claim that inline volumes of a pod name. It is
-// one for all of them: a volume for a single user may be several volumes of one pod. No volume's name has a slash, so it
-// is none of PodIntentName.
+// one for all of them: a volume for a single user may be several volumes of one pod. No volume's name has a slash, so
+// it is none of PodIntentName.
 func InlineIntentName(pod string, uid types.UID, claim string) string {
 	return podIntentName(pod+"-"+claim, string(uid)+"/claim/"+claim)
 }

@@ -130,10 +130,12 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 		Entry: handshake.AttachmentOf(nvs, r.VolumeName), Node: handshake.NodeOf(nvs, r.VolumeName),
 		Intents: []*volumesv1alpha1.VolumeAttachmentIntent{i}, Unconfirmed: !p.agent.state.Confirmed()}
 	f.Compare(table)
-	if !f.Bindable(*u) {
+	e, mounted := table.At(u.Path)
+	if !mounted || !f.Bindable(*u) {
 		return nil, nil
 	}
-	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path, Source: u.Source,
+	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
+		Source:    record.SourceOf(e),
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
 }
 
@@ -154,7 +156,7 @@ func (a *Agent) recoverPods(records []*record.Record) error {
 	for _, e := range table.Entries() {
 		if b, ok := a.unrecorded(e, records); ok {
 			a.Log.Info("rebuilding the record of a pod bind from the mount table", "target", b.Target, "volume", b.VolumeName)
-			failures = append(failures, a.pods.Add(b))
+			failures = append(failures, a.pods.Add(b, false))
 		}
 	}
 	return errors.Join(failures...)

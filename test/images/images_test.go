@@ -37,7 +37,8 @@ import (
 
 const (
 	// The claims, and what uses each of them.
-	ofIntent, ofPod, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-a-gone-node", "of-restarts"
+	ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-an-inline-volume", "of-a-gone-node",
+		"of-restarts"
 	// The manager runs on node-a, the operator on node-b (testdata/network.yaml), and agents on node-a and on the node
 	// that will be gone.
 	nodeA, nodeB, goneNode = "node-a", "node-b", "node-c"
@@ -62,7 +63,7 @@ func TestHawserRunsFromItsImages(t *testing.T) {
 	s := newSuite(t)
 	s.importImages(t)
 	s.playNetwork(t)
-	for _, name := range []string{ofIntent, ofPod, ofGoneNode, ofRestarts} {
+	for _, name := range []string{ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts} {
 		s.claim(t, name)
 	}
 	s.awaitDrivers(t)
@@ -297,20 +298,19 @@ func newIntent(claim, node string) *volumesv1alpha1.VolumeAttachmentIntent {
 }
 
 // runPod runs a pod that writes to its volume and reads it, and then stays. Nothing but Hawser attaches here.
-func (s suite) runPod(t *testing.T) *corev1.Pod {
+func (s suite) runPod(t *testing.T, name string, volume corev1.VolumeSource) *corev1.Pod {
 	t.Helper()
 	container := func(name string, args ...string) corev1.Container {
 		return corev1.Container{Name: name, Image: system.Image, ImagePullPolicy: corev1.PullNever, Args: args,
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "writer"}, Spec: corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
 		NodeName: nodeA, HostNetwork: true, AutomountServiceAccountToken: ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To[int64](1),
 		InitContainers: []corev1.Container{container("write", "write", "/data/file", "text"),
 			container("read", "read", "/data/file", "text")},
 		Containers: []corev1.Container{container("pause", "pause")},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ofPod}}}},
+		Volumes:    []corev1.Volume{{Name: "data", VolumeSource: volume}},
 	}}
 	s.create(t, pod)
 	return s.awaitPod(t, pod, isRunning)

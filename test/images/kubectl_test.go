@@ -32,7 +32,9 @@ func (s suite) testKubectl(t *testing.T, before inventory) {
 	s.kubectl(t, "apply", "-k", overlay)
 	s.awaitInstalled(t)
 	s.publishIntent(t)
-	pod := s.runPod(t)
+	pod := s.runPod(t, "writer", corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ofPod}})
+	s.testInline(t)
 	s.testRestarts(t)
 	s.attachToGoneNode(t)
 	s.awaitMarks(t, "3")
@@ -43,6 +45,15 @@ func (s suite) testKubectl(t *testing.T, before inventory) {
 	s.drain(t, withManager, pod)
 	s.kubectl(t, "delete", "-k", withManager, "--ignore-not-found")
 	s.expectAsBefore(t, before)
+}
+
+// testInline runs a pod with an inline volume.
+func (s suite) testInline(t *testing.T) {
+	t.Helper()
+	pod := s.runPod(t, "inline", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver,
+		VolumeAttributes: map[string]string{volumesv1alpha1.AttributeClaim: ofInline}}})
+	check(t, s.Client.Delete(limited(t), pod))
+	s.awaitPod(t, pod, func(p *corev1.Pod) bool { return p == nil })
 }
 
 // attachToGoneNode has a volume attached to a node whose machine then dies, and whose Node is deleted.

@@ -77,15 +77,16 @@ func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
 		change     func(*corev1.Pod)
 		want       string
 	}{
-		"an intent of another node":          {map[string]string{intent: foreign.Name}, nil, "is for node " + nodeB},
-		"an intent that does not exist":      {map[string]string{intent: "missing"}, nil, "does not exist"},
-		"a raw block device":                 {map[string]string{intent: device.Name}, nil, "is a raw block device"},
-		"an intent of another pod":           {map[string]string{intent: ofPod}, nil, "belongs to the pod"},
-		"a name that is a path":              {map[string]string{intent: "../" + mine.Name}, nil, "is not a name"},
-		"a name in another namespace":        {map[string]string{intent: "kube-system/" + mine.Name}, nil, "is not a name"},
-		"an attribute for another namespace": {map[string]string{intent: mine.Name, "namespace": "kube-system"}, nil, "unknown attribute"},
-		"both an intent and a claim":         {map[string]string{intent: mine.Name, claim: v.claim}, nil, "name one of them"},
-		"neither":                            {nil, nil, "names neither"},
+		"an intent of another node":     {map[string]string{intent: foreign.Name}, nil, "is for node " + nodeB},
+		"an intent that does not exist": {map[string]string{intent: "missing"}, nil, "does not exist"},
+		"a raw block device":            {map[string]string{intent: device.Name}, nil, "is a raw block device"},
+		"an intent of another pod":      {map[string]string{intent: ofPod}, nil, "belongs to the pod"},
+		"a name that is a path":         {map[string]string{intent: "../" + mine.Name}, nil, "is not a name"},
+		"a name in another namespace":   {map[string]string{intent: "kube-system/" + mine.Name}, nil, "is not a name"},
+		"an attribute for another namespace": {map[string]string{intent: mine.Name, "namespace": "kube-system"}, nil,
+			"unknown attribute"},
+		"both an intent and a claim": {map[string]string{intent: mine.Name, claim: v.claim}, nil, "name one of them"},
+		"neither":                    {nil, nil, "names neither"},
 		"a filesystem": {map[string]string{intent: mine.Name}, func(p *corev1.Pod) {
 			p.Spec.Volumes[0].CSI.FSType = new("xfs")
 		}, "csi.fsType has no effect"},

@@ -23,13 +23,13 @@ func (p *Plugin) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: volumesv1alpha1.InlineDriver, VendorVersion: p.Version}, nil
 }
 
-// GetPluginCapabilities: there is no controller service.
+// GetPluginCapabilities names no capability: there is no controller service.
 func (p *Plugin) GetPluginCapabilities(context.Context,
 	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{}, nil
 }
 
-// Probe: what serves is ready.
+// Probe reports that the plugin is ready, because it serves only then.
 func (p *Plugin) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }
@@ -39,7 +39,7 @@ func (p *Plugin) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	return &csi.NodeGetInfoResponse{NodeId: p.NodeName}, nil
 }
 
-// NodeGetCapabilities: volumes are staged by the agent, not by the kubelet.
+// NodeGetCapabilities names no capability: volumes are staged by the agent, not by the kubelet.
 func (p *Plugin) NodeGetCapabilities(context.Context,
 	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	return &csi.NodeGetCapabilitiesResponse{}, nil

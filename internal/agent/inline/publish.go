@@ -45,8 +45,8 @@ func (p *Plugin) NodePublishVolume(ctx context.Context,
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// alreadyBound reports whether an earlier call has bound what the pod asks for. The kubelet repeats its call for running
-// pods after a restart.
+// alreadyBound reports whether an earlier call has bound what the pod asks for. The kubelet repeats its call for
+// running pods after a restart.
 func (p *Plugin) alreadyBound(r request) (bool, error) {
 	table, err := p.Mounts.Table()
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 		return false, nil
 	}
 	b, known := p.Pods.Get(r.target)
-	if !known || b.Pod.UID != r.pod.UID || record.PresenceOf(table, r.target, b.Source) != record.Present {
+	if !known || b.Pod.UID != r.pod.UID || record.PresenceOfPart(table, r.target, b.Source) != record.Present {
 		return false, refused("another mount, %s of %s, is at the target path", mounts[0].Root, mounts[0].Source)
 	}
 	if b.Intent.Name != "" && (b.Intent.Namespace != r.intent.Namespace || b.Intent.Name != r.intent.Name) {
@@ -71,23 +71,24 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 func (p *Plugin) publish(ctx context.Context, r request) error {
 	w := p.newWait(ctx, r)
 	defer w.end()
-	for {
+	for again := false; ; again = true {
+		if again {
+			if err := w.next(); err != nil {
+				return err
+			}
+		}
 		found, err := w.await()
-		if err != nil {
-			return err
+		if err == nil {
+			err = p.bind(ctx, r, found)
 		}
-		err = p.bind(ctx, r, found)
 		if !errors.Is(err, errGone) {
-			return err
-		}
-		if err := w.next(); err != nil {
 			return err
 		}
 	}
 }
 
-// errGone: the publication has gone since it was found.
-var errGone = errors.New("the publication is not there any more")
+// errGone: the publication has gone since it was found, or another pod has taken it.
+var errGone = errors.New("the publication is not free any more")
 
 // found is an intent and its publication.
 type found struct {
@@ -103,8 +104,8 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
 	p.Step("before pod record")
-	err := p.Pods.Add(b)
-	if errors.Is(err, record.ErrUnpublishing) {
+	err := p.Pods.Add(b, f.SinglePod)
+	if errors.Is(err, record.ErrUnpublishing) || errors.Is(err, record.ErrOtherPod) {
 		return errGone
 	}
 	if err != nil {
@@ -178,10 +179,6 @@ func (p *Plugin) undo(ctx context.Context, target string, own bool) error {
 		return err
 	}
 	p.Step("after pod unmount")
-	if err := p.Mounts.RemoveMountPoint(ctx, target); err != nil {
-		return fmt.Errorf("removing the target path: %w", err)
-	}
-	p.Step("after target removal")
 	b, known := p.Pods.Get(target)
 	if err := p.Pods.Remove(target); err != nil {
 		return err
@@ -190,6 +187,11 @@ func (p *Plugin) undo(ctx context.Context, target string, own bool) error {
 	if known {
 		p.Released(b.VolumeName)
 	}
+	// Last, because a directory that stays must not hold the volume.
+	if err := p.Mounts.RemoveMountPoint(ctx, target); err != nil {
+		return fmt.Errorf("removing the target path: %w", err)
+	}
+	p.Step("after target removal")
 	return nil
 }
 
@@ -200,7 +202,7 @@ func (p *Plugin) unmount(ctx context.Context, target string, own bool) error {
 		return err
 	}
 	b, known := p.Pods.Get(target)
-	if !own && known && b.BootID == p.BootID && record.PresenceOf(table, target, b.Source) == record.Foreign {
+	if !own && known && b.BootID == p.BootID && record.PresenceOfPart(table, target, b.Source) == record.Foreign {
 		return errors.New("another mount covers the pod's volume; it stays until an administrator removes it")
 	}
 	for range table.All(target) {

@@ -57,8 +57,11 @@ func TestARequestIsRefusedWithTheReason(t *testing.T) {
 		change(r)
 		return r
 	}
+	const outside = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/../mount"
+	block := &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	type asks = *csi.NodePublishVolumeRequest
 	for name, c := range map[string]struct {
-		request *csi.NodePublishVolumeRequest
+		request asks
 		want    string
 	}{
 		"neither an intent nor a claim": {asked(nil), "names neither"},
@@ -69,21 +72,18 @@ func TestARequestIsRefusedWithTheReason(t *testing.T) {
 		"a path":                  {asked(map[string]string{"intent": "../data"}), "is not a name"},
 		"a name with a namespace": {asked(map[string]string{"intent": "other/data"}), "is not a name"},
 		"a name that is too long": {asked(map[string]string{"intent": strings.Repeat("a", 254)}), "is not a name"},
-		"no pod":                  {changed(func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, podUID) }), "podInfoOnMount"},
-		"a persistent volume":     {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeContext[ephemeral] = "false" }), "Ephemeral"},
-		"another pod's directory": {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeContext[podUID] = "uid-2" }), "target path"},
-		"a target outside":        {changed(func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "/etc" }), "target path"},
-		"a target that leads out": {changed(func(r *csi.NodePublishVolumeRequest) {
-			r.TargetPath = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/../mount"
-		}), "target path"},
-		"a raw block device": {changed(func(r *csi.NodePublishVolumeRequest) {
-			r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
-		}), "raw block"},
-		"a filesystem":  {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().FsType = "xfs" }), "csi.fsType"},
-		"a secret":      {changed(func(r *csi.NodePublishVolumeRequest) { r.Secrets = map[string]string{"password": "hidden"} }), "nodePublishSecretRef"},
-		"no volume ID":  {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "" }), "volume ID"},
-		"no target":     {changed(func(r *csi.NodePublishVolumeRequest) { r.TargetPath = "" }), "target path is missing"},
-		"no capability": {changed(func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability = nil }), "capability is missing"},
+		"no pod":                  {changed(func(r asks) { delete(r.VolumeContext, podUID) }), "podInfoOnMount"},
+		"a persistent volume":     {changed(func(r asks) { r.VolumeContext[ephemeral] = "false" }), "Ephemeral"},
+		"another pod's directory": {changed(func(r asks) { r.VolumeContext[podUID] = "uid-2" }), "target path"},
+		"a target outside":        {changed(func(r asks) { r.TargetPath = "/etc" }), "target path"},
+		"a target that leads out": {changed(func(r asks) { r.TargetPath = outside }), "target path"},
+		"a raw block device":      {changed(func(r asks) { r.VolumeCapability.AccessType = block }), "raw block"},
+		"a filesystem":            {changed(func(r asks) { r.VolumeCapability.GetMount().FsType = "xfs" }), "csi.fsType"},
+		"a secret": {changed(func(r asks) { r.Secrets = map[string]string{"password": "hidden"} }),
+			"nodePublishSecretRef"},
+		"no volume ID":  {changed(func(r asks) { r.VolumeId = "" }), "volume ID"},
+		"no target":     {changed(func(r asks) { r.TargetPath = "" }), "target path is missing"},
+		"no capability": {changed(func(r asks) { r.VolumeCapability = nil }), "capability is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(paths, c.request)

@@ -15,9 +15,9 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// TestCSISanityPassesAsFarAsItApplies runs what csi-sanity has for the identity and the node service. It leaves out what
-// creates a volume by a controller service, which the plugin does not have, and publishes it outside of the kubelet's
-// directories.
+// TestCSISanityPassesAsFarAsItApplies runs what csi-sanity has for the identity and the node service. It leaves out
+// what creates a volume by a controller service, which the plugin does not have, and publishes it outside of the
+// kubelet's directories.
 func TestCSISanityPassesAsFarAsItApplies(t *testing.T) {
 	n := newNode(t, intents{})
 	n.serve(t)

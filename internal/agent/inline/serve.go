@@ -39,11 +39,11 @@ func (p *Plugin) Serve(ctx context.Context) error {
 	csi.RegisterNodeServer(plugin, p)
 	register := grpc.NewServer(grpc.WaitForHandlers(true))
 	registration.RegisterRegistrationServer(register, registrar{Plugin: p})
-	calls, err := listen(p.socket(), targetDirMode)
+	calls, err := listen(ctx, p.socket(), targetDirMode)
 	if err != nil {
 		return err
 	}
-	questions, err := listen(p.registrationSocket(), targetDirMode)
+	questions, err := listen(ctx, p.registrationSocket(), targetDirMode)
 	if err != nil {
 		return errors.Join(err, calls.Close())
 	}
@@ -61,14 +61,14 @@ func (p *Plugin) Serve(ctx context.Context) error {
 }
 
 // listen replaces what a killed agent has left. No other agent of the node can be at work.
-func listen(path string, dirMode fs.FileMode) (net.Listener, error) {
+func listen(ctx context.Context, path string, dirMode fs.FileMode) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return nil, fmt.Errorf("creating the directory of a socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("removing an earlier socket: %w", err)
 	}
-	listener, err := net.Listen("unix", path)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listening at %s: %w", path, err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
-// NodeUnpublishVolume undoes the bind of a pod. It asks no API server and succeeds if nothing is there. A directory that
-// is not empty stays.
+// NodeUnpublishVolume undoes the bind of a pod. It asks no API server and succeeds if nothing is there. A directory
+// that is not empty stays.
 func (p *Plugin) NodeUnpublishVolume(ctx context.Context,
 	req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	target := req.GetTargetPath()

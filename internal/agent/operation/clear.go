@@ -19,7 +19,7 @@ import (
 )
 
 var clearInUseStep = step{
-	operation: "unstage", event: eventFailedUnmount,
+	operation: "unstage", event: eventFailedUnmount, inputs: podInputs,
 	run: func(ctx context.Context, env *Environment, v *Volume, f plan.Facts, _ types.UID) error {
 		return env.clearInUse(ctx, v, f)
 	},
@@ -31,6 +31,9 @@ func (env *Environment) clearInUse(ctx context.Context, v *Volume, f plan.Facts)
 	r := v.Record
 	if !r.CallsEnded(f.Now) {
 		return inFlight(r.Unfinished, env.Clock.Now().Add(r.Unfinished.Remaining(f.Now)))
+	}
+	if pods := f.PodsOfVolume(); len(pods) > 0 {
+		return usedByPods(pods)
 	}
 	if err := env.checkFree(ctx, v); err != nil {
 		return err

@@ -160,8 +160,8 @@ func (f Facts) KubeletForcedAway() bool {
 	return k.AttachmentUID == e.AttachmentUID || k.AttachmentUID == "" && e.DetachedTime == nil
 }
 
-// Mounted reports that the mount table shows the stage or a publication, or that a pod has one bound. A stage that the agent never made is the
-// kubelet's.
+// Mounted reports that the mount table shows the stage or a publication, or that a pod has one bound. A stage that the
+// agent never made is the kubelet's.
 func (f Facts) Mounted() bool {
 	kubelets := f.Record.Stage.Phase == record.PhaseNone && f.Kubelet != nil && f.Kubelet.Held == nil
 	if f.Stage == record.Present && !kubelets || f.Reference != record.Missing && !f.Record.Block() {
@@ -262,6 +262,10 @@ func (f *Facts) Compare(table *mount.Table) {
 	f.Stage = record.PresenceOf(table, r.Stage.Path, r.Stage.Source)
 	f.Reference = record.PresenceOf(table, f.Paths.Reference(f.Name), r.Stage.Source)
 	for _, u := range r.Uses {
-		f.Uses[u.Intent.UID] = record.PresenceOf(table, u.Path, u.Source)
+		presence := record.PresenceOf
+		if u.Mount != nil && u.Mount.SubPath != "" {
+			presence = record.PresenceOfPart
+		}
+		f.Uses[u.Intent.UID] = presence(table, u.Path, u.Source)
 	}
 }

@@ -82,18 +82,17 @@ func (p *PodBinds) Get(target string) (PodBind, bool) {
 	return b, ok
 }
 
-// Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone.
-func (p *PodBinds) Add(b PodBind) error {
-	p.mu.Lock()
-	if p.undone[b.publication()] > 0 {
-		p.mu.Unlock()
-		return ErrUnpublishing
+// ErrOtherPod: another pod has the volume, which allows a single one.
+var ErrOtherPod = errors.New("another pod has the volume")
+
+// Add adds the bind, and returns once it is on the disk. It is ErrUnpublishing while the publication is undone, and
+// ErrOtherPod if the volume allows a single pod and another one has it.
+func (p *PodBinds) Add(b PodBind, single bool) error {
+	before, had, err := p.reserve(b, single)
+	if err != nil {
+		return err
 	}
-	before, had := p.binds[b.Target]
-	p.binds[b.Target] = b
-	p.mu.Unlock()
-	err := p.store.Save(b)
-	if err == nil {
+	if err = p.store.Save(b); err == nil {
 		return nil
 	}
 	p.mu.Lock()
@@ -102,6 +101,23 @@ func (p *PodBinds) Add(b PodBind) error {
 		p.binds[b.Target] = before
 	}
 	return err
+}
+
+// reserve adds the bind in memory, and returns the one that it replaces.
+func (p *PodBinds) reserve(b PodBind, single bool) (before PodBind, had bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.undone[b.publication()] > 0 {
+		return before, false, ErrUnpublishing
+	}
+	for other := range maps.Values(p.binds) {
+		if single && other.VolumeName == b.VolumeName && other.Pod.UID != b.Pod.UID {
+			return before, false, ErrOtherPod
+		}
+	}
+	before, had = p.binds[b.Target]
+	p.binds[b.Target] = b
+	return before, had, nil
 }
 
 // Remove removes the bind at the target. The disk comes first: what it names counts as used.

@@ -35,6 +35,20 @@ func ParseSource(source string) (mount.Entry, bool) {
 	return e, err == nil
 }
 
+// PresenceOfPart is PresenceOf for a part of a volume. Its users may rename the directory that is mounted, which
+// changes the root that the mount table shows; the filesystem stays.
+func PresenceOfPart(table *mount.Table, path, source string) Presence {
+	e, ok := table.At(path)
+	was, known := ParseSource(source)
+	switch {
+	case path == "" || !ok:
+		return Missing
+	case known && (e.Major != was.Major || e.Minor != was.Minor):
+		return Foreign
+	}
+	return Present
+}
+
 // PresenceOf compares what is mounted at path with the source that was seen there.
 func PresenceOf(table *mount.Table, path, source string) Presence {
 	e, ok := table.At(path)

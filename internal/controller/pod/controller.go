@@ -7,8 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 // intent for each volume that has to be attached, owned by the pod, with publisher Kubelet. It takes them back when
 // the pod has terminated or is gone, and all of them while it is switched off.
 //
-// Inline volumes that name a claim get an intent too, with publisher Agent, whether it is switched off or not. The agent
-// finds it by its name, which the pod's UID and the name of the claim determine.
+// Inline volumes that name a claim get an intent too, with publisher Agent, whether it is switched off or not. The
+// agent finds it by its name, which the pod's UID and the name of the claim determine.
 //
 // Its key is the pod's name. A pass gathers from the cache what belongs to that pod alone, decides in a
 // pure function (decide.go), creates and deletes, and reports on the pod what keeps one of its volumes out.

@@ -235,6 +235,8 @@ func TestOtherPluginsAreIgnored(t *testing.T) {
 		"device.sock": {Type: registerapi.DevicePlugin, Name: "gpu", SupportedVersions: []string{"v1beta1"}},
 		"old.sock":    {Type: registerapi.CSIPlugin, Name: "old.csi.test", SupportedVersions: []string{"0.3.0"}},
 		".hidden":     {Type: registerapi.CSIPlugin, Name: "hidden.csi.test", SupportedVersions: []string{"1.0.0"}},
+		"own.sock": {Type: registerapi.CSIPlugin, Name: volumesv1alpha1.InlineDriver,
+			SupportedVersions: []string{"1.0.0"}},
 	} {
 		(&scripted{info: info}).serve(t, n.socket(name))
 	}

@@ -1,0 +1,135 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package record
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+var shopData = volumesv1alpha1.IntentReference{Namespace: "shop", Name: "data", UID: "1"}
+
+func newBinds(t *testing.T) (*PodBinds, PodBindStore) {
+	t.Helper()
+	store := PodBindStore{Dir: filepath.Join(t.TempDir(), "pods"), Replace: ReplaceFile}
+	binds := NewPodBinds(store)
+	if broken, err := binds.Recover(mount.NewTable(nil)); err != nil || len(broken) > 0 {
+		t.Fatalf("recovering from an empty directory: %v, error %v; want nothing", broken, err)
+	}
+	return binds, store
+}
+
+func bindOf(pod string) PodBind {
+	return PodBind{Target: "/pods/" + pod, Pod: PodReference{Namespace: "shop", Name: pod, UID: types.UID("uid-" + pod)},
+		Intent: shopData, VolumeName: "v", Source: "7:0/"}
+}
+
+func TestAPodAndTheEndOfItsPublicationDoNotCross(t *testing.T) {
+	binds, _ := newBinds(t)
+	end, ok := binds.BeginUndo("v", shopData)
+	if !ok {
+		t.Fatal("a publication without pods is not undone, want that it is")
+	}
+	if err := binds.Add(bindOf("web"), false); !errors.Is(err, ErrUnpublishing) {
+		t.Errorf("adding a pod while the publication is undone: error %v, want %v", err, ErrUnpublishing)
+	}
+	end()
+	if err := binds.Add(bindOf("web"), false); err != nil {
+		t.Errorf("adding a pod afterwards: error %v, want none", err)
+	}
+	recreated := shopData
+	recreated.UID = "2"
+	if _, ok := binds.BeginUndo("v", recreated); ok {
+		t.Error("a publication with a pod is undone under another UID, want that it stays")
+	}
+	if _, ok := binds.BeginUndo("other", shopData); !ok {
+		t.Error("the publication of another volume is not undone, want that it is")
+	}
+	if err := binds.Remove("/pods/web"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := binds.BeginUndo("v", shopData); !ok {
+		t.Error("a publication whose pod has ended is not undone, want that it is")
+	}
+}
+
+func TestAVolumeForASinglePodTakesNoSecond(t *testing.T) {
+	binds, _ := newBinds(t)
+	first, second := bindOf("first"), bindOf("second")
+	first.Pod.UID, second.Pod.UID = "1", "2"
+	twice := first
+	twice.Target = "/pods/first-again"
+	for _, c := range []struct {
+		bind PodBind
+		want error
+	}{{first, nil}, {twice, nil}, {second, ErrOtherPod}} {
+		if err := binds.Add(c.bind, true); !errors.Is(err, c.want) {
+			t.Errorf("adding %s: error %v, want %v", c.bind.Target, err, c.want)
+		}
+	}
+}
+
+func TestRecordsOfPodsSurviveIfTheirTargetIsMounted(t *testing.T) {
+	binds, store := newBinds(t)
+	for _, pod := range []string{"mounted", "gone"} {
+		if err := binds.Add(bindOf(pod), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unreadable, unfinished := filepath.Join(store.Dir, "broken.json"), filepath.Join(store.Dir, tempPrefix+"1")
+	for _, path := range []string{unreadable, unfinished} {
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := NewPodBinds(store)
+	broken, err := later.Recover(mount.NewTable([]mount.Entry{{ID: 1, Path: "/pods/mounted", Root: "/", Major: 7}}))
+	if err != nil || len(broken) != 1 || broken[0].Name != "broken.json" {
+		t.Errorf("broken records %v, error %v; want broken.json alone", broken, err)
+	}
+	if found := later.OfVolume("v"); len(found) != 1 || found[0].Target != "/pods/mounted" {
+		t.Errorf("pod binds %v, want that of /pods/mounted alone", found)
+	}
+	entries, err := os.ReadDir(store.Dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("files %v, error %v; want one record", entries, err)
+	}
+}
+
+func TestABindThatIsNotOnTheDiskIsNotAdded(t *testing.T) {
+	full := errors.New("no space left on device")
+	binds := NewPodBinds(PodBindStore{Dir: t.TempDir(), Replace: func(string, []byte) error { return full }})
+	if err := binds.Add(bindOf("web"), false); !errors.Is(err, full) {
+		t.Errorf("adding a pod on a full disk: error %v, want %v", err, full)
+	}
+	if found := binds.OfVolume("v"); len(found) > 0 {
+		t.Errorf("pod binds %v, want none", found)
+	}
+}
+
+func TestOnlyThePathOfAVolumeOfAPodIsATarget(t *testing.T) {
+	paths := Paths{Kubelet: "/var/lib/kubelet"}
+	for target, want := range map[string]bool{
+		"/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/data/mount":       true,
+		"/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/data/mount/":      false,
+		"/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/../data/mount":    false,
+		"/var/lib/kubelet/pods/uid/volumes/kubernetes.io~empty-dir/data/mount": false,
+		"/var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/data":             false,
+		"/var/lib/other/pods/uid/volumes/kubernetes.io~csi/data/mount":         false,
+		"/etc": false,
+	} {
+		if _, ok := paths.PodOfVolume(target); ok != want {
+			t.Errorf("path %s is that of a pod's volume: %t, want %t", target, ok, want)
+		}
+	}
+}
