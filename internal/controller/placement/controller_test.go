@@ -8,8 +8,8 @@ package placement
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -182,11 +182,12 @@ func TestAPodIsPlacedInOnePatch(t *testing.T) {
 	if c := index.Placeable(pod); c != nil {
 		t.Errorf("pod web has the condition %v, want none: it never waited", c)
 	}
-	var was, is int
-	fmt.Sscan(before.ResourceVersion, &was)
-	fmt.Sscan(pod.ResourceVersion, &is)
-	if is != was+1 {
-		t.Errorf("placing pod web took %d writes, want 1", is-was)
+	was, err := strconv.Atoi(before.ResourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strconv.Itoa(was + 1); pod.ResourceVersion != want {
+		t.Errorf("pod web has version %s after version %d, want one write: %s", pod.ResourceVersion, was, want)
 	}
 	if told := w.told(); len(told) > 0 {
 		t.Errorf("events %q, want none", told)

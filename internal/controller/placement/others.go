@@ -50,8 +50,8 @@ func (v *volumeFacts) besideHolder(candidates []*corev1.Node) (alternatives, *wa
 		return pin(holder), nil
 	}
 	onHolder := slices.DeleteFunc(staying, func(u user) bool { return u.node != holder })
-	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is held by node %s: "+
-		"%s. The pod is placed once that has gone; a pod that may run on node %s only is placed beside it", holder,
+	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is held by node "+
+		"%s: %s. The pod is placed once that has gone; a pod that may run on node %s only is placed beside it", holder,
 		described(onHolder), holder)
 }
 
@@ -61,8 +61,8 @@ func (v *volumeFacts) besideRemains() (alternatives, *waiting) {
 	if len(v.users.all) > 0 || len(v.users.present) == 0 {
 		return anyNode(), nil
 	}
-	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is still in use on "+
-		"node %s (kubectl get nvs %s -o yaml shows by what), although no pod and no intent wants it there",
+	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is still in use "+
+		"on node %s (kubectl get nvs %s -o yaml shows by what), although no pod and no intent wants it there",
 		strings.Join(v.users.present, ", "), v.users.present[0])
 }
 
