@@ -26,6 +26,7 @@ const (
 	ReasonStorageClassNotFound  = "StorageClassNotFound"
 	ReasonNoProvisioner         = "NoProvisioner"
 	ReasonConstraintsContradict = "ConstraintsContradict"
+	ReasonPlacementRefused      = "PlacementRefused"
 )
 
 // PlacementReasons are all reasons for which Placeable is False.
@@ -35,5 +36,6 @@ func PlacementReasons() []string {
 		ReasonClaimDeleting, ReasonClaimLost, ReasonClaimNotBound, ReasonStorageClassNotFound, ReasonNoProvisioner,
 		ReasonWaitForFirstConsumer, ReasonVolumeNotFound, ReasonVolumeBoundElsewhere, ReasonVolumeNotSupported,
 		ReasonVolumeModeMismatch, ReasonVolumeInUse, ReasonReadWriteOncePod, ReasonConstraintsContradict,
+		ReasonPlacementRefused,
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -294,6 +295,29 @@ func TestAPodThatIsNotPlacedAfterAllLeavesTheFirstPlaceToAnother(t *testing.T) {
 	}
 	w.controller.podChanged().Delete(event.DeleteEvent{Object: gated("one")})
 	w.expectPlaced(w.place("two"), "")
+}
+
+func TestAPodThatTheAPIServerRefusesSaysSoOnce(t *testing.T) {
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
+	w.refuse = apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("not in this cluster"))
+	for range 3 {
+		w.Sync()
+		_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+			Name: "web"}})
+		if !apierrors.IsForbidden(err) {
+			t.Fatalf("error %v, want the one of the API server, so that the pod is tried again", err)
+		}
+	}
+	w.expectGated(w.pod("web"), "PlacementRefused", "not in this cluster")
+	if told := w.told(); len(told) != 1 {
+		t.Errorf("events %q, want one", told)
+	}
+	w.refuse = nil
+	pod := w.place("web")
+	w.expectPlaced(pod, "zone=a")
+	if c := index.Placeable(pod); c.Reason != volumesv1alpha1.ReasonPlaced {
+		t.Errorf("pod web has the condition %v, want Placed", c)
+	}
 }
 
 func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {
