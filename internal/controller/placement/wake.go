@@ -158,7 +158,8 @@ func (c *Controller) ofIntent(ctx context.Context, o client.Object) []reconcile.
 // intentChanged lets through that an intent came, went, is being deleted or was pinned to a volume.
 var intentChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent), e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
+		was := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent)
+		is := e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
 		return was.UID != is.UID || was.Status.UniqueVolumeName != is.Status.UniqueVolumeName ||
 			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 	},
