@@ -57,7 +57,7 @@ func decide(f facts) decision {
 	}
 	for i := range f.volumes {
 		v := &f.volumes[i]
-		nodes, w := v.besideOthers(f.candidates(allowed))
+		nodes, w := v.besideOthers(func() []*corev1.Node { return f.candidates(allowed) })
 		if w != nil {
 			return w.of(v)
 		}
