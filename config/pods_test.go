@@ -153,7 +153,8 @@ func (in installation) testManagerPods(t *testing.T) {
 		client.RawPatch(types.StrategicMergePatchType, []byte(debug))), only)
 
 	// Another pod's gate is not the manager's, and its affinity stays.
-	expectForbidden(t, patched(t, manager, other, `{"spec":{"schedulingGates":null}}`), "may only remove the scheduling gate")
+	expectForbidden(t, patched(t, manager, other, `{"spec":{"schedulingGates":null}}`),
+		"may only remove the scheduling gate")
 	expectForbidden(t, patched(t, manager, other, narrow), "only of a pod with the gate")
 
 	// What it does to place a pod, in one write.

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the programs of the local cluster from Go modules into .cache/bin: etcd, kube-apiserver,
-# kubectl, kube-controller-manager, kube-scheduler, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs nothing
-# but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
+# kubectl, kube-controller-manager, kube-scheduler, csi-attacher, csi-provisioner, csi-resizer, csi-sanity. Needs
+# nothing but Go. Only when they are named: kubelet, containerd, containerd-shim-runc-v2, ctr, for nodes that run pods.
 #
 # Every program carries a stamp of what it was built from, so a second run does nothing and an
 # interrupted one goes on where it stopped. A directory in KUBEBUILDER_ASSETS spares the programs

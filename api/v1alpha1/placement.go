@@ -9,13 +9,13 @@ package v1alpha1
 // together with the gate.
 const GatedLabel = "volumes.hawser.io/gated"
 
-// ConditionPlaceable is a condition of a pod with PlacementGate. It is False while the nodes that the pod may run on are
-// not known, or while there is none. It is True once the pod's node affinity has them. A pod that is placed at the first
-// try has no such condition.
+// ConditionPlaceable is a condition of a pod with PlacementGate. It is False while the nodes that the pod may run on
+// are not known, or while there is none. It is True once the pod's node affinity has them. A pod that is placed at the
+// first try has no such condition.
 const ConditionPlaceable = "volumes.hawser.io/Placeable"
 
-// Reasons of the condition Placeable that intents do not have. Those of a claim, its volume and the user of an exclusive
-// volume are the reasons of the conditions Resolved and Attached of an intent.
+// Reasons of the condition Placeable that intents do not have. Those of a claim, its volume and the user of an
+// exclusive volume are the reasons of the conditions Resolved and Attached of an intent.
 const (
 	ReasonPlaced                = "Placed"
 	ReasonAlternativeChosen     = "AlternativeChosen"
@@ -26,6 +26,7 @@ const (
 	ReasonStorageClassNotFound  = "StorageClassNotFound"
 	ReasonNoProvisioner         = "NoProvisioner"
 	ReasonConstraintsContradict = "ConstraintsContradict"
+	ReasonPlacementRefused      = "PlacementRefused"
 )
 
 // PlacementReasons are all reasons for which Placeable is False.
@@ -35,5 +36,6 @@ func PlacementReasons() []string {
 		ReasonClaimDeleting, ReasonClaimLost, ReasonClaimNotBound, ReasonStorageClassNotFound, ReasonNoProvisioner,
 		ReasonWaitForFirstConsumer, ReasonVolumeNotFound, ReasonVolumeBoundElsewhere, ReasonVolumeNotSupported,
 		ReasonVolumeModeMismatch, ReasonVolumeInUse, ReasonReadWriteOncePod, ReasonConstraintsContradict,
+		ReasonPlacementRefused,
 	}
 }

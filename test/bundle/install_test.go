@@ -97,16 +97,17 @@ func (c cluster) install(t *testing.T) {
 	}
 }
 
-// testRightsEndAtItsNamespace lists pods as the operator: its Role is one of its own namespace.
+// testRightsEndAtItsNamespace lists ConfigMaps as the operator: its Role is one of its own namespace.
 func (c cluster) testRightsEndAtItsNamespace(t *testing.T) {
 	operator, err := client.New(apiserver.ServiceAccount(c.config, c.namespace, account),
 		client.Options{Scheme: apiserver.Scheme()})
 	check(t, err)
-	if err := operator.List(t.Context(), &corev1.PodList{}, client.InNamespace(c.namespace)); err != nil {
-		t.Errorf("listing pods in the operator's namespace: %v, want it allowed", err)
+	if err := operator.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(c.namespace)); err != nil {
+		t.Errorf("listing ConfigMaps in the operator's namespace: %v, want it allowed", err)
 	}
-	if err := operator.List(t.Context(), &corev1.PodList{}, client.InNamespace("default")); !apierrors.IsForbidden(err) {
-		t.Errorf("listing pods in another namespace: %v, want it forbidden", err)
+	err = operator.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("default"))
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("listing ConfigMaps in another namespace: %v, want it forbidden", err)
 	}
 }
 

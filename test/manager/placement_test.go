@@ -214,7 +214,8 @@ func aPodWaitsForItsClaimAndItsVolume(t *testing.T, w *world) {
 	w.waits(t, pod, volumesv1alpha1.ReasonVolumeNotFound, "volume pv-early")
 	w.create(t, zonal(newVolume(claim, volumeOptions{}), "b"))
 	w.expectPlaced(t, pod, inZone+"b")
-	if c := index.Placeable(pod); c == nil || c.Status != corev1.ConditionTrue || c.Reason != volumesv1alpha1.ReasonPlaced {
+	c := index.Placeable(pod)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != volumesv1alpha1.ReasonPlaced {
 		t.Errorf("pod early has the condition %+v, want Placed", c)
 	}
 }

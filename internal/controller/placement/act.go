@@ -8,6 +8,7 @@ package placement
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,13 +81,17 @@ func (c *Controller) announce(pod *corev1.Pod, is corev1.PodCondition) {
 	c.Events.Eventf(regarding, nil, eventType, is.Reason, "Place", "%s", report.Shortened(is.Message))
 }
 
-// lift writes the affinity and lifts the gate. The condition comes before: no reconcile follows that would correct it.
+// lift writes the affinity and lifts the gate.
 func (c *Controller) lift(ctx context.Context, pod *corev1.Pod, d decision) error {
+	if d.reason == "" {
+		d.reason, d.message = volumesv1alpha1.ReasonPlaced, "the pod's node affinity has what its volumes require"
+	}
+	was := index.Placeable(pod)
+	refused := was != nil && was.Reason == volumesv1alpha1.ReasonPlacementRefused
 	at := pod
-	if d.reason != "" || index.Placeable(pod) != nil {
-		if d.reason == "" {
-			d.reason, d.message = volumesv1alpha1.ReasonPlaced, "the pod's node affinity has what its volumes require"
-		}
+	// The condition comes first, because no reconcile follows that would correct it. If the API server refused the
+	// pod before, it may do so again.
+	if !refused && (was != nil || d.reason != volumesv1alpha1.ReasonPlaced) {
 		var err error
 		if at, err = c.write(ctx, pod, corev1.ConditionTrue, d.reason, d.message); err != nil || at == nil {
 			return err
@@ -94,24 +99,34 @@ func (c *Controller) lift(ctx context.Context, pod *corev1.Pod, d decision) erro
 	}
 	// The cache may show this before the answer arrives.
 	c.lifted.Store(pod.UID, nil)
-	err := c.send(ctx, at, d.terms)
+	placed, err := c.send(ctx, at, d.terms)
 	if err != nil {
 		c.lifted.Delete(pod.UID)
+		return c.notLifted(ctx, at, err)
 	}
+	if refused {
+		_, err = c.write(ctx, placed, corev1.ConditionTrue, d.reason, d.message)
+	}
+	return err
+}
+
+// notLifted handles the error of a pod whose gate was to be lifted.
+func (c *Controller) notLifted(ctx context.Context, pod *corev1.Pod, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		c.firsts.release(pod.UID)
 		return nil
 	case apierrors.IsConflict(err):
 		return nil // The event of the newer version leads here again.
-	case err != nil:
-		return fmt.Errorf("lifting the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		err = errors.Join(err, c.report(ctx, pod, decision{reason: volumesv1alpha1.ReasonPlacementRefused,
+			message: err.Error()}))
 	}
-	return nil
+	return fmt.Errorf("lifting the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
 // send is one patch at the version of the pod: affinity, gate and label. The pod has no other gate.
-func (c *Controller) send(ctx context.Context, pod *corev1.Pod, terms []term) error {
+func (c *Controller) send(ctx context.Context, pod *corev1.Pod, terms []term) (*corev1.Pod, error) {
 	spec := map[string]any{"schedulingGates": nil}
 	if len(terms) > 0 {
 		spec["affinity"] = map[string]any{"nodeAffinity": map[string]any{
@@ -123,7 +138,8 @@ func (c *Controller) send(ctx context.Context, pod *corev1.Pod, terms []term) er
 		"spec": spec,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.Client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+	placed := pod.DeepCopy()
+	return placed, c.Client.Patch(ctx, placed, client.RawPatch(types.MergePatchType, patch))
 }

@@ -14,8 +14,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 // A pod that others gate too is left alone until they have lifted their gates: it may never run.
 //
-// The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod that
-// was decided on. That nothing restricts a pod is read live before.
+// The affinity of a pod that is not gated any more cannot be changed. So a gate is lifted at the version of the pod
+// that was decided on. That nothing restricts a pod is read live before.
 package placement
 
 import (

@@ -8,14 +8,15 @@ package placement
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -182,11 +183,12 @@ func TestAPodIsPlacedInOnePatch(t *testing.T) {
 	if c := index.Placeable(pod); c != nil {
 		t.Errorf("pod web has the condition %v, want none: it never waited", c)
 	}
-	var was, is int
-	fmt.Sscan(before.ResourceVersion, &was)
-	fmt.Sscan(pod.ResourceVersion, &is)
-	if is != was+1 {
-		t.Errorf("placing pod web took %d writes, want 1", is-was)
+	was, err := strconv.Atoi(before.ResourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strconv.Itoa(was + 1); pod.ResourceVersion != want {
+		t.Errorf("pod web has version %s after version %d, want one write: %s", pod.ResourceVersion, was, want)
 	}
 	if told := w.told(); len(told) > 0 {
 		t.Errorf("events %q, want none", told)
@@ -293,6 +295,29 @@ func TestAPodThatIsNotPlacedAfterAllLeavesTheFirstPlaceToAnother(t *testing.T) {
 	}
 	w.controller.podChanged().Delete(event.DeleteEvent{Object: gated("one")})
 	w.expectPlaced(w.place("two"), "")
+}
+
+func TestAPodThatTheAPIServerRefusesSaysSoOnce(t *testing.T) {
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
+	w.refuse = apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("not in this cluster"))
+	for range 3 {
+		w.Sync()
+		_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+			Name: "web"}})
+		if !apierrors.IsForbidden(err) {
+			t.Fatalf("error %v, want the one of the API server, so that the pod is tried again", err)
+		}
+	}
+	w.expectGated(w.pod("web"), "PlacementRefused", "not in this cluster")
+	if told := w.told(); len(told) != 1 {
+		t.Errorf("events %q, want one", told)
+	}
+	w.refuse = nil
+	pod := w.place("web")
+	w.expectPlaced(pod, "zone=a")
+	if c := index.Placeable(pod); c.Reason != volumesv1alpha1.ReasonPlaced {
+		t.Errorf("pod web has the condition %v, want Placed", c)
+	}
 }
 
 func TestWhatTheCacheMissesIsReadBeforeAPodIsPlacedAnywhere(t *testing.T) {

@@ -57,7 +57,7 @@ func decide(f facts) decision {
 	}
 	for i := range f.volumes {
 		v := &f.volumes[i]
-		nodes, w := v.besideOthers(f.candidates(allowed))
+		nodes, w := v.besideOthers(func() []*corev1.Node { return f.candidates(allowed) })
 		if w != nil {
 			return w.of(v)
 		}
@@ -79,7 +79,7 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 // place excludes the nodes that cannot take the volumes now.
 func (f facts) place(result narrowed, first []string, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
-	excluded := slices.DeleteFunc(slices.Clone(candidates), func(node *corev1.Node) bool { return f.hasRoom(node) })
+	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
 	d := decision{lift: true, terms: without(result.terms, excluded, f.nodes), first: first,
 		constrained: constrained || len(excluded) > 0}
 	switch {

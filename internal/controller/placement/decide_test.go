@@ -42,7 +42,8 @@ func ofClaim(options ...func(*volumeFacts)) volumeFacts {
 
 func inZones(terms ...string) func(*volumeFacts) {
 	return func(v *volumeFacts) {
-		v.pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: parse(terms...)}}
+		v.pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+			NodeSelectorTerms: parse(terms...)}}
 	}
 }
 

@@ -75,7 +75,7 @@ func (u users) staying() []user {
 	return slices.DeleteFunc(slices.Clone(u.all), func(u user) bool { return u.leaving })
 }
 
-// selected is the node that was selected for a claim that waits for its first consumer; empty for none.
+// bound reports whether the claim has its volume.
 func (v *volumeFacts) bound() bool {
 	return v.claim.Status.Phase == corev1.ClaimBound && v.claim.Spec.VolumeName != ""
 }
@@ -96,5 +96,3 @@ func (v *volumeFacts) limited() bool {
 	d := v.driver
 	return v.claimName != "" && (d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired)
 }
-
-func isOurs(g corev1.PodSchedulingGate) bool { return g.Name == volumesv1alpha1.PlacementGate }

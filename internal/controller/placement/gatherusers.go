@@ -120,18 +120,22 @@ func (g gatherer) addIntent(
 	return nil
 }
 
-// gatherPresent finds the nodes where the volume is in use. What was forced away does not count.
+// gatherPresent finds the nodes where the volume is in use.
 func (g gatherer) gatherPresent(ctx context.Context, v *volumeFacts, unique string) error {
 	list := &volumesv1alpha1.NodeVolumeStateList{}
 	if err := g.cache.List(ctx, list, client.MatchingFields{index.Volume: unique}); err != nil {
 		return fmt.Errorf("listing the nodes of %s: %w", unique, err)
 	}
 	for i := range list.Items {
-		state := handshake.NodeOf(&list.Items[i], unique)
-		if state.InUse() && !state.Entry.Forced && !state.DeclaredAway() {
+		if holds(handshake.NodeOf(&list.Items[i], unique)) {
 			v.users.present = append(v.users.present, list.Items[i].Name)
 		}
 	}
 	slices.Sort(v.users.present)
 	return nil
+}
+
+// holds reports whether the volume is in use on the node, as far as that is known. What was forced away does not count.
+func holds(state handshake.Node) bool {
+	return state.InUse() && !state.Entry.Forced && !state.DeclaredAway()
 }

@@ -81,8 +81,8 @@ func narrow(pod *corev1.Pod, allowed alternatives, nodes []*corev1.Node) (narrow
 		}
 	}
 	if len(left) > 0 {
-		result.chosen = fmt.Sprintf("the pod's own node affinity cannot take in alternatives, so the one with the most nodes "+
-			"was chosen; left out: %s", strings.Join(left, "; or "))
+		result.chosen = fmt.Sprintf("the pod's own node affinity cannot take in alternatives, so the one with the most "+
+			"nodes was chosen; left out: %s", strings.Join(left, "; or "))
 	}
 	return result, possible
 }

@@ -16,8 +16,9 @@ import (
 )
 
 // besideOthers are the nodes that other users leave to the pod, or the user that is waited for. A user that is being
-// deleted is not waited for here: the volume is attached elsewhere only after it has gone.
-func (v *volumeFacts) besideOthers(candidates []*corev1.Node) (alternatives, *waiting) {
+// deleted is not waited for here: the volume is attached elsewhere only after it has gone. The candidates are the nodes
+// that pod and volumes allow; they are costly.
+func (v *volumeFacts) besideOthers(candidates func() []*corev1.Node) (alternatives, *waiting) {
 	switch {
 	case v.exclusive():
 		return v.besideHolder(candidates)
@@ -32,7 +33,7 @@ func (v *volumeFacts) besideOthers(candidates []*corev1.Node) (alternatives, *wa
 
 // besideHolder: an exclusive volume that has users is on their node. The pod waits until they have gone, unless the
 // pod can run on that node only.
-func (v *volumeFacts) besideHolder(candidates []*corev1.Node) (alternatives, *waiting) {
+func (v *volumeFacts) besideHolder(candidates func() []*corev1.Node) (alternatives, *waiting) {
 	staying := v.users.staying()
 	if len(staying) == 0 {
 		return v.besideRemains()
@@ -46,12 +47,12 @@ func (v *volumeFacts) besideHolder(candidates []*corev1.Node) (alternatives, *wa
 		return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only, and %s comes first "+
 			"but has no node yet", described(staying))
 	}
-	if len(candidates) == 1 && candidates[0].Name == holder {
+	if possible := candidates(); len(possible) == 1 && possible[0].Name == holder {
 		return pin(holder), nil
 	}
 	onHolder := slices.DeleteFunc(staying, func(u user) bool { return u.node != holder })
-	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is held by node %s: "+
-		"%s. The pod is placed once that has gone; a pod that may run on node %s only is placed beside it", holder,
+	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is held by node "+
+		"%s: %s. The pod is placed once that has gone; a pod that may run on node %s only is placed beside it", holder,
 		described(onHolder), holder)
 }
 
@@ -61,8 +62,8 @@ func (v *volumeFacts) besideRemains() (alternatives, *waiting) {
 	if len(v.users.all) > 0 || len(v.users.present) == 0 {
 		return anyNode(), nil
 	}
-	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is still in use on "+
-		"node %s (kubectl get nvs %s -o yaml shows by what), although no pod and no intent wants it there",
+	return nil, waitFor(volumesv1alpha1.ReasonVolumeInUse, "the volume may be used on one node only and is still in use "+
+		"on node %s (kubectl get nvs %s -o yaml shows by what), although no pod and no intent wants it there",
 		strings.Join(v.users.present, ", "), v.users.present[0])
 }
 

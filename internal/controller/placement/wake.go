@@ -8,6 +8,7 @@ package placement
 import (
 	"context"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,6 +26,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
 	"github.com/hawser-io/hawser/internal/controller/index"
+	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 // Register adds the controller to the manager.
@@ -45,7 +47,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&storagev1.StorageClass{}, mapped(c.waitingFor(volumesv1alpha1.ReasonStorageClassNotFound,
 			volumesv1alpha1.ReasonClaimNotBound, volumesv1alpha1.ReasonNoProvisioner))).
 		Watches(&corev1.Node{}, nodes, builder.WithPredicates(nodeChanged)).
-		Watches(&volumesv1alpha1.NodeVolumeState{}, holders).
+		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, builder.WithPredicates(useEnded)).
 		Watches(&corev1.ConfigMap{}, holders).
 		// These are only read at the moment of the decision. A watch has the cache keep them.
 		Watches(&storagev1.CSIDriver{}, nothing).
@@ -156,10 +158,33 @@ func (c *Controller) ofIntent(ctx context.Context, o client.Object) []reconcile.
 // intentChanged lets through that an intent came, went, is being deleted or was pinned to a volume.
 var intentChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent), e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
+		was := e.ObjectOld.(*volumesv1alpha1.VolumeAttachmentIntent)
+		is := e.ObjectNew.(*volumesv1alpha1.VolumeAttachmentIntent)
 		return was.UID != is.UID || was.Status.UniqueVolumeName != is.Status.UniqueVolumeName ||
 			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 	},
+}
+
+// useEnded lets through that a node does not use a volume any more, or that evidence replaces its report.
+var useEnded = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*volumesv1alpha1.NodeVolumeState), e.ObjectNew.(*volumesv1alpha1.NodeVolumeState)
+		return slices.ContainsFunc(volumesOf(was), func(name string) bool {
+			return holds(handshake.NodeOf(was, name)) && !holds(handshake.NodeOf(is, name))
+		})
+	},
+}
+
+func volumesOf(state *volumesv1alpha1.NodeVolumeState) []string {
+	names := make([]string, 0, len(state.Spec.Attachments)+len(state.Status.Volumes))
+	for i := range state.Spec.Attachments {
+		names = append(names, state.Spec.Attachments[i].VolumeName)
+	}
+	for i := range state.Status.Volumes {
+		names = append(names, state.Status.Volumes[i].VolumeName)
+	}
+	return names
 }
 
 // nodeChanged lets through that a node came, went or has other labels.

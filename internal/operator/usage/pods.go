@@ -22,8 +22,8 @@ func InlineVolumes(pod *corev1.Pod) []corev1.Volume {
 	})
 }
 
-// Running are the pods that may have an inline volume mounted, by namespace and name. The kubelet unmounts such a volume
-// only through the agent.
+// Running are the pods that may have an inline volume mounted, by namespace and name. The kubelet unmounts such a
+// volume only through the agent.
 func Running(pods []corev1.Pod) []string {
 	var names []string
 	for i := range pods {

@@ -1,0 +1,83 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cached
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// large is a pod with everything that a cache could keep.
+func large() *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "2",
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a": "b"}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	pod.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/queue"}}
+	required := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	pod.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &required,
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}},
+		PodAffinity: &corev1.PodAffinity{},
+	}
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+			Driver: volumesv1alpha1.InlineDriver, VolumeAttributes: map[string]string{"claim": "data"},
+			FSType: ptr.To("ext4")}}},
+		{Name: "foreign", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "example.com"}}},
+		{Name: "empty"},
+	}
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled},
+		{Type: volumesv1alpha1.ConditionPlaceable, Reason: "r"}}
+	return pod
+}
+
+func TestOnlyOfAPodThatIsGatedTheCacheKeepsWhatRestrictsItsNodes(t *testing.T) {
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "2"}}
+	kept.Spec.Volumes = []corev1.Volume{{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: volumesv1alpha1.InlineDriver, VolumeAttributes: map[string]string{"claim": "data"}}}}}
+	kept.Status.Phase = corev1.PodPending
+	expectTrimmed(t, trimPod, large(), kept)
+
+	gated := large()
+	gated.Spec.SchedulingGates = append(gated.Spec.SchedulingGates,
+		corev1.PodSchedulingGate{Name: volumesv1alpha1.PlacementGate})
+	kept.Spec.SchedulingGates, kept.Spec.NodeSelector = gated.Spec.SchedulingGates, gated.Spec.NodeSelector
+	kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: gated.Spec.Affinity.NodeAffinity.
+			RequiredDuringSchedulingIgnoredDuringExecution}}
+	kept.Status.Conditions = gated.Status.Conditions[1:]
+	expectTrimmed(t, trimPod, gated, kept)
+}
+
+func TestOfAStorageClassTheCacheKeepsWhatDecidesAboutNodes(t *testing.T) {
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "d",
+		Parameters: map[string]string{"csi.storage.k8s.io/provisioner-secret-name": "s"}, MountOptions: []string{"o"},
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		AllowedTopologies: []corev1.TopologySelectorTerm{{}}}
+	kept := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "d",
+		VolumeBindingMode: class.VolumeBindingMode, AllowedTopologies: class.AllowedTopologies}
+	expectTrimmed(t, trimStorageClass, class, kept)
+}
+
+func expectTrimmed(t *testing.T, trim func(any) (any, error), object, want any) {
+	t.Helper()
+	got, err := trim(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the cache keeps %+v, want %+v", got, want)
+	}
+}
