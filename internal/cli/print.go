@@ -41,7 +41,7 @@ func (o *options) print(reports []*explain.Report) error {
 		}
 		return nil
 	}
-	return o.encode(document{"cli.volumes.hawser.io/v1alpha1", "WhyReports", reports})
+	return o.encode(document{apiVersion, "WhyReports", reports})
 }
 
 // encode writes a document as JSON or YAML.

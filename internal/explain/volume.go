@@ -256,6 +256,15 @@ func (w *walk) cannotRelease(n *facts.Node) string {
 	}
 }
 
+// CannotRelease is why a node cannot release volumes; empty if it can.
+func CannotRelease(f *facts.Facts, node string) string {
+	n, known := f.NodeOf(node)
+	if !known {
+		return ""
+	}
+	return (&walk{f: f}).cannotRelease(&n)
+}
+
 // affinity is the volume's node affinity in words.
 func affinity(pv *corev1.PersistentVolume) string {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
