@@ -135,8 +135,8 @@ func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places m
 }
 
 // late turns a wait into a problem if it has lasted too long.
-func (w *walk) late(a about) about {
-	if !a.since.IsZero() && w.f.Now.Sub(a.since) > patience {
+func (b *builder) late(a about) about {
+	if !a.since.IsZero() && b.f.Now.Sub(a.since) > patience {
 		a.level, a.depth = catalog.Problem, catalog.Root
 	}
 	return a
@@ -243,7 +243,7 @@ func (w *walk) deadHolders(v *facts.Volume, holders map[string]bool) {
 }
 
 // cannotRelease is why a node cannot release volumes; empty if it can.
-func (w *walk) cannotRelease(n *facts.Node) string {
+func (w *nodes) cannotRelease(n *facts.Node) string {
 	switch {
 	case facts.Absent(n.Node.Err):
 		return "node " + n.Name + " does not exist any more"
@@ -262,7 +262,7 @@ func CannotRelease(f *facts.Facts, node string) string {
 	if !known {
 		return ""
 	}
-	return (&walk{f: f}).cannotRelease(&n)
+	return (&nodes{newBuilder(f)}).cannotRelease(&n)
 }
 
 // affinity is the volume's node affinity in words.
