@@ -82,17 +82,19 @@ func TestExitCodesWithoutACluster(t *testing.T) {
 		exit int
 		want string
 	}{
-		"help":                       {[]string{}, 0, "Usage:"},
-		"version":                    {[]string{"--version"}, 0, "v1.2.3"},
-		"a kind that is none":        {[]string{"why", "thing", "a"}, 2, `the kind is "thing", want pod, pvc, pv, intent, node`},
-		"no name":                    {[]string{"why", "pod"}, 2, "want a kind"},
-		"files and a name":           {[]string{"why", "pod", "a", "-f", "x"}, 2, "no kind and name"},
-		"a format that is none":      {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json or yaml`},
-		"a file that is missing":     {[]string{"why", "-f", "/none", "--server", closed}, 2, "/none"},
-		"no kubeconfig":              {[]string{"why", "pod", "a"}, 2, "no cluster is configured"},
-		"no server":                  {[]string{"why", "pod", "a", "--server", closed}, 2, "the API server does not answer"},
-		"a server that is silent":    {[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms"}, 124, "within 300ms"},
-		"the same, with JSON":        {[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms", "-o", "json"}, 124, "--timeout"},
+		"help":                   {[]string{}, 0, "Usage:"},
+		"version":                {[]string{"--version"}, 0, "v1.2.3"},
+		"a kind that is none":    {[]string{"why", "thing", "a"}, 2, `the kind is "thing", want pod, pvc`},
+		"no name":                {[]string{"why", "pod"}, 2, "want a kind"},
+		"files and a name":       {[]string{"why", "pod", "a", "-f", "x"}, 2, "no kind and name"},
+		"a format that is none":  {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json or yaml`},
+		"a file that is missing": {[]string{"why", "-f", "/none", "--server", closed}, 2, "/none"},
+		"no kubeconfig":          {[]string{"why", "pod", "a"}, 2, "no cluster is configured"},
+		"no server":              {[]string{"why", "pod", "a", "--server", closed}, 2, "the API server does not answer"},
+		"a server that is silent": {
+			[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms"}, 124, "within 300ms"},
+		"the same, with JSON": {
+			[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms", "-o", "json"}, 124, "--timeout"},
 		"a flag that does not exist": {[]string{"why", "--frobnicate"}, 2, "unknown flag"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -35,7 +36,8 @@ func TestSurveysOnARealAPIServer(t *testing.T) {
 		want []string
 	}{
 		{"tree node node-b", Fine, []string{"Node node-b: 2 volumes", "shop/lost, which does not exist", "Detaching"}},
-		{"tree pv pv-1", Fine, []string{"PersistentVolume pv-1: Bound, 1Gi, ReadWriteOnce", "PersistentVolumeClaim shop/data: Bound"}},
+		{"tree pv pv-1", Fine, []string{"PersistentVolume pv-1: Bound, 1Gi, ReadWriteOnce",
+			"PersistentVolumeClaim shop/data: Bound"}},
 		{"tree node node-b -o json", Fine, []string{`"kind": "Tree"`}},
 		{"tree pod web", Failed, []string{"want pv or node"}},
 		{"top", Fine, []string{"NODE", "node-b"}},
@@ -86,7 +88,8 @@ func TestADeclarationShowsWhatItFoundAndNeedsTheNameOfTheNode(t *testing.T) {
 		{"no answer", "", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
 		{"another answer", "yes\n", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
 		{"the name", "node-b\n", []string{"node-b", "va-2", "--reason", "off"}, Fine, "entry Detaching of", "off"},
-		{"again, without a question", "", []string{"node-b", "va-2", "--reason", "scrapped", "--yes"}, Fine, "WARNING", "scrapped"},
+		{"again, without a question", "", []string{"node-b", "va-2", "--reason", "scrapped", "--yes"}, Fine,
+			"WARNING", "scrapped"},
 	} {
 		stderr, exit := answer(t, config, tt.answer, tt.args...)
 		if got := declared(); exit != tt.exit || got != tt.want || !strings.Contains(stderr, tt.stderr) {
@@ -121,10 +124,12 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 			t.Errorf("%s has a secret:\n%s", name, text)
 		}
 	}
-	if !strings.Contains(files["intents.yaml"], "data-on-node-b") || !strings.Contains(files["system-pods.yaml"], "agent") {
+	if !strings.Contains(files["intents.yaml"], "data-on-node-b") ||
+		!strings.Contains(files["system-pods.yaml"], "agent") {
 		t.Errorf("the bundle has %d files without the intent or the pod", len(files))
 	}
-	if _, stderr, exit = run(t, config, "support-bundle", "--file", path); exit != Failed || !strings.Contains(stderr, path) {
+	_, stderr, exit = run(t, config, "support-bundle", "--file", path)
+	if exit != Failed || !strings.Contains(stderr, path) {
 		t.Errorf("an archive that exists: exit code %d, stderr %q, want %d and its name", exit, stderr, Failed)
 	}
 	poor := filepath.Join(t.TempDir(), "bundle.tar.gz")
@@ -151,7 +156,7 @@ func unpack(t *testing.T, path string) map[string]string {
 	files := map[string]string{}
 	for in := tar.NewReader(packed); ; {
 		header, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {

@@ -85,13 +85,14 @@ func (w *nodes) agent(n *facts.Node) {
 		return
 	}
 	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0
-	if n.Lease.Found {
+	switch {
+	case n.Lease.Found:
 		w.lease(n)
-	} else if facts.Absent(n.Lease.Err) && matters {
+	case !facts.Absent(n.Lease.Err):
+		w.unreadable(n.Lease.Ref, n.Lease.Err)
+	case matters:
 		w.link(n.Lease.Ref, Bad, "does not exist: no agent reports", time.Time{})
 		w.find(about{object: n.Node.Ref, reason: catalog.LeaseMissing})
-	} else if !facts.Absent(n.Lease.Err) {
-		w.unreadable(n.Lease.Ref, n.Lease.Err)
 	}
 	switch {
 	case n.State.Found:

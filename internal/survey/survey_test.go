@@ -59,7 +59,8 @@ func TestAFullVolumeIsNotRoundedDown(t *testing.T) {
 func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 	now := metav1.Now()
 	got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a",
-		[]volumesv1alpha1.NodeAttachment{{VolumeName: "forced", AttachmentUID: "va-1", DetachedTime: &now}, {VolumeName: "kept"}},
+		[]volumesv1alpha1.NodeAttachment{{VolumeName: "forced", AttachmentUID: "va-1", DetachedTime: &now},
+			{VolumeName: "kept"}},
 		volumesv1alpha1.NodeVolume{VolumeName: "lost", Publications: []volumesv1alpha1.Publication{
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "gone"}, Path: "/p", Orphan: true},
 			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})})
@@ -69,9 +70,9 @@ func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
 }
 
 func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
+	onHostA := []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}
 	only := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{
-		Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: //
-		[]corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}}}}}}
+		Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: onHostA}}}}}}
 	node := func(name, host string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": host}}}
 	}
