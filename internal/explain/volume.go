@@ -25,6 +25,9 @@ const patience = time.Minute
 // volume explains one volume: claim, PersistentVolume, driver, intent and attachment. While its user waits, what is
 // missing is a finding.
 func (w *walk) volume(v *facts.Volume, waiting bool) {
+	if v.Intent.Err != nil {
+		w.missing(v.Intent.Ref, v.Intent.Err, catalog.Missing, nil)
+	}
 	w.claim(v, waiting)
 	w.under(func() {
 		w.persistentVolume(v)
