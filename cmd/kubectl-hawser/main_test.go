@@ -160,3 +160,26 @@ func TestExitCodesOnARealCluster(t *testing.T) {
 		t.Errorf("a pod that has ended: %+v, error %v, want exit code 0 and one report of kind WhyReports", got, err)
 	}
 }
+
+// A server may answer for some objects and hang for others.
+func TestATimeoutShowsWhatWasReadUntilThen(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/apis/volumes.hawser.io":
+			http.NotFound(w, r)
+		case "/api/v1/namespaces/shop/pods/web":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"web","uid":"u"},` +
+				`"spec":{"nodeName":"node-a","containers":[]},"status":{"phase":"Pending"}}`))
+		default:
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	got := run(t, build(t), "why", "pod", "web", "-n", "shop", "--server", server.URL, "--timeout", "1s")
+	for _, want := range []string{"Pod shop/web: Pending, on node node-a", "unknown", "HWS804"} {
+		if got.exit != 124 || !strings.Contains(got.stdout, want) || !strings.Contains(got.stderr, "--timeout") {
+			t.Errorf("exit code %d, want 124 and %q; stderr %q, stdout:\n%s", got.exit, want, got.stderr, got.stdout)
+		}
+	}
+}

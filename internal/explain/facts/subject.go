@@ -15,16 +15,15 @@ import (
 )
 
 // Gather reads the facts about a pod, claim, PersistentVolume, intent or node. If the subject itself cannot be read
-// the error is an ErrSubject.
+// the error is an ErrSubject. If the context ends after that, the facts that were read come with the context's error.
 func (g *Gatherer) Gather(ctx context.Context, subject Ref) (*Facts, error) {
 	if err := g.begin(ctx, subject); err != nil {
 		return nil, err
 	}
-	err := g.subject(ctx, subject)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
+	if err := g.subject(ctx, subject); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		return nil, &ErrSubject{subject, err}
 	}
 	g.system(ctx)
