@@ -42,10 +42,11 @@ help: ## Show this help.
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/operator, bin/manager and bin/agent.
+build: ## Build bin/operator, bin/manager, bin/agent and bin/kubectl-hawser.
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/operator ./cmd/operator
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/manager ./cmd/manager
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/agent ./cmd/agent
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/kubectl-hawser ./cmd/kubectl-hawser
 
 .PHONY: generate
 generate: ## Generate deepcopy code.

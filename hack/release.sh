@@ -7,6 +7,7 @@
 #   hack/release.sh VERSION IMAGES DIR       KUBECTL, OPERATOR_SDK and OPM name the programs
 #
 #   hawser_VERSION_linux_ARCH.tar.gz     operator, manager and agent, with the licence
+#   kubectl-hawser_VERSION_OS_ARCH.tar.gz, hawser-krew.yaml     the plugin of kubectl, and its manifest for krew
 #   install.yaml                         what kubectl apply -k config/default applies
 #   images/                              one OCI archive for each image, of both architectures
 #   bundle_VERSION.tar.gz, catalog_VERSION.tar.gz
@@ -54,6 +55,22 @@ for architecture in amd64 arm64; do
 	pack "hawser_${version}_linux_$architecture.tar.gz" "$work/$architecture"
 	programs+=("$work/$architecture"/{operator,manager,agent})
 done
+
+# The plugin runs on the machines of users.
+plugins=()
+for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do
+	directory=$work/plugin/$platform program=kubectl-hawser
+	if [[ $platform == windows/* ]]; then program+=.exe; fi
+	mkdir -p "$directory"
+	CGO_ENABLED=0 GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -X github.com/hawser-io/hawser/internal/version.Version=$version" \
+		-o "$directory/$program" ./cmd/kubectl-hawser
+	cp LICENSE hack/krew/kubectl_complete-hawser "$directory/"
+	pack "kubectl-hawser_${version}_${platform/\//_}.tar.gz" "$directory"
+	plugins+=("$output/kubectl-hawser_${version}_${platform/\//_}.tar.gz")
+	programs+=("$directory/$program")
+done
+go run ./hack/krew "$version" "${plugins[@]}" >"$output/hawser-krew.yaml"
 go run ./hack/sbom hawser "$version" "$SOURCE_DATE_EPOCH" "${programs[@]}" >"$output/hawser.spdx.json"
 
 mkdir "$work/install"

@@ -82,17 +82,19 @@ func TestExitCodesWithoutACluster(t *testing.T) {
 		exit int
 		want string
 	}{
-		"help":                       {[]string{}, 0, "Usage:"},
-		"version":                    {[]string{"--version"}, 0, "v1.2.3"},
-		"a kind that is none":        {[]string{"why", "thing", "a"}, 2, `the kind is "thing", want pod, pvc, pv, intent, node`},
-		"no name":                    {[]string{"why", "pod"}, 2, "want a kind"},
-		"files and a name":           {[]string{"why", "pod", "a", "-f", "x"}, 2, "no kind and name"},
-		"a format that is none":      {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json or yaml`},
-		"a file that is missing":     {[]string{"why", "-f", "/none", "--server", closed}, 2, "/none"},
-		"no kubeconfig":              {[]string{"why", "pod", "a"}, 2, "no cluster is configured"},
-		"no server":                  {[]string{"why", "pod", "a", "--server", closed}, 2, "the API server does not answer"},
-		"a server that is silent":    {[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms"}, 124, "within 300ms"},
-		"the same, with JSON":        {[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms", "-o", "json"}, 124, "--timeout"},
+		"help":                   {[]string{}, 0, "Usage:"},
+		"version":                {[]string{"--version"}, 0, "v1.2.3"},
+		"a kind that is none":    {[]string{"why", "thing", "a"}, 2, `the kind is "thing", want pod, pvc`},
+		"no name":                {[]string{"why", "pod"}, 2, "want a kind"},
+		"files and a name":       {[]string{"why", "pod", "a", "-f", "x"}, 2, "no kind and name"},
+		"a format that is none":  {[]string{"why", "pod", "a", "-o", "xml"}, 2, `--output is "xml", want json or yaml`},
+		"a file that is missing": {[]string{"why", "-f", "/none", "--server", closed}, 2, "/none"},
+		"no kubeconfig":          {[]string{"why", "pod", "a"}, 2, "no cluster is configured"},
+		"no server":              {[]string{"why", "pod", "a", "--server", closed}, 2, "the API server does not answer"},
+		"a server that is silent": {
+			[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms"}, 124, "within 300ms"},
+		"the same, with JSON": {
+			[]string{"why", "pod", "a", "--server", silent, "--timeout", "300ms", "-o", "json"}, 124, "--timeout"},
 		"a flag that does not exist": {[]string{"why", "--frobnicate"}, 2, "unknown flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,5 +158,28 @@ func TestExitCodesOnARealCluster(t *testing.T) {
 	err := json.Unmarshal([]byte(got.stdout), &report)
 	if err != nil || report.Kind != "WhyReports" || len(report.Reports) != 1 || got.exit != 0 {
 		t.Errorf("a pod that has ended: %+v, error %v, want exit code 0 and one report of kind WhyReports", got, err)
+	}
+}
+
+// A server may answer for some objects and hang for others.
+func TestATimeoutShowsWhatWasReadUntilThen(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/apis/volumes.hawser.io":
+			http.NotFound(w, r)
+		case "/api/v1/namespaces/shop/pods/web":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"web","uid":"u"},` +
+				`"spec":{"nodeName":"node-a","containers":[]},"status":{"phase":"Pending"}}`))
+		default:
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	got := run(t, build(t), "why", "pod", "web", "-n", "shop", "--server", server.URL, "--timeout", "1s")
+	for _, want := range []string{"Pod shop/web: Pending, on node node-a", "unknown", "HWS804"} {
+		if got.exit != 124 || !strings.Contains(got.stdout, want) || !strings.Contains(got.stderr, "--timeout") {
+			t.Errorf("exit code %d, want 124 and %q; stderr %q, stdout:\n%s", got.exit, want, got.stderr, got.stdout)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func (o *options) print(reports []*explain.Report) error {
 		}
 		return nil
 	}
-	return o.encode(document{"cli.volumes.hawser.io/v1alpha1", "WhyReports", reports})
+	return o.encode(document{apiVersion, "WhyReports", reports})
 }
 
 // encode writes a document as JSON or YAML.
@@ -67,7 +67,7 @@ type writer struct {
 // text is the report as a person reads it: the cause first, then the chain, then what else was found.
 func text(r *explain.Report, colored bool) string {
 	w := &writer{colored: colored, now: r.Time}
-	fmt.Fprintf(w, "%s: %s\n", r.Subject, r.Verdict)
+	w.printf("%s: %s\n", r.Subject, r.Verdict)
 	for i, f := range r.Findings {
 		switch i {
 		case 0:
@@ -85,13 +85,16 @@ func text(r *explain.Report, colored bool) string {
 		w.title("Notes")
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "  %s %s: %s\n", n.Code, n.Object, n.Says)
+		w.printf("  %s %s: %s\n", n.Code, n.Object, n.Says)
 		w.line("", n.Detail)
 	}
 	return w.String()
 }
 
-func (w *writer) title(t string) { fmt.Fprintf(w, "\n%s\n", t) }
+// printf cannot fail: a Builder takes everything.
+func (w *writer) printf(format string, args ...any) { _, _ = fmt.Fprintf(&w.Builder, format, args...) }
+
+func (w *writer) title(t string) { w.printf("\n%s\n", t) }
 
 // marks are in front of links, with their colours.
 var marks = map[explain.State]struct{ mark, color string }{
@@ -105,7 +108,7 @@ func (w *writer) link(l explain.Link) {
 	if l.Since != nil && l.State != explain.Good {
 		since = ", for " + w.age(*l.Since)
 	}
-	fmt.Fprintf(w, "  %s  %s%s: %s%s\n", w.paint(m.mark, m.color), strings.Repeat("  ", l.Depth), l.Object, l.Text, since)
+	w.printf("  %s  %s%s: %s%s\n", w.paint(m.mark, m.color), strings.Repeat("  ", l.Depth), l.Object, l.Text, since)
 }
 
 // finding writes one finding: the cause with all that helps, others in short.
@@ -114,7 +117,7 @@ func (w *writer) finding(f explain.Finding, whole bool) {
 	if f.Level == catalog.Waiting {
 		color = "33"
 	}
-	fmt.Fprintf(w, "  %s %s\n", w.paint(f.Code+" "+f.Reason, color), f.Object)
+	w.printf("  %s %s\n", w.paint(f.Code+" "+f.Reason, color), f.Object)
 	w.line("", f.Says)
 	w.line("message", f.Detail)
 	if f.Since != nil {
@@ -140,7 +143,7 @@ func (w *writer) line(name, value string) {
 	if value == "" {
 		return
 	}
-	fmt.Fprintf(w, "    %-9s%s\n", name, strings.ReplaceAll(strings.TrimSpace(value), "\n", "\n             "))
+	w.printf("    %-9s%s\n", name, strings.ReplaceAll(strings.TrimSpace(value), "\n", "\n             "))
 }
 
 func (w *writer) age(since time.Time) string { return duration.HumanDuration(w.now.Sub(since)) }

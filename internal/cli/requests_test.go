@@ -38,7 +38,8 @@ func (c *counting) AttachmentsOf(ctx context.Context, pv string) ([]string, erro
 	return c.Reader.AttachmentsOf(ctx, pv)
 }
 
-func (c *counting) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+func (c *counting) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption,
+) error {
 	c.requests++
 	return c.Reader.Get(ctx, key, into, options...)
 }

@@ -70,7 +70,8 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
 	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
-	root.AddCommand(newWhy(o))
+	root.AddCommand(newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o), newPlan(o), newDeclare(o),
+		newBundle(o))
 	o.completeFlags(root)
 	return root
 }

@@ -85,8 +85,10 @@ func TestAUserOfOneNamespaceSeesWhatTheUserMayReadAndWhatNot(t *testing.T) {
 	config, c := apiserver.Borrow(t)
 	f := one(t, "pod-multi-attach", time.Now())
 	f.create(t, c)
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods", "persistentvolumeclaims", "events"}, Verbs: []string{"get", "list"}}}}
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"get", "list"},
+		Resources: []string{"pods", "persistentvolumeclaims", "events"}}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"},
+		Rules: []rbacv1.PolicyRule{rule}}
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "dev"}}}
@@ -199,11 +201,21 @@ func TestFilesAreAnalysedBeforeTheyAreApplied(t *testing.T) {
 				"{apiVersion: v1, kind: Pod, metadata: {name: fresh}, spec: {containers: [], volumes: " +
 				"[{name: v, persistentVolumeClaim: {claimName: fresh}}]}}",
 			[]string{"HWS622", "Pod shop/fresh"}, Findings},
-		"a kind that is not analysed":           {"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", []string{"HWS901"}, Fine},
-		"an unknown kind":                       {"{apiVersion: x/v1, kind: Thing, metadata: {name: a}}", []string{"HWS901"}, Fine},
-		"a field that does not exist":           {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spek: {}}", []string{"spek"}, Failed},
-		"a file without an object":              {"# nothing\n", []string{"no object"}, Failed},
-		"a pod that names no volume of a claim": {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", []string{"HWS902"}, Fine},
+		"a kind that is not analysed": {
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
+			[]string{"HWS901"}, Fine},
+		"an unknown kind": {
+			"{apiVersion: x/v1, kind: Thing, metadata: {name: a}}",
+			[]string{"HWS901"}, Fine},
+		"a field that does not exist": {
+			"{apiVersion: v1, kind: Pod, metadata: {name: a}, spek: {}}",
+			[]string{"spek"}, Failed},
+		"a file without an object": {
+			"# nothing\n",
+			[]string{"no object"}, Failed},
+		"a pod that names no volume of a claim": {
+			"{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+			[]string{"HWS902"}, Fine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/file.yaml"

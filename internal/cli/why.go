@@ -97,11 +97,13 @@ func (w *why) run(ctx context.Context, args []string) error {
 	defer cancel()
 	reports, err := w.reports(ctx, args)
 	w.progressDone()
+	if len(reports) > 0 {
+		if err := w.print(reports); err != nil {
+			return fmt.Errorf("printing the report: %w", err)
+		}
+	}
 	if err != nil {
 		return w.expired(ctx, err)
-	}
-	if err := w.print(reports); err != nil {
-		return fmt.Errorf("printing the report: %w", err)
 	}
 	for _, r := range reports {
 		if !r.Fine {
@@ -133,10 +135,10 @@ func (w *why) reports(ctx context.Context, args []string) ([]*explain.Report, er
 		ref.Namespace = namespace
 	}
 	f, err := g.Gather(ctx, ref)
-	if err != nil {
+	if f == nil {
 		return nil, err
 	}
-	return []*explain.Report{explain.Explain(f)}, nil
+	return []*explain.Report{explain.Explain(f)}, err // what was read before the time was over is a report too
 }
 
 // fileReports explains every object of the files.

@@ -18,7 +18,7 @@ import (
 )
 
 // unreadable reports a link that could not be read, in its place. The walk goes on.
-func (w *walk) unreadable(ref facts.Ref, err error) {
+func (b *builder) unreadable(ref facts.Ref, err error) {
 	reason, level := catalog.Unreadable, catalog.Problem
 	switch {
 	case facts.Denied(err):
@@ -27,22 +27,25 @@ func (w *walk) unreadable(ref facts.Ref, err error) {
 	case facts.NoKind(err):
 		reason, level = catalog.NotInstalled, catalog.Note
 	}
-	w.link(ref, Unknown, "not read: "+err.Error(), time.Time{})
-	w.find(about{object: ref, reason: reason, level: level, detail: err.Error()})
+	b.link(ref, Unknown, "not read: "+err.Error(), time.Time{})
+	b.find(about{object: ref, reason: reason, level: level, detail: err.Error()})
 }
 
 // missing reports an object that another one names, or that it cannot be read.
-func (w *walk) missing(ref facts.Ref, err error, reason string, places map[string]string) {
+func (b *builder) missing(ref facts.Ref, err error, reason string, places map[string]string) {
 	if !facts.Absent(err) {
-		w.unreadable(ref, err)
+		b.unreadable(ref, err)
 		return
 	}
-	w.link(ref, Bad, "does not exist", time.Time{})
-	w.find(about{object: ref, reason: reason, places: places})
+	b.link(ref, Bad, "does not exist", time.Time{})
+	b.find(about{object: ref, reason: reason, places: places})
 }
 
+// claims is the part of the walk about claims and PersistentVolumes.
+type claims struct{ *builder }
+
 // claim explains the claim of a volume.
-func (w *walk) claim(v *facts.Volume, waiting bool) {
+func (w *claims) claim(v *facts.Volume, waiting bool) {
 	ref := v.Claim.Ref
 	switch {
 	case !v.Claim.Asked():
@@ -69,14 +72,14 @@ func (w *walk) claim(v *facts.Volume, waiting bool) {
 }
 
 // newClaim checks the class of a claim that is not applied yet. It waits for nothing else.
-func (w *walk) newClaim(v *facts.Volume) {
+func (w *claims) newClaim(v *facts.Volume) {
 	w.link(v.Claim.Ref, Waits, "not applied yet", time.Time{})
 	if v.Class.Asked() {
 		w.under(func() { w.class(v) })
 	}
 }
 
-func (w *walk) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref, waiting bool) {
+func (w *claims) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref, waiting bool) {
 	if claim.DeletionTimestamp == nil {
 		w.link(ref, Good, "bound to "+claim.Spec.VolumeName, time.Time{})
 	} else {
@@ -93,7 +96,7 @@ func (w *walk) boundClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, 
 }
 
 // resize reports an expansion of the claim. It does not keep a pod from starting.
-func (w *walk) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+func (w *claims) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
 	level := catalog.Note
 	if w.f.Subject == ref {
 		level = ""
@@ -109,7 +112,7 @@ func (w *walk) resize(claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
 }
 
 // pendingClaim reports what a claim waits for: its class, or what its newest event means.
-func (w *walk) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
+func (w *claims) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim, ref facts.Ref) {
 	since := claim.CreationTimestamp.Time
 	if v.ClaimEvents.Err != nil {
 		w.unreadable(facts.Ref{Kind: "Event", Namespace: ref.Namespace, Name: ref.Name}, v.ClaimEvents.Err)
@@ -138,7 +141,7 @@ func (w *walk) pendingClaim(v *facts.Volume, claim *corev1.PersistentVolumeClaim
 	}
 }
 
-func (w *walk) class(v *facts.Volume) {
+func (w *claims) class(v *facts.Volume) {
 	if v.Class.Err != nil {
 		w.missing(v.Class.Ref, v.Class.Err, catalog.ClassMissing, nil)
 		return
@@ -147,7 +150,7 @@ func (w *walk) class(v *facts.Volume) {
 }
 
 // persistentVolume explains the PersistentVolume and how it fits claim and node.
-func (w *walk) persistentVolume(v *facts.Volume) {
+func (w *claims) persistentVolume(v *facts.Volume) {
 	ref := v.Volume.Ref
 	switch {
 	case !v.Volume.Asked():
@@ -169,7 +172,7 @@ func (w *walk) persistentVolume(v *facts.Volume) {
 }
 
 // volumeProblem reports what is wrong with the PersistentVolume itself, and returns it in a few words.
-func (w *walk) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref facts.Ref) string {
+func (w *claims) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref facts.Ref) string {
 	if owner := pv.Spec.ClaimRef; owner != nil && v.Claim.Found &&
 		(owner.Name != v.Claim.Ref.Name || owner.Namespace != v.Claim.Ref.Namespace ||
 			owner.UID != "" && v.Claim.Value.UID != "" && owner.UID != v.Claim.Value.UID) {
@@ -194,7 +197,7 @@ func (w *walk) volumeProblem(v *facts.Volume, pv *corev1.PersistentVolume, ref f
 }
 
 // wantedOn is the node where the volume is wanted. A pod that is bound to none may ask for one.
-func (w *walk) wantedOn(v *facts.Volume) string {
+func (w *claims) wantedOn(v *facts.Volume) string {
 	if v.Node == "" && w.f.Pod.Found {
 		return nodeName(w.f)
 	}

@@ -77,16 +77,28 @@ type Report struct {
 	Time time.Time `json:"time"`
 }
 
-// walk builds a report.
-type walk struct {
+// builder builds a report.
+type builder struct {
 	f      *facts.Facts
 	report *Report
 	depth  int
 }
 
+func newBuilder(f *facts.Facts) *builder {
+	return &builder{f: f, report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
+}
+
+// walk goes from the subject to its storage. nodes and claims have the parts about them.
+type walk struct {
+	*builder
+	nodes
+	claims
+}
+
 // Explain makes the report about the facts.
 func Explain(f *facts.Facts) *Report {
-	w := &walk{f: f, report: &Report{Subject: f.Subject, Time: f.Now, Findings: []Finding{}, Chain: []Link{}}}
+	b := newBuilder(f)
+	w := &walk{b, nodes{b}, claims{b}}
 	if f.FromFile {
 		w.find(about{object: f.Subject, reason: catalog.FileNew})
 	}
@@ -108,12 +120,12 @@ func Explain(f *facts.Facts) *Report {
 }
 
 // conclude sorts the findings, the cause first, and writes the verdict.
-func (w *walk) conclude() {
-	r := w.report
+func (b *builder) conclude() {
+	r := b.report
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(b.depth, a.depth))
 	})
-	r.Findings = w.withoutConsequences()
+	r.Findings = b.withoutConsequences()
 	r.Fine = len(r.Findings) == 0
 	r.Verdict = "Nothing is waited for."
 	if r.Fine {
@@ -127,8 +139,8 @@ func (w *walk) conclude() {
 }
 
 // withoutConsequences drops an attachment that does not exist yet where a problem explains that.
-func (w *walk) withoutConsequences() []Finding {
-	findings := w.report.Findings
+func (b *builder) withoutConsequences() []Finding {
+	findings := b.report.Findings
 	if len(findings) == 0 || findings[0].Level != catalog.Problem {
 		return findings
 	}
@@ -152,27 +164,27 @@ type about struct {
 }
 
 // find adds a finding, unless the report has it already.
-func (w *walk) find(a about) {
+func (b *builder) find(a about) {
 	e := catalog.OfReason(a.reason)
 	finding := Finding{Code: e.Code, Reason: a.reason, Level: cmp.Or(a.level, e.Level), Says: e.Says, Detail: a.detail,
-		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: w.commands(e, a), URL: e.URL(),
+		Object: a.object, Since: timeOf(a.since), Acts: e.Acts, Way: e.Way, Run: b.commands(e, a), URL: e.URL(),
 		depth: max(a.depth, e.Depth)}
 	if rank(finding.Level) < rank(catalog.Waiting) {
 		if finding.Level == catalog.Note {
-			w.report.Notes = add(w.report.Notes, finding)
+			b.report.Notes = add(b.report.Notes, finding)
 		}
 		return
 	}
-	w.report.Findings = add(w.report.Findings, finding)
+	b.report.Findings = add(b.report.Findings, finding)
 }
 
 // commands leaves out the one that makes the same report again.
-func (w *walk) commands(e catalog.Entry, a about) []string {
+func (b *builder) commands(e catalog.Entry, a about) []string {
 	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "pvc", facts.KindVolume: "pv",
 		facts.KindIntent: "intent", facts.KindNode: "node"}
-	same := "kubectl hawser why " + names[w.f.Subject.Kind] + " " + w.f.Subject.Name
-	return slices.DeleteFunc(e.Commands(w.places(a)), func(command string) bool {
-		return command == same || command == same+" -n "+w.f.Subject.Namespace
+	same := "kubectl hawser why " + names[b.f.Subject.Kind] + " " + b.f.Subject.Name
+	return slices.DeleteFunc(e.Commands(b.places(a)), func(command string) bool {
+		return command == same || command == same+" -n "+b.f.Subject.Namespace
 	})
 }
 
@@ -193,12 +205,12 @@ func add(findings []Finding, finding Finding) []Finding {
 }
 
 // places are the values that commands may name.
-func (w *walk) places(a about) map[string]string {
-	places := map[string]string{"namespace": cmp.Or(a.object.Namespace, w.f.Subject.Namespace), "system": w.f.System}
+func (b *builder) places(a about) map[string]string {
+	places := map[string]string{"namespace": cmp.Or(a.object.Namespace, b.f.Subject.Namespace), "system": b.f.System}
 	names := map[string]string{facts.KindPod: "pod", facts.KindClaim: "claim", facts.KindVolume: "volume",
 		facts.KindIntent: "intent", facts.KindNode: "node", facts.KindState: "node", facts.KindCSINode: "node",
 		facts.KindAttachment: "attachment", facts.KindClass: "class", facts.KindCSIDriver: "driver"}
-	for _, ref := range []facts.Ref{w.f.Subject, a.object} {
+	for _, ref := range []facts.Ref{b.f.Subject, a.object} {
 		if name, ok := names[ref.Kind]; ok {
 			places[name] = ref.Name
 		}
@@ -212,16 +224,16 @@ func (w *walk) places(a about) map[string]string {
 }
 
 // link adds an object to the chain.
-func (w *walk) link(object facts.Ref, state State, text string, since time.Time) {
-	w.report.Chain = append(w.report.Chain,
-		Link{Object: object, State: state, Text: text, Since: timeOf(since), Depth: w.depth})
+func (b *builder) link(object facts.Ref, state State, text string, since time.Time) {
+	b.report.Chain = append(b.report.Chain,
+		Link{Object: object, State: state, Text: text, Since: timeOf(since), Depth: b.depth})
 }
 
 // under adds what f adds one step below the last link.
-func (w *walk) under(f func()) {
-	w.depth++
+func (b *builder) under(f func()) {
+	b.depth++
 	f()
-	w.depth--
+	b.depth--
 }
 
 func timeOf(t time.Time) *time.Time {

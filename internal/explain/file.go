@@ -71,9 +71,8 @@ func publisher(intent *volumesv1alpha1.VolumeAttachmentIntent) string {
 
 // NotAnalysed is the report about an object of a file whose kind is not analysed.
 func NotAnalysed(ref facts.Ref, now time.Time) *Report {
-	w := &walk{f: &facts.Facts{Now: now, Subject: ref, Installed: true}}
-	w.report = &Report{Subject: ref, Time: now, Findings: []Finding{}, Chain: []Link{}}
-	w.find(about{object: ref, reason: catalog.FileUnknown})
-	w.conclude()
-	return w.report
+	b := newBuilder(&facts.Facts{Now: now, Subject: ref, Installed: true})
+	b.find(about{object: ref, reason: catalog.FileUnknown})
+	b.conclude()
+	return b.report
 }

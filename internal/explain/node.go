@@ -22,8 +22,11 @@ import (
 // outOfServiceTaint has volumes detached by force.
 const outOfServiceTaint = "node.kubernetes.io/out-of-service"
 
+// nodes is the part of the walk about nodes, agents and managers.
+type nodes struct{ *builder }
+
 // node explains a node: its kubelet, drivers, agent and node state.
-func (w *walk) node(name string) {
+func (w *nodes) node(name string) {
 	for i := range w.f.Nodes {
 		if n := &w.f.Nodes[i]; n.Name == name {
 			w.nodeLink(n)
@@ -33,7 +36,7 @@ func (w *walk) node(name string) {
 }
 
 // nodeLink adds a Node and what is wrong with it.
-func (w *walk) nodeLink(n *facts.Node) {
+func (w *nodes) nodeLink(n *facts.Node) {
 	if n.Node.Err != nil {
 		w.missing(n.Node.Ref, n.Node.Err, volumesv1alpha1.ReasonNodeNotFound, at("node", n.Name))
 		return
@@ -77,18 +80,19 @@ func nodeReady(node *corev1.Node) corev1.NodeCondition {
 
 // agent explains Hawser's part of a node. On a node without a node state Hawser does nothing, which matters to intents
 // only.
-func (w *walk) agent(n *facts.Node) {
+func (w *nodes) agent(n *facts.Node) {
 	if !n.State.Asked() {
 		return
 	}
 	matters := w.f.Subject.Kind != facts.KindPod || len(w.f.PodIntents.Items) > 0
-	if n.Lease.Found {
+	switch {
+	case n.Lease.Found:
 		w.lease(n)
-	} else if facts.Absent(n.Lease.Err) && matters {
+	case !facts.Absent(n.Lease.Err):
+		w.unreadable(n.Lease.Ref, n.Lease.Err)
+	case matters:
 		w.link(n.Lease.Ref, Bad, "does not exist: no agent reports", time.Time{})
 		w.find(about{object: n.Node.Ref, reason: catalog.LeaseMissing})
-	} else if !facts.Absent(n.Lease.Err) {
-		w.unreadable(n.Lease.Ref, n.Lease.Err)
 	}
 	switch {
 	case n.State.Found:
@@ -101,7 +105,7 @@ func (w *walk) agent(n *facts.Node) {
 	}
 }
 
-func (w *walk) lease(n *facts.Node) {
+func (w *nodes) lease(n *facts.Node) {
 	renewed := renewal(n.Lease.Value)
 	if !w.leaseExpired(n.Lease) {
 		w.link(n.Lease.Ref, Good, "renewed by the agent", time.Time{})
@@ -121,7 +125,7 @@ func renewal(lease *coordinationv1.Lease) time.Time {
 
 // leaseExpired reports whether a Lease was read and is not renewed any more. Only the clock of this machine is at hand,
 // so a few seconds are allowed for the difference.
-func (w *walk) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
+func (w *nodes) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
 	if !lease.Found {
 		return false
 	}
@@ -134,7 +138,7 @@ func (w *walk) leaseExpired(lease facts.Object[*coordinationv1.Lease]) bool {
 }
 
 // nodeState explains the conditions of a node state. Of what does not concern the subject it only adds notes.
-func (w *walk) nodeState(n *facts.Node, matters bool) {
+func (w *nodes) nodeState(n *facts.Node, matters bool) {
 	ref, conditions := n.State.Ref, n.State.Value.Status.Conditions
 	state, text := Waits, "not reported yet"
 	var since time.Time
@@ -165,7 +169,7 @@ func (w *walk) nodeState(n *facts.Node, matters bool) {
 
 // stateCondition reports a condition of a node state. The state of other volumes on the node is a note, unless the
 // node is the subject.
-func (w *walk) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool) {
+func (w *nodes) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool) {
 	a := about{object: ref, reason: c.Reason, detail: c.Message, since: c.LastTransitionTime.Time}
 	others := c.Reason == volumesv1alpha1.ReasonVolumesFailing || c.Reason == volumesv1alpha1.ReasonMountsDiffer
 	if !matters || others && w.f.Subject.Kind != facts.KindNode {
@@ -175,7 +179,7 @@ func (w *walk) stateCondition(ref facts.Ref, c *metav1.Condition, matters bool) 
 }
 
 // system explains the manager, if the subject waits for it.
-func (w *walk) system() {
+func (w *nodes) system() {
 	if !w.f.Installed {
 		w.find(about{object: facts.Ref{Kind: facts.KindManager, Name: volumesv1alpha1.VolumeManagerName},
 			reason: catalog.NotInstalled})
@@ -197,7 +201,7 @@ func (w *walk) system() {
 }
 
 // waitsForManager reports whether the subject has to do with Hawser at all.
-func (w *walk) waitsForManager() bool {
+func (w *nodes) waitsForManager() bool {
 	if w.f.Subject.Kind == facts.KindIntent || w.f.Subject.Kind == facts.KindNode || len(w.f.PodIntents.Items) > 0 {
 		return true
 	}
@@ -206,7 +210,7 @@ func (w *walk) waitsForManager() bool {
 	})
 }
 
-func (w *walk) managerLease() {
+func (w *nodes) managerLease() {
 	lease := w.f.ManagerLease
 	switch {
 	case facts.Absent(lease.Err):

@@ -29,6 +29,10 @@ func (w *walk) pod() {
 		if pod.Spec.NodeName != "" || !settled {
 			w.node(nodeName(w.f))
 		}
+		if w.f.PodIntents.Err != nil {
+			w.unreadable(facts.Ref{Kind: facts.KindIntent, Namespace: ref.Namespace, Name: "(of the pod)"},
+				w.f.PodIntents.Err)
+		}
 		for i := range w.f.Volumes {
 			w.volume(&w.f.Volumes[i], !settled)
 		}

@@ -75,6 +75,9 @@ func (w *walk) attachments(v *facts.Volume) {
 	if v.Elsewhere.Err != nil {
 		w.unreadable(facts.Ref{Kind: facts.KindAttachment, Name: "of " + v.Volume.Ref.String()}, v.Elsewhere.Err)
 	}
+	if v.Elsewhere.Cut {
+		w.find(about{object: v.Volume.Ref, reason: catalog.Partial, detail: "the volume has many attachments"})
+	}
 	for i := range v.Elsewhere.Items {
 		va := v.Elsewhere.Items[i]
 		one := facts.Volume{Node: va.Spec.NodeName, Driver: v.Driver, Volume: v.Volume, Claim: v.Claim}

@@ -25,6 +25,9 @@ const patience = time.Minute
 // volume explains one volume: claim, PersistentVolume, driver, intent and attachment. While its user waits, what is
 // missing is a finding.
 func (w *walk) volume(v *facts.Volume, waiting bool) {
+	if v.Intent.Err != nil {
+		w.missing(v.Intent.Ref, v.Intent.Err, catalog.Missing, nil)
+	}
 	w.claim(v, waiting)
 	w.under(func() {
 		w.persistentVolume(v)
@@ -135,8 +138,8 @@ func (w *walk) detaching(va *storagev1.VolumeAttachment, ref facts.Ref, places m
 }
 
 // late turns a wait into a problem if it has lasted too long.
-func (w *walk) late(a about) about {
-	if !a.since.IsZero() && w.f.Now.Sub(a.since) > patience {
+func (b *builder) late(a about) about {
+	if !a.since.IsZero() && b.f.Now.Sub(a.since) > patience {
 		a.level, a.depth = catalog.Problem, catalog.Root
 	}
 	return a
@@ -243,7 +246,7 @@ func (w *walk) deadHolders(v *facts.Volume, holders map[string]bool) {
 }
 
 // cannotRelease is why a node cannot release volumes; empty if it can.
-func (w *walk) cannotRelease(n *facts.Node) string {
+func (w *nodes) cannotRelease(n *facts.Node) string {
 	switch {
 	case facts.Absent(n.Node.Err):
 		return "node " + n.Name + " does not exist any more"
@@ -254,6 +257,15 @@ func (w *walk) cannotRelease(n *facts.Node) string {
 	default:
 		return ""
 	}
+}
+
+// CannotRelease is why a node cannot release volumes; empty if it can.
+func CannotRelease(f *facts.Facts, node string) string {
+	n, known := f.NodeOf(node)
+	if !known {
+		return ""
+	}
+	return (&nodes{newBuilder(f)}).cannotRelease(&n)
 }
 
 // affinity is the volume's node affinity in words.

@@ -20,7 +20,8 @@ const (
 // links are about what could not be read, and about files.
 var links = []Entry{
 	{Code: "HWS801", Reason: Missing, Level: Problem, Depth: Direct, Acts: Author,
-		Says: "An object that another one names does not exist."},
+		Says: "An object that another one names does not exist.",
+		Way:  "Create it, or correct the name."},
 	{Code: "HWS802", Reason: Forbidden, Level: Problem, Depth: Symptom, Acts: Cluster,
 		Says: "You may not read this object, so what it would explain is missing here.",
 		Way:  "Ask an administrator for the right, or to run the command.",

@@ -15,16 +15,15 @@ import (
 )
 
 // Gather reads the facts about a pod, claim, PersistentVolume, intent or node. If the subject itself cannot be read
-// the error is an ErrSubject.
+// the error is an ErrSubject. If the context ends after that, the facts that were read come with the context's error.
 func (g *Gatherer) Gather(ctx context.Context, subject Ref) (*Facts, error) {
 	if err := g.begin(ctx, subject); err != nil {
 		return nil, err
 	}
-	err := g.subject(ctx, subject)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
+	if err := g.subject(ctx, subject); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		return nil, &ErrSubject{subject, err}
 	}
 	g.system(ctx)
@@ -60,10 +59,33 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 	for i := range pod.Spec.Volumes {
 		if claim, ok := claimOf(pod, &pod.Spec.Volumes[i]); ok {
 			g.podVolume(ctx, pod.Spec.Volumes[i].Name, claim)
+		} else if intent := intentOf(&pod.Spec.Volumes[i]); intent != "" {
+			g.inlineIntent(ctx, pod.Spec.Volumes[i].Name, intent)
 		}
 	}
 	g.node(ctx, nodeOf(pod))
 	return nil
+}
+
+// intentOf is the intent that an inline volume names; empty for none.
+func intentOf(v *corev1.Volume) string {
+	if v.CSI == nil || v.CSI.Driver != volumesv1alpha1.InlineDriver {
+		return ""
+	}
+	return v.CSI.VolumeAttributes[volumesv1alpha1.AttributeIntent]
+}
+
+// inlineIntent reads the intent that a volume of a pod names, and its volume.
+func (g *Gatherer) inlineIntent(ctx context.Context, name, intent string) {
+	pod := g.facts.Pod.Value
+	v := Volume{PodVolume: name, Node: pod.Spec.NodeName,
+		Intent: get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, KindIntent, pod.Namespace, intent)}
+	if v.Intent.Found && v.Intent.Value.Spec.Volume.PersistentVolumeClaim != nil {
+		g.claim(ctx, &v, pod.Namespace, v.Intent.Value.Spec.Volume.PersistentVolumeClaim.ClaimName)
+	}
+	g.attachment(ctx, &v)
+	g.users(ctx, &v)
+	g.facts.Volumes = append(g.facts.Volumes, v)
 }
 
 // nodeOf is the node of a pod: where it is bound, or the only one that it may use.

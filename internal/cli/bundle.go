@@ -1,0 +1,227 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/version"
+)
+
+// logLines is how much of each log a bundle has.
+const logLines = 2000
+
+// mostListed is how many objects of a kind a bundle has at most.
+const mostListed = 5000
+
+// bundle collects what helps to explain a cluster to others. It has no Secret.
+type bundle struct {
+	*options
+	file  string
+	index []string
+	tar   *tar.Writer
+}
+
+func newBundle(o *options) *cobra.Command {
+	b := &bundle{options: o}
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Write objects, events and logs into an archive, without Secrets",
+		Long: "Write objects, events and logs into an archive. It has no Secret, and leaves out what the user may not\n" +
+			"read; index.txt in it lists both. Names of objects and messages of drivers are in it: read it before you send it.",
+		Args: cobra.NoArgs,
+		RunE: o.command(b.run),
+	}
+	cmd.Flags().StringVar(&b.file, "file", "hawser-support.tar.gz", "the archive; it must not exist")
+	return cmd
+}
+
+// kept is a list of a bundle.
+type kept struct {
+	name    string
+	list    client.ObjectList
+	options []client.ListOption
+}
+
+// kept are the lists of a bundle, by the name of their file.
+func (b *bundle) kept() []kept {
+	system := client.InNamespace(b.system)
+	return []kept{
+		{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, nil},
+		{"nodestates", &volumesv1alpha1.NodeVolumeStateList{}, nil},
+		{"volumemanagers", &volumesv1alpha1.VolumeManagerList{}, nil},
+		{"volumeattachments", &storagev1.VolumeAttachmentList{}, nil},
+		{"csinodes", &storagev1.CSINodeList{}, nil},
+		{"csidrivers", &storagev1.CSIDriverList{}, nil},
+		{"storageclasses", &storagev1.StorageClassList{}, nil},
+		{"persistentvolumes", &corev1.PersistentVolumeList{}, nil},
+		{"persistentvolumeclaims", &corev1.PersistentVolumeClaimList{}, nil},
+		{"nodes", &corev1.NodeList{}, nil},
+		{"events", &corev1.EventList{}, nil},
+		{"system-pods", &corev1.PodList{}, []client.ListOption{system}},
+		{"system-locks", &corev1.ConfigMapList{}, []client.ListOption{system,
+			client.HasLabels{volumesv1alpha1.ExclusiveLocksLabel}}},
+	}
+}
+
+func (b *bundle) run(ctx context.Context, g *facts.Gatherer, _ []string) (err error) {
+	if _, err := g.Reader.Installed(ctx); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(b.file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("creating the archive: %w", err)
+	}
+	packed := gzip.NewWriter(file)
+	b.tar = tar.NewWriter(packed)
+	b.index = []string{"kubectl-hawser " + version.Version, "made " + b.now().UTC().Format(time.RFC3339)}
+	b.objects(ctx, g)
+	b.logs(ctx, g)
+	err = b.add("index.txt", []byte(strings.Join(b.index, "\n")+"\n"))
+	for _, closer := range []io.Closer{b.tar, packed, file} {
+		if failed := closer.Close(); err == nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("writing the archive: %w", err)
+	}
+	_, err = fmt.Fprintln(b.Out, b.file)
+	return err
+}
+
+// objects adds each list. What cannot be read is in the index; the time limit ends the collection, not the archive.
+func (b *bundle) objects(ctx context.Context, g *facts.Gatherer) {
+	for _, k := range b.kept() {
+		err := g.Reader.List(ctx, k.list, append(k.options, client.Limit(mostListed))...)
+		if err == nil {
+			err = b.addList(k.name, k.list)
+		}
+		b.note(k.name, err)
+		if err == nil && k.list.GetContinue() != "" {
+			b.index = append(b.index, fmt.Sprintf("%s: only the first %d", k.name, mostListed))
+		}
+	}
+}
+
+func (b *bundle) note(name string, err error) {
+	if err != nil {
+		b.index = append(b.index, name+": left out: "+err.Error())
+		return
+	}
+	b.index = append(b.index, name+": complete")
+}
+
+func (b *bundle) addList(name string, list client.ObjectList) error {
+	var out bytes.Buffer
+	err := meta.EachListItem(list, func(item runtime.Object) error {
+		object := item.(client.Object)
+		redact(object)
+		text, err := yaml.Marshal(object)
+		if err == nil {
+			out.WriteString("---\n")
+			out.Write(text)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.add(name+".yaml", out.Bytes())
+}
+
+// redact drops what may hold secrets by mistake: what was applied before, attributes of drivers, variables of pods.
+func redact(object client.Object) {
+	object.SetManagedFields(nil)
+	annotations := object.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	object.SetAnnotations(annotations)
+	switch o := object.(type) {
+	case *corev1.PersistentVolume:
+		if o.Spec.CSI != nil {
+			blank(o.Spec.CSI.VolumeAttributes)
+		}
+	case *storagev1.StorageClass:
+		blank(o.Parameters)
+	case *storagev1.VolumeAttachment:
+		blank(o.Status.AttachmentMetadata)
+	case *volumesv1alpha1.NodeVolumeState:
+		for i := range o.Spec.Attachments {
+			blank(o.Spec.Attachments[i].VolumeAttributes)
+			blank(o.Spec.Attachments[i].PublishContext)
+		}
+	case *corev1.Pod:
+		for _, containers := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+			for i := range containers {
+				containers[i].Env = nil
+			}
+		}
+	}
+}
+
+// blank keeps the keys.
+func blank(values map[string]string) {
+	for key := range values {
+		values[key] = "(left out)"
+	}
+}
+
+// logs adds the logs of Hawser's own pods.
+func (b *bundle) logs(ctx context.Context, g *facts.Gatherer) {
+	r, ok := g.Reader.(*reader)
+	if !ok {
+		return
+	}
+	pods, err := r.clientset.CoreV1().Pods(b.system).List(ctx, listOptions())
+	if err != nil {
+		b.note("logs", err)
+		return
+	}
+	for i := range pods.Items {
+		for _, container := range pods.Items[i].Spec.Containers {
+			name := "logs/" + pods.Items[i].Name + "/" + container.Name + ".log"
+			lines := int64(logLines)
+			text, err := r.clientset.CoreV1().Pods(b.system).GetLogs(pods.Items[i].Name,
+				&corev1.PodLogOptions{Container: container.Name, TailLines: &lines}).Do(ctx).Raw()
+			if err == nil {
+				err = b.add(name, text)
+			}
+			b.note(name, err)
+		}
+	}
+}
+
+func (b *bundle) add(name string, data []byte) error {
+	header := &tar.Header{Name: "hawser-support/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.now()}
+	if err := b.tar.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := b.tar.Write(data)
+	return err
+}
+
+func listOptions() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=hawser", Limit: mostListed}
+}

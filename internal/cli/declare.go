@@ -1,0 +1,141 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// declare declares one attachment released. It is the only command that changes anything.
+type declare struct {
+	*options
+	reason string
+	yes    bool
+}
+
+func newDeclare(o *options) *cobra.Command {
+	d := &declare{options: o}
+	cmd := &cobra.Command{
+		Use:   "declare-released NODE ATTACHMENT-UID --reason TEXT",
+		Short: "Declare that a node has released an attachment, after you made sure that it has",
+		Long: "Declare that a node has released an attachment. If you are wrong, the data of the volume is lost: read\n" +
+			"docs/operate.md, \"Declaring an attachment released\". The command shows what it found and asks for the name\n" +
+			"of the node, unless --yes is set.",
+		Args: cobra.ExactArgs(2),
+		RunE: o.command(d.run),
+	}
+	cmd.Flags().StringVar(&d.reason, "reason", "", "why it is released; it is recorded as evidence (required)")
+	cmd.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
+	_ = cmd.MarkFlagRequired("reason") // it only fails for a flag that does not exist
+	return cmd
+}
+
+func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) error {
+	if strings.TrimSpace(d.reason) == "" {
+		return errors.New("--reason is empty; it is recorded as evidence")
+	}
+	f, err := g.Gather(ctx, facts.Ref{Kind: facts.KindNode, Name: args[0]})
+	if err != nil {
+		return err
+	}
+	d.progressDone()
+	n, _ := f.NodeOf(args[0])
+	if !n.State.Found {
+		return &facts.ErrSubject{Ref: n.State.Ref, Err: n.State.Err}
+	}
+	found := findAttachment(n.State.Value, args[1])
+	if len(found) == 0 {
+		return fmt.Errorf("nothing on node %s names the attachment %s; kubectl get nvs %s -o yaml lists what does",
+			args[0], args[1], args[0])
+	}
+	if cause := explain.CannotRelease(f, args[0]); cause != "" {
+		found = append(found, cause)
+	} else {
+		found = append(found, "WARNING: the node is Ready and its agent reports, so it releases the volume itself")
+	}
+	_, _ = fmt.Fprintf(d.ErrOut, "Found on node %s:\n  %s\n", args[0], strings.Join(found, "\n  "))
+	if err := d.confirm(args[0]); err != nil {
+		return err
+	}
+	return d.write(ctx, g, n.State.Value, args[1])
+}
+
+// findAttachment describes the entry and the line that name an attachment.
+func findAttachment(state *volumesv1alpha1.NodeVolumeState, uid string) []string {
+	var found []string
+	for i := range state.Spec.Attachments {
+		e := &state.Spec.Attachments[i]
+		if string(e.AttachmentUID) != uid {
+			continue
+		}
+		text := fmt.Sprintf("entry %s of %s", e.State, e.VolumeName)
+		if e.Evidence != nil {
+			text += fmt.Sprintf(", evidence %s since %s", e.Evidence.Type, e.Evidence.Time.UTC())
+		}
+		found = append(found, text)
+	}
+	for i := range state.Status.Volumes {
+		l := &state.Status.Volumes[i]
+		if string(l.AttachmentUID) != uid {
+			continue
+		}
+		text := fmt.Sprintf("line of %s: in use %t, staged at %q", l.VolumeName, l.InUse, l.StagedPath)
+		for _, p := range l.Publications {
+			text += fmt.Sprintf(", published at %s for intent %s/%s", p.Path, p.Intent.Namespace, p.Intent.Name)
+		}
+		found = append(found, text)
+	}
+	return found
+}
+
+// confirm has the user type the name of the node.
+func (d *declare) confirm(node string) error {
+	if d.yes {
+		return nil
+	}
+	_, _ = fmt.Fprintf(d.ErrOut,
+		"If the node still uses the volume, its data is lost. To declare it released, type %s: ", node)
+	answer, err := bufio.NewReader(d.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("not declared: reading the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != node {
+		return errors.New("not declared: the answer is not the name of the node")
+	}
+	return nil
+}
+
+// write sets the annotation at the version that was shown, so that nothing was declared about another state.
+func (d *declare) write(ctx context.Context, g *facts.Gatherer, state *volumesv1alpha1.NodeVolumeState, uid string,
+) error {
+	writer, ok := g.Reader.(client.Writer)
+	if !ok {
+		return errors.New("this connection only reads")
+	}
+	declared := state.DeepCopy()
+	if declared.Annotations == nil {
+		declared.Annotations = map[string]string{}
+	}
+	declared.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+uid] = d.reason
+	patch := client.MergeFromWithOptions(state, client.MergeFromWithOptimisticLock{})
+	if err := writer.Patch(ctx, declared, patch); err != nil {
+		return fmt.Errorf("declaring attachment %s of node %s released: %w", uid, state.Name, err)
+	}
+	_, err := fmt.Fprintf(d.Out, "declared: attachment %s of node %s is released\n", uid, state.Name)
+	return err
+}

@@ -1,0 +1,171 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/apiserver"
+)
+
+func TestSurveysOnARealAPIServer(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
+	for _, tt := range []struct {
+		args string
+		exit int
+		want []string
+	}{
+		{"tree node node-b", Fine, []string{"Node node-b: 2 volumes", "shop/lost, which does not exist", "Detaching"}},
+		{"tree pv pv-1", Fine, []string{"PersistentVolume pv-1: Bound, 1Gi, ReadWriteOnce",
+			"PersistentVolumeClaim shop/data: Bound"}},
+		{"tree node node-b -o json", Fine, []string{`"kind": "Tree"`}},
+		{"tree pod web", Failed, []string{"want pv or node"}},
+		{"top", Fine, []string{"NODE", "node-b"}},
+		{"top wrong", Failed, []string{"there is no NodeVolumeState wrong"}},
+		{"orphans", Findings, []string{"node-b", "shop/lost"}},
+		{"orphans -o yaml", Findings, []string{"kind: Orphans"}},
+		{"history pv-1", Fine, []string{"PersistentVolume pv-1", "created"}},
+		{"history wrong", Failed, []string{"there is no PersistentVolume wrong"}},
+		{"plan drain node-b", Findings, []string{"2 would hang", "the attacher of driver disk.example.com"}},
+		{"plan drain wrong -o json", Failed, []string{"there is no Node wrong"}},
+	} {
+		stdout, stderr, exit := run(t, config, strings.Fields(tt.args)...)
+		for _, want := range tt.want {
+			if exit != tt.exit || !strings.Contains(stdout+stderr, want) {
+				t.Errorf("%s: exit code %d, want %d and %q; stderr %q, stdout:\n%s", tt.args, exit, tt.exit, want, stderr, stdout)
+			}
+		}
+	}
+}
+
+// answer runs declare-released with an answer on stdin.
+func answer(t *testing.T, config *rest.Config, text string, args ...string) (stderr string, exit int) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	args = append([]string{"declare-released", "--kubeconfig", apiserver.Kubeconfig(t, config)}, args...)
+	exit = Run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(text), Out: &out, ErrOut: &errOut})
+	return errOut.String(), exit
+}
+
+func TestADeclarationShowsWhatItFoundAndNeedsTheNameOfTheNode(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "node-orphan-and-stuck-detach", time.Now()).create(t, c)
+	declared := func() string {
+		var state volumesv1alpha1.NodeVolumeState
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node-b"}, &state); err != nil {
+			t.Fatal(err)
+		}
+		return state.Annotations[volumesv1alpha1.DeclaredReleasedPrefix+"va-2"]
+	}
+	for _, tt := range []struct {
+		name, answer string
+		args         []string
+		exit         int
+		stderr, want string
+	}{
+		{"no reason", "node-b\n", []string{"node-b", "va-2"}, Failed, "reason", ""},
+		{"an attachment that is not there", "node-b\n", []string{"node-b", "va-3", "--reason", "off"}, Failed, "va-3", ""},
+		{"no answer", "", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
+		{"another answer", "yes\n", []string{"node-b", "va-2", "--reason", "off"}, Failed, "not declared", ""},
+		{"the name", "node-b\n", []string{"node-b", "va-2", "--reason", "off"}, Fine, "entry Detaching of", "off"},
+		{"again, without a question", "", []string{"node-b", "va-2", "--reason", "scrapped", "--yes"}, Fine,
+			"WARNING", "scrapped"},
+	} {
+		stderr, exit := answer(t, config, tt.answer, tt.args...)
+		if got := declared(); exit != tt.exit || got != tt.want || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s: exit code %d, annotation %q, stderr %q; want %d, %q and %q",
+				tt.name, exit, got, stderr, tt.exit, tt.want, tt.stderr)
+		}
+	}
+}
+
+func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	one(t, "intent-ready", time.Now()).create(t, c)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: "token"},
+		StringData: map[string]string{"token": "do-not-leak"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hawser-system", Name: "agent",
+		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "do-not-leak"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a",
+			Env: []corev1.EnvVar{{Name: "TOKEN", Value: "do-not-leak"}}}}}}
+	for _, object := range []client.Object{secret, pod} {
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	stdout, stderr, exit := run(t, config, "support-bundle", "--file", path)
+	if exit != Fine || strings.TrimSpace(stdout) != path {
+		t.Fatalf("exit code %d, stdout %q, stderr %q; want %d and the path", exit, stdout, stderr, Fine)
+	}
+	files := unpack(t, path)
+	for name, text := range files {
+		if strings.Contains(text, "do-not-leak") {
+			t.Errorf("%s has a secret:\n%s", name, text)
+		}
+	}
+	if !strings.Contains(files["intents.yaml"], "data-on-node-b") ||
+		!strings.Contains(files["system-pods.yaml"], "agent") {
+		t.Errorf("the bundle has %d files without the intent or the pod", len(files))
+	}
+	_, stderr, exit = run(t, config, "support-bundle", "--file", path)
+	if exit != Failed || !strings.Contains(stderr, path) {
+		t.Errorf("an archive that exists: exit code %d, stderr %q, want %d and its name", exit, stderr, Failed)
+	}
+	poor := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	if _, stderr, exit = run(t, as(config, "stranger"), "support-bundle", "--file", poor); exit != Fine {
+		t.Fatalf("a user without rights: exit code %d, stderr %q, want %d", exit, stderr, Fine)
+	}
+	if index := unpack(t, poor)["index.txt"]; !strings.Contains(index, "intents: left out: ") {
+		t.Errorf("the index of a user without rights is %q, want that intents are left out", index)
+	}
+}
+
+// unpack returns the content of each file of an archive, without the top directory.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	packed, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for in := tar.NewReader(packed); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(header.Name, "hawser-support/")] = string(text)
+	}
+}

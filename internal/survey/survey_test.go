@@ -1,0 +1,133 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package survey
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+const unique = "kubernetes.io/csi/disk.example.com^h"
+
+func quantity(s string) *resource.Quantity {
+	q := resource.MustParse(s)
+	return &q
+}
+
+func state(node string, entries []volumesv1alpha1.NodeAttachment, lines ...volumesv1alpha1.NodeVolume,
+) volumesv1alpha1.NodeVolumeState {
+	s := volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	s.Spec.Attachments, s.Status.Volumes = entries, lines
+	return s
+}
+
+func TestTopHasTheFullestVolumeFirstByBytesOrInodes(t *testing.T) {
+	inodes, few, all := int64(100), int64(1), int64(99)
+	got := Top([]volumesv1alpha1.NodeVolumeState{state("node-a", nil,
+		volumesv1alpha1.NodeVolume{VolumeName: "half", Used: quantity("1Gi"), Available: quantity("1Gi"), Inodes: &inodes,
+			InodesUsed: &few},
+		volumesv1alpha1.NodeVolume{VolumeName: "block"},
+		volumesv1alpha1.NodeVolume{VolumeName: "inodes", Used: quantity("1Gi"), Available: quantity("9Gi"),
+			Inodes: &inodes, InodesUsed: &all})})
+	for i, want := range []Use{{Volume: "inodes", Percent: 10, InodesPercent: 99},
+		{Volume: "half", Percent: 50, InodesPercent: 1}, {Volume: "block", Percent: -1, InodesPercent: -1}} {
+		u := got[i]
+		if u.Volume != want.Volume || u.Percent != want.Percent || u.InodesPercent != want.InodesPercent {
+			t.Errorf("place %d: volume %s with %d%% of bytes and %d%% of inodes, want %s with %d%% and %d%%",
+				i, u.Volume, u.Percent, u.InodesPercent, want.Volume, want.Percent, want.InodesPercent)
+		}
+	}
+}
+
+func TestAFullVolumeIsNotRoundedDown(t *testing.T) {
+	if got := percent(999, 1000, true); got != 100 {
+		t.Errorf("999 of 1000 are %d%%, want 100: a user acts on what is nearly full", got)
+	}
+}
+
+func TestOrphansAreLostIntentsAndForcedDetaches(t *testing.T) {
+	now := metav1.Now()
+	got := Orphans([]volumesv1alpha1.NodeVolumeState{state("node-a",
+		[]volumesv1alpha1.NodeAttachment{{VolumeName: "forced", AttachmentUID: "va-1", DetachedTime: &now},
+			{VolumeName: "kept"}},
+		volumesv1alpha1.NodeVolume{VolumeName: "lost", Publications: []volumesv1alpha1.Publication{
+			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "gone"}, Path: "/p", Orphan: true},
+			{Intent: volumesv1alpha1.IntentReference{Namespace: "shop", Name: "here"}, Path: "/q"}}})})
+	if len(got) != 2 || got[0].Intent != "shop/gone" || got[1].Volume != "forced" {
+		t.Errorf("orphans %+v, want that of intent shop/gone and the forced detach", got)
+	}
+}
+
+func TestADrainNamesWhatMovesWhatNeedsADeleteAndWhatHangs(t *testing.T) {
+	onHostA := []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}
+	only := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{
+		Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: onHostA}}}}}}
+	node := func(name, host string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": host}}}
+	}
+	intent := volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
+	intent.Status.UniqueVolumeName = "wanted"
+	s := state("node-a", []volumesv1alpha1.NodeAttachment{{VolumeName: "moves"}, {VolumeName: "wanted"},
+		{VolumeName: "local", PersistentVolumeName: "pv-local"}, {VolumeName: "stuck", DetachError: "no attacher"}},
+		volumesv1alpha1.NodeVolume{VolumeName: "upstream", InUse: true})
+	ground := Ground{State: &s, Intents: []volumesv1alpha1.VolumeAttachmentIntent{intent},
+		Volumes: map[string]*corev1.PersistentVolume{"pv-local": only},
+		Nodes:   []corev1.Node{node("node-a", "a"), node("node-b", "b")}}
+	want := map[string]Fate{"moves": Moves, "upstream": Moves, "wanted": NeedsDelete, "local": Hangs, "stuck": Hangs}
+	d := PlanDrain(ground)
+	for _, v := range d.Volumes {
+		if v.Fate != want[v.Volume] {
+			t.Errorf("volume %s: %s (%s), want %s", v.Volume, v.Fate, v.Why, want[v.Volume])
+		}
+	}
+	if d.Hanging() != 2 || d.Volumes[0].Fate != Hangs {
+		t.Errorf("%d hang, the first is %s; want 2, and these first", d.Hanging(), d.Volumes[0].Fate)
+	}
+	ground.Nodes = append(ground.Nodes, node("node-c", "a"))
+	for _, v := range PlanDrain(ground).Volumes {
+		if v.Volume == "local" && v.Fate != Moves {
+			t.Errorf("with another node of its affinity: %s (%s), want %s", v.Fate, v.Why, Moves)
+		}
+	}
+	ground.Blocked = "the agent is silent"
+	if d := PlanDrain(ground); d.Hanging() != len(d.Volumes) {
+		t.Errorf("on a node that releases nothing %d of %d volumes hang, want all", d.Hanging(), len(d.Volumes))
+	}
+}
+
+func TestTheHistoryHasTheEvidenceOfADetachBetweenItsEvents(t *testing.T) {
+	at := func(minutes int) metav1.Time {
+		return metav1.NewTime(time.Date(2026, 11, 25, 12, minutes, 0, 0, time.UTC))
+	}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1", CreationTimestamp: at(0)}}
+	s := state("node-a", []volumesv1alpha1.NodeAttachment{{VolumeName: unique, Evidence: &volumesv1alpha1.DetachEvidence{
+		Type: volumesv1alpha1.EvidenceOutOfServiceTaint, Time: at(2), Message: "the taint"}}})
+	ref := facts.Ref{Kind: facts.KindState, Name: "node-a"}
+	f := &facts.Facts{Volumes: []facts.Volume{{UniqueName: unique}}, Nodes: []facts.Node{{Name: "node-a"}}}
+	f.Volumes[0].Volume.Value, f.Volumes[0].Volume.Found = pv, true
+	f.Volumes[0].Volume.Ref = facts.Ref{Kind: facts.KindVolume, Name: "pv-1"}
+	f.Nodes[0].State = facts.Object[*volumesv1alpha1.NodeVolumeState]{Ref: ref, Value: &s, Found: true}
+	got := History(f, map[facts.Ref][]facts.Event{ref: {
+		{Reason: "DetachingVolume", Message: "detaching " + unique, Last: at(3).Time},
+		{Reason: "DetachingVolume", Message: "detaching another volume", Last: at(1).Time}}})
+	want := []string{"created", "OutOfServiceTaint", "DetachingVolume: detaching " + unique}
+	if len(got) != len(want) {
+		t.Fatalf("history %+v, want %d moments: nothing about another volume", got, len(want))
+	}
+	for i, m := range got {
+		if !strings.Contains(m.What, want[i]) {
+			t.Errorf("moment %d is %q, want %q", i, m.What, want[i])
+		}
+	}
+}
