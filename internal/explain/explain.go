@@ -77,6 +77,11 @@ type Report struct {
 	Time time.Time `json:"time"`
 }
 
+// has reports whether there is a finding of a reason.
+func (r *Report) has(reason string) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Reason == reason })
+}
+
 // builder builds a report.
 type builder struct {
 	f      *facts.Facts

@@ -213,6 +213,8 @@ func (w *nodes) waitsForManager() bool {
 func (w *nodes) managerLease() {
 	lease := w.f.ManagerLease
 	switch {
+	case facts.Absent(lease.Err) && !w.report.has(catalog.NotObserved):
+		// A manager that does not elect a leader has no Lease.
 	case facts.Absent(lease.Err):
 		w.link(lease.Ref, Bad, "does not exist: no manager has led yet", time.Time{})
 		w.find(about{object: lease.Ref, reason: catalog.ManagerSilent})

@@ -92,7 +92,7 @@ func (d *demo) steps() []step {
 		{"volumes grow while they are in use", d.expand},
 		{"the agent of " + nodeA + " is killed with -9: nothing is unmounted", d.killAgent},
 		{"the agent of " + nodeA + " starts again: nothing was unmounted, everything is Ready", d.restartAgent},
-		{"an intent wants the exclusive volume on " + nodeB + " too: it waits and names the holder", d.contend},
+		{"an intent wants the exclusive volume on " + nodeB + " too: it waits, and why names the holder", d.contend},
 		{"the intent on " + nodeA + " is deleted: the volume moves to " + nodeB + " with its data", d.move},
 		{"everything is deleted: nothing is left behind", d.remove},
 	}

@@ -13,14 +13,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/cli"
 	"github.com/hawser-io/hawser/test/system"
 )
 
@@ -238,6 +241,19 @@ func (d *demo) contend(ctx context.Context) error {
 	}
 	c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 	_, _ = fmt.Fprintf(d.out, "   %s: %s\n", c.Reason, c.Message)
+	return d.why(ctx, dataOnB, c.Reason)
+}
+
+// why prints what the plugin explains about an intent, which has to be this reason.
+func (d *demo) why(ctx context.Context, intent, reason string) error {
+	var stdout, stderr bytes.Buffer
+	exit := cli.Run(ctx, []string{"why", "intent", intent, "-n", namespace, "--kubeconfig", d.Kubeconfig()},
+		genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &stdout, ErrOut: &stderr})
+	_, _ = fmt.Fprintf(d.out, "\n$ kubectl hawser why intent %s -n %s\n%s\n", intent, namespace, stdout.String())
+	if exit != cli.Findings || !strings.Contains(stdout.String(), reason) {
+		return fmt.Errorf("kubectl hawser why intent %s: exit code %d, want %d and reason %s: %s", intent, exit,
+			cli.Findings, reason, stderr.String())
+	}
 	return nil
 }
 
