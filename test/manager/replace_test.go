@@ -121,7 +121,9 @@ func aPodsVolumeIsListedForTheKubeletAndUnlisted(t *testing.T, w *world) {
 	gone(t, w, attachmentOf("plain", "plain"))
 	w.entryState(t, "plain", "plain", "")
 	w.notListed(t, "plain", "plain")
-	if n, seen := requests.writes(); n > 13 {
+	// A DELETE of the intent is sent again, in vain, if the intent goes while a pass is between its read and its delete.
+	again := max(0, requests.count("DELETE volumeattachmentintents")-1)
+	if n, seen := requests.writes(); n-again > 13 || again > 1 {
 		t.Errorf("%d writes to attach and detach volume plain, want at most 13: %s", n, seen)
 	}
 }
