@@ -23,7 +23,7 @@ import (
 const policyGroup = "admissionregistration.k8s.io"
 
 // untilLast are the policies that stay until everything else is gone.
-var untilLast = []string{"hawser-removal", "hawser-draining", "hawser-draining-pods"}
+var untilLast = []string{"hawser-removal", "hawser-namespace", "hawser-draining", "hawser-draining-pods"}
 
 // clean removes everything that Hawser ever wrote. Nothing is in use, and neither manager nor agents run. The policies
 // go first: they let only the manager remove holds and locks. Each step may run again.

@@ -42,6 +42,7 @@ func (s suite) testBundle(t *testing.T, before inventory) {
 	s.explain(t, s.AwaitGone(limited(t), intent.Namespace, intent.Name))
 	s.awaitUnused(t)
 	s.testBundleFirst(t, objects)
+	s.expectNeeded(t, "Namespace", namespace.DeepCopy())
 	s.kubectl(t, "delete", "volumemanager", "cluster", "--timeout=2m")
 	s.deleteBundle(t, objects, namespace)
 	s.expectAsBefore(t, before)
@@ -93,14 +94,20 @@ func (s suite) testBundleFirst(t *testing.T, objects []*unstructured.Unstructure
 			continue
 		}
 		refused++
-		err := s.Client.Delete(limited(t), object.DeepCopy())
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") {
-			t.Errorf("deleting %s %s before the VolumeManager: error %v, want it forbidden with the right order",
-				object.GetKind(), object.GetName(), err)
-		}
+		s.expectNeeded(t, object.GetKind(), object.DeepCopy())
 	}
 	if refused < 7 {
 		t.Errorf("%d objects of the bundle were tried, want at least three kinds and four of the operator", refused)
+	}
+}
+
+// expectNeeded deletes an object, which has to be refused.
+func (s suite) expectNeeded(t *testing.T, kind string, object client.Object) {
+	t.Helper()
+	err := s.Client.Delete(limited(t), object)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Delete VolumeManager cluster first") {
+		t.Errorf("deleting %s %s before the VolumeManager: error %v, want it forbidden with the right order", kind,
+			object.GetName(), err)
 	}
 }
 

@@ -90,6 +90,9 @@ func Objects(in Input) ([]*unstructured.Unstructured, error) {
 
 func (in Input) directories() []string {
 	directories := []string{"standalone"}
+	if in.Namespace != volumesv1alpha1.InstallNamespace {
+		directories = append(directories, "foreign-namespace")
+	}
 	if in.Draining {
 		directories = append(directories, "draining")
 	}
@@ -148,13 +151,16 @@ func (in Input) finish(object *unstructured.Unstructured) error {
 	return stamp(object)
 }
 
-// moveTo replaces the default namespace of the manifests.
+// moveTo replaces the default namespace of the manifests, also where that is named as an object.
 func moveTo(value any, namespace string) {
 	switch value := value.(type) {
 	case map[string]any:
 		for key, inner := range value {
-			if key == "namespace" && inner == volumesv1alpha1.InstallNamespace {
+			switch {
+			case key == "namespace" && inner == volumesv1alpha1.InstallNamespace:
 				value[key] = namespace
+			case key == "resourceNames" && isList(inner, volumesv1alpha1.InstallNamespace):
+				value[key] = []any{namespace}
 			}
 			moveTo(inner, namespace)
 		}
@@ -163,6 +169,11 @@ func moveTo(value any, namespace string) {
 			moveTo(inner, namespace)
 		}
 	}
+}
+
+func isList(value any, only string) bool {
+	list, ok := value.([]any)
+	return ok && len(list) == 1 && list[0] == only
 }
 
 func stamp(object *unstructured.Unstructured) error {
@@ -193,8 +204,8 @@ func order(object *unstructured.Unstructured) int {
 // Kinds of the objects that any VolumeManager can lead to, each once.
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
-	for _, directory := range []string{"standalone", "draining", "replace", "forget-gone-nodes", "networkpolicy",
-		"monitoring"} {
+	for _, directory := range []string{"standalone", "foreign-namespace", "draining", "replace", "forget-gone-nodes",
+		"networkpolicy", "monitoring"} {
 		objects, err := load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -234,6 +235,27 @@ func TestOnlyInCoexistIsTheManagerDrainedOfTheIntentsOfPods(t *testing.T) {
 		if _, refused := render(t, in)["ValidatingAdmissionPolicyBinding /hawser-draining"]; !refused {
 			t.Errorf("objects in %s while draining: no binding hawser-draining, want one", mode)
 		}
+	}
+}
+
+func TestANamespaceThatIsItsAdministratorsIsProtectedByAPolicy(t *testing.T) {
+	const policy = "ValidatingAdmissionPolicy /hawser-namespace"
+	if _, there := render(t, input())[policy]; there {
+		t.Errorf("objects in %s: policy hawser-namespace, want none: the namespace has the mark", input().Namespace)
+	}
+	in := input()
+	in.Namespace = "storage-system"
+	object := render(t, in)[policy]
+	if object == nil {
+		t.Fatalf("objects in %s: no policy hawser-namespace, want one", in.Namespace)
+	}
+	rules, _, err := unstructured.NestedSlice(object.Object, "spec", "matchConstraints", "resourceRules")
+	if err != nil || len(rules) != 1 {
+		t.Fatalf("rules of policy hawser-namespace: %v, error %v; want one", rules, err)
+	}
+	if names, _, _ := unstructured.NestedStringSlice(rules[0].(map[string]any), "resourceNames"); !slices.Equal(names,
+		[]string{in.Namespace}) {
+		t.Errorf("policy hawser-namespace protects namespaces %q, want %s", names, in.Namespace)
 	}
 }
 
