@@ -37,7 +37,7 @@ import (
 
 const (
 	// The claims, and what uses each of them.
-	ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-an-inline-volume", "of-a-gone-node",
+	ofIntent, ofPod, ofInline, ofGoneNode, ofRestarts = "of-an-intent", "of-a-pod", "of-inline", "of-a-gone-node",
 		"of-restarts"
 	// The manager runs on node-a, the operator on node-b (testdata/network.yaml), and agents on node-a and on the node
 	// that will be gone.

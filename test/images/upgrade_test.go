@@ -44,8 +44,8 @@ type release struct {
 	config, images string
 }
 
-// base is the directory with the operator and its namespace. Before there was config/standalone, config/default was what
-// that is now.
+// base is the directory with the operator and its namespace. Before there was config/standalone, config/default had its
+// content.
 func (r release) base() string {
 	if _, err := os.Stat(filepath.Join(r.config, "standalone")); err != nil {
 		return filepath.Join(r.config, "operator")
