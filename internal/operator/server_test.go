@@ -43,7 +43,7 @@ const (
 	patience = time.Minute
 )
 
-// server is an API server with config/default in it.
+// server is an API server with config/standalone in it.
 type server struct {
 	config     *rest.Config
 	admin      client.WithWatch

@@ -258,7 +258,7 @@ func (b *bench) raw(ctx context.Context) error {
 func (b *bench) install(ctx context.Context) error {
 	for _, part := range []struct{ flag, path string }{
 		{"-k", "namespace"}, {"-k", "rbac"}, {"-f", "replace/role.yaml"}, {"-k", "admission"},
-		{"-f", "default/flowcontrol.yaml"},
+		{"-f", "standalone/flowcontrol.yaml"},
 	} {
 		if err := b.cluster.Apply(ctx, part.flag, part.path); err != nil {
 			return err
