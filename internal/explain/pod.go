@@ -102,18 +102,27 @@ func (w *walk) podLink(pod *corev1.Pod, ref facts.Ref, settled bool) {
 	w.link(ref, state, text+where, since)
 }
 
+// gated is about one scheduling gate of the pod. On Hawser's own, the pod has the reason as a condition.
+func gated(pod *corev1.Pod, gate string, ref facts.Ref) about {
+	found := about{object: ref, reason: catalog.PodGated, detail: "scheduling gate " + gate,
+		since: pod.CreationTimestamp.Time}
+	if gate != volumesv1alpha1.PlacementGate {
+		return found
+	}
+	found.reason = catalog.PodPlacement
+	if why := podCondition(pod, volumesv1alpha1.ConditionPlaceable); why.Status == corev1.ConditionFalse {
+		found.reason, found.detail, found.since = why.Reason, why.Message, why.LastTransitionTime.Time
+	}
+	return found
+}
+
 // unscheduled reports what keeps the pod from a node.
 func (w *walk) unscheduled(pod *corev1.Pod, ref facts.Ref) {
 	if pod.Spec.NodeName != "" {
 		return
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
-		reason := catalog.PodGated
-		if gate.Name == volumesv1alpha1.PlacementGate {
-			reason = catalog.PodPlacement
-		}
-		w.find(about{object: ref, reason: reason, detail: "scheduling gate " + gate.Name,
-			since: pod.CreationTimestamp.Time})
+		w.find(gated(pod, gate.Name, ref))
 	}
 	scheduled := podCondition(pod, corev1.PodScheduled)
 	if len(pod.Spec.SchedulingGates) > 0 || scheduled.Status != corev1.ConditionFalse {

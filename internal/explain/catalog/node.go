@@ -117,4 +117,8 @@ var node = []Entry{
 	{Code: "HWS331", Reason: volumesv1alpha1.ReasonDeviceReadOnly, Level: Problem, Depth: Root, Acts: Author,
 		Says: "Another intent has the device published read-only on this node, so this one cannot write.",
 		Way:  "Delete that intent, or set readOnly of this one.", Run: []string{lastError}},
+	{Code: "HWS332", Reason: volumesv1alpha1.ReasonUsedByPods, Level: Waiting, Depth: Root, Acts: Holder,
+		Says: "Pods still use the volume through inline volumes, so it is not released.",
+		Way:  "Let these pods end; the message names them.",
+		Run:  []string{"kubectl get pods -A -o wide --field-selector spec.nodeName={node}"}},
 }
