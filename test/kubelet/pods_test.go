@@ -48,28 +48,26 @@ type volume struct {
 // any more, and deletes the claim and its volume.
 func newVolume(t *testing.T, mode corev1.PersistentVolumeMode) *volume {
 	t.Helper()
+	v := claimOf(t, mode, class)
+	v.bind()
+	return v
+}
+
+// claimOf creates a claim as newVolume does, and does not wait until it is bound.
+func claimOf(t *testing.T, mode corev1.PersistentVolumeMode, class string) *volume {
+	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
 		Spec:       claimSpec(mode),
 	}
+	claim.Spec.StorageClassName = &class
 	create(t, claim)
 	v := &volume{t: t, claim: claim.Name, block: mode == corev1.PersistentVolumeBlock, meanwhile: []string{"pause"}}
 	t.Cleanup(func() {
 		remove(t, claim)
 		settle(t)
 	})
-	v.bind()
 	return v
-}
-
-func claimSpec(mode corev1.PersistentVolumeMode) corev1.PersistentVolumeClaimSpec {
-	return corev1.PersistentVolumeClaimSpec{
-		StorageClassName: ptr.To(class),
-		VolumeMode:       &mode,
-		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources: corev1.VolumeResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
-	}
 }
 
 // bind waits until the claim is bound and stores its volume's handle.
