@@ -139,8 +139,11 @@ func (w *waiting) once(ctx context.Context) (*volumesv1alpha1.VolumeAttachmentIn
 	if len(list.Items) > 0 {
 		intent = &list.Items[0]
 	}
-	if done, err := w.judge(intent); done || err != nil {
-		return intent, err
+	switch done, err := w.judge(intent); {
+	case err != nil:
+		return nil, err
+	case done:
+		return intent, nil
 	}
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}}
 	changes, err := w.client.Watch(ctx, list, append(only, from)...)
@@ -171,15 +174,17 @@ func (w *waiting) follow(ctx context.Context, changes watch.Interface) (*volumes
 			if !ok { // an error of the watch, such as a version that is too old
 				return nil, apierrors.FromObject(change.Object)
 			}
-			if change.Type == watch.Bookmark {
+			switch w.progressed = true; change.Type {
+			case watch.Bookmark:
 				continue
-			}
-			w.progressed = true
-			if change.Type == watch.Deleted {
+			case watch.Deleted:
 				intent = nil
 			}
-			if done, err := w.judge(intent); done || err != nil {
-				return intent, err
+			switch done, err := w.judge(intent); {
+			case err != nil:
+				return nil, err
+			case done:
+				return intent, nil
 			}
 		}
 	}

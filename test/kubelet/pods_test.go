@@ -70,6 +70,16 @@ func claimOf(t *testing.T, mode corev1.PersistentVolumeMode, class string) *volu
 	return v
 }
 
+func claimSpec(mode corev1.PersistentVolumeMode) corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{
+		StorageClassName: ptr.To(class),
+		VolumeMode:       &mode,
+		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+	}
+}
+
 // bind waits until the claim is bound and stores its volume's handle.
 func (v *volume) bind() {
 	v.t.Helper()
