@@ -29,6 +29,7 @@ import (
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent"
+	"github.com/hawser-io/hawser/internal/agent/podstats"
 	"github.com/hawser-io/hawser/internal/agent/secrets"
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/driver/metered"
@@ -124,6 +125,9 @@ func run(ctx context.Context, f *flags) error {
 	a, err := agent.New(o)
 	if err != nil {
 		return fmt.Errorf("making agent: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(podstats.NewCollector(a.StatsOfPods)); err != nil {
+		return fmt.Errorf("registering the figures of pods' volumes: %w", err)
 	}
 	for _, r := range []manager.Runnable{manager.RunnableFunc(registry.Start), manager.RunnableFunc(watcher.Start), a} {
 		if err := mgr.Add(r); err != nil {

@@ -110,6 +110,8 @@ func up(ctx context.Context, flags *pflag.FlagSet, args []string) error {
 	flags.StringVar(&options.Bin, "bin", ".cache/bin", "directory of the programs; KUBEBUILDER_ASSETS is searched next")
 	flags.BoolVar(&options.RealKubelets, "real-kubelets", false,
 		"run containerd and kubelet on each node, in a machine made of namespaces")
+	flags.BoolVar(&options.KubeletDefaults, "kubelet-defaults", false,
+		"let the kubelets report their nodes as seldom as the default configuration, instead of every second")
 	flags.StringVar(&options.ContainerProgram, "container-program", "",
 		"PATH of a static program: the one that pods on real nodes can run; without arguments of theirs it gets \"pause\" "+
 			"and has to wait")

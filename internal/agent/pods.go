@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/kubelet"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/plan"
+	"github.com/hawser-io/hawser/internal/agent/podstats"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 	"github.com/hawser-io/hawser/internal/mount"
@@ -47,6 +49,7 @@ func (a *Agent) newPodPlugin() podPlugin {
 		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
 		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,
 		Log: a.Log.WithName("pods"), Step: a.step,
+		Booted:   func() time.Time { return a.Clock.Now().Add(-a.Uptime()) },
 		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) },
 	})}
 }
@@ -137,6 +140,41 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
 		Source:    record.SourceOf(e),
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
+}
+
+// StatsOfPods returns the figures of the volumes that pods have as inline volumes, under the claims of their intents.
+// The figures are those that the drivers reported last.
+func (a *Agent) StatsOfPods(ctx context.Context) []podstats.Volume {
+	var volumes []podstats.Volume
+	a.views.Range(func(_, view any) bool {
+		r := view.(*record.Record)
+		if r == nil {
+			return true
+		}
+		binds := a.pods.OfVolume(r.VolumeName)
+		figures := a.volume(r.VolumeName).Snapshot().Figures
+		if len(binds) == 0 || figures == nil {
+			return true
+		}
+		for _, b := range binds {
+			if claim := a.claimOf(ctx, r.VolumeName, b); claim != "" {
+				volumes = append(volumes, podstats.Volume{Namespace: b.Intent.Namespace, Claim: claim, Figures: *figures})
+			}
+		}
+		return true
+	})
+	return volumes
+}
+
+// claimOf is the claim of the intent whose volume a pod has; empty if the intent is gone or has another volume by now.
+func (a *Agent) claimOf(ctx context.Context, volume string, b record.PodBind) string {
+	i := &volumesv1alpha1.VolumeAttachmentIntent{}
+	key := types.NamespacedName{Namespace: b.Intent.Namespace, Name: b.Intent.Name}
+	if err := a.Cache.Get(ctx, key, i); err != nil || i.Status.UniqueVolumeName != volume ||
+		i.Spec.Volume.PersistentVolumeClaim == nil {
+		return ""
+	}
+	return i.Spec.Volume.PersistentVolumeClaim.ClaimName
 }
 
 // recoverPods loads the pod binds of earlier processes, and makes records of those that only the mount table shows.

@@ -58,7 +58,8 @@ func (a *Agent) readStatsOf(ctx context.Context, r *record.Record) {
 		a.Log.Info("figures not read", "volume", r.VolumeName, "error", err.Error())
 		return
 	}
-	f := &report.Figures{Used: s.Used, Available: s.Available, Inodes: s.Inodes, InodesUsed: s.InodesUsed}
+	f := &report.Figures{Capacity: s.Capacity, Used: s.Used, Available: s.Available, Inodes: s.Inodes,
+		InodesUsed: s.InodesUsed}
 	if s.Abnormal {
 		f.Abnormal = status.Shorten(s.Message, volumesv1alpha1.MaxMessageLength)
 	}

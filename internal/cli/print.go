@@ -81,6 +81,7 @@ func text(r *explain.Report, colored bool) string {
 	for _, l := range r.Chain {
 		w.link(l)
 	}
+	w.timeline(r.Timeline)
 	if len(r.Notes) > 0 {
 		w.title("Notes")
 	}
@@ -89,6 +90,21 @@ func text(r *explain.Report, colored bool) string {
 		w.line("", n.Detail)
 	}
 	return w.String()
+}
+
+// timeline writes when each state was reached, and how long after the first one. Whole seconds are all that pods have.
+func (w *writer) timeline(moments []explain.Moment) {
+	if len(moments) > 0 {
+		w.title("Timeline")
+	}
+	for _, m := range moments {
+		after := m.Time.Sub(moments[0].Time).Seconds()
+		format := "  %s  %+6.0f s     %s: %s\n"
+		if m.Time.Nanosecond() > 0 {
+			format = "  %s  %+10.3f s %s: %s\n"
+		}
+		w.printf(format, m.Time.Format(time.TimeOnly), after, m.Object, m.What)
+	}
 }
 
 // printf cannot fail: a Builder takes everything.

@@ -73,6 +73,8 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	Notes    []Finding `json:"notes,omitempty"`
 	Chain    []Link    `json:"chain"`
+	// Timeline of a pod with volumes that Hawser attaches for it.
+	Timeline []Moment `json:"timeline,omitempty"`
 	// Since is when the facts were read.
 	Time time.Time `json:"time"`
 }

@@ -22,6 +22,7 @@ func (w *walk) pod() {
 	pod, ref := w.f.Pod.Value, w.f.Pod.Ref
 	settled := podSettled(pod)
 	w.podLink(pod, ref, settled)
+	w.timeline()
 	if pod.Status.Phase == corev1.PodSucceeded && settled {
 		return // it needs no volume any more
 	}

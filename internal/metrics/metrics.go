@@ -45,7 +45,36 @@ const (
 	Detach Phase = "detach"
 )
 
+// PodPhase is a part of the time between the creation of a pod and its use of an inline volume. The phases follow one
+// another. The manager counts the first three, the agent the others.
+type PodPhase string
+
+const (
+	// PodGate lasts from when the manager first sees a gated pod until its gate is lifted.
+	PodGate PodPhase = "gate"
+	// PodScheduled lasts from there until the pod has a node.
+	PodScheduled PodPhase = "scheduled"
+	// PodIntent lasts from there until the intent for the pod's claim exists.
+	PodIntent PodPhase = "intent"
+	// PodAttached lasts from when the manager first saw the intent until its volume is attached.
+	PodAttached PodPhase = "attached"
+	// PodStaged lasts from there until the volume is staged.
+	PodStaged PodPhase = "staged"
+	// PodPublished lasts from there until the volume is published.
+	PodPublished PodPhase = "published"
+	// PodBound lasts from there until the volume is mounted in the pod; for the volume of an intent that is not the
+	// pod's own, from the kubelet's call.
+	PodBound PodPhase = "bound"
+)
+
 var (
+	podPhases = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "hawser_pod_volume_seconds",
+		Help: "Duration of the phases until a pod has its inline volume (gate, scheduled, intent, attached, staged, " +
+			"published, bound), in seconds.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+	}, []string{"phase"})
+
 	operations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "storage_operation_duration_seconds",
 		Help:    "Duration of storage operations, in seconds.",
@@ -61,7 +90,7 @@ var (
 
 // Register adds the metrics of this package to reg.
 func Register(reg prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{operations, phases} {
+	for _, c := range []prometheus.Collector{operations, phases, podPhases} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
@@ -80,6 +109,11 @@ func ObserveOperation(driver string, o Operation, ok, migrated bool, d time.Dura
 		status = "fail-unknown"
 	}
 	operations.WithLabelValues(PluginName(driver), string(o), status, strconv.FormatBool(migrated)).Observe(d.Seconds())
+}
+
+// ObservePodPhase counts a phase of a pod that has ended.
+func ObservePodPhase(p PodPhase, d time.Duration) {
+	podPhases.WithLabelValues(string(p)).Observe(max(d, 0).Seconds())
 }
 
 // ObservePhase counts a phase that has ended.

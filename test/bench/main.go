@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures Hawser. Part attach measures attach and detach of many volumes on many nodes. It
 // compares Hawser with upstream's controller and the API server's limits. Part node measures one node with real
-// mounts.
+// mounts. Part pods measures how long pods wait for their volumes, on real kubelets.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/test/bench/attach"
 	"github.com/hawser-io/hawser/test/bench/attach/bare"
 	"github.com/hawser-io/hawser/test/bench/node"
+	"github.com/hawser-io/hawser/test/bench/pods"
 )
 
 func main() { os.Exit(status()) }
@@ -38,27 +39,30 @@ func status() int {
 }
 
 func run(ctx context.Context) error {
-	mass, single := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "part to measure: attach or node; bare-intents and bare-pods are used by part "+
+	mass, single, ofPods := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}, pods.Options{Out: os.Stdout}
+	part := flag.String("part", "attach", "part to measure: attach, node or pods; bare-intents and bare-pods are used by part "+
 		"attach, for its bare clients")
 	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
 	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
 	mass.AddFlags(flag.CommandLine)
 	single.AddFlags(flag.CommandLine)
+	ofPods.AddFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	mass.Dir, single.Dir = *dir, *dir
+	mass.Dir, single.Dir, ofPods.Dir = *dir, *dir, *dir
 	switch *part {
 	case "attach":
 		return attach.Run(ctx, mass)
 	case "node":
 		return node.Run(ctx, single)
+	case "pods":
+		return pods.Run(ctx, ofPods)
 	case "bare-intents":
 		return serve(ctx, *stage, (*bare.Client).Intents)
 	case "bare-pods":
 		return serve(ctx, *stage, (*bare.Client).Pods)
 	}
-	return fmt.Errorf("unknown part %q; the parts are attach and node", *part)
+	return fmt.Errorf("unknown part %q; the parts are attach, node and pods", *part)
 }
 
 func serve(ctx context.Context, stage string, how bare.Serve) error {

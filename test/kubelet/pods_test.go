@@ -48,17 +48,25 @@ type volume struct {
 // any more, and deletes the claim and its volume.
 func newVolume(t *testing.T, mode corev1.PersistentVolumeMode) *volume {
 	t.Helper()
+	v := claimOf(t, mode, class)
+	v.bind()
+	return v
+}
+
+// claimOf creates a claim as newVolume does, and does not wait until it is bound.
+func claimOf(t *testing.T, mode corev1.PersistentVolumeMode, class string) *volume {
+	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
 		Spec:       claimSpec(mode),
 	}
+	claim.Spec.StorageClassName = &class
 	create(t, claim)
 	v := &volume{t: t, claim: claim.Name, block: mode == corev1.PersistentVolumeBlock, meanwhile: []string{"pause"}}
 	t.Cleanup(func() {
 		remove(t, claim)
 		settle(t)
 	})
-	v.bind()
 	return v
 }
 

@@ -247,3 +247,13 @@ func (s *System) SetManagerArgs(ctx context.Context, args ...string) error {
 	s.ManagerArgs = args
 	return s.StartManager(ctx)
 }
+
+// Scheduler is the name of kube-scheduler's process.
+const Scheduler = "kube-scheduler"
+
+// StartScheduler starts kube-scheduler, which binds the pods that are created without a node.
+func (s *System) StartScheduler(ctx context.Context) error {
+	return s.start(ctx, Scheduler, filepath.Join(assets(), "kube-scheduler"), "--kubeconfig="+s.Kubeconfig(),
+		"--authentication-kubeconfig="+s.Kubeconfig(), "--authorization-kubeconfig="+s.Kubeconfig(),
+		"--leader-elect=false", "--secure-port=0")
+}

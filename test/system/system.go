@@ -48,6 +48,8 @@ type Options struct {
 	// with its own mounts, network and process IDs (see hack/localcluster). It is the path of a static program, the only
 	// one that the nodes' containers can run.
 	ContainerProgram string
+	// KubeletDefaults has real kubelets report their nodes as seldom as by default, instead of every second.
+	KubeletDefaults bool
 	// LinkedKubelets are the nodes whose kubelet directory is a symbolic link.
 	LinkedKubelets []string
 	// ControllerManagerArgs are added to kube-controller-manager's own.
@@ -128,7 +130,8 @@ func (s *System) cluster(ctx context.Context) error {
 		fmt.Sprintf("--attach-detach=%t", s.AttachDetach),
 		"--controller-socket", DriverName + "=" + s.ControllerSocket()}
 	if s.ContainerProgram != "" {
-		args = append(args, "--real-kubelets", "--container-program", s.ContainerProgram)
+		args = append(args, "--real-kubelets", "--container-program", s.ContainerProgram,
+			fmt.Sprintf("--kubelet-defaults=%t", s.KubeletDefaults))
 	}
 	for _, arg := range s.ControllerManagerArgs {
 		args = append(args, "--controller-manager-arg="+arg)

@@ -68,6 +68,8 @@ type Options struct {
 	Recorder          events.EventRecorder
 	Clock             clock.WithTicker
 	Log               logr.Logger
+	// Booted returns when the node was started.
+	Booted func() time.Time
 	// Released is called when a pod has ended to use the volume.
 	Released func(volumeName string)
 	// Step is called between any two parts of a call, with their names; tests stop the agent there.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -34,9 +35,10 @@ func (p *Plugin) NodePublishVolume(ctx context.Context,
 		return nil, status.FromContextError(err).Err()
 	}
 	defer unlock()
+	called := p.Clock.Now()
 	done, err := p.alreadyBound(r)
 	if err == nil && !done {
-		err = p.publish(ctx, r)
+		err = p.publish(ctx, r, called)
 	}
 	if err != nil {
 		p.Log.Info("a pod did not get its volume", "pod", r.pod, "intent", r.intent, "error", err.Error())
@@ -68,7 +70,7 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 }
 
 // publish waits for the publication and binds it. A publication that goes meanwhile is waited for again.
-func (p *Plugin) publish(ctx context.Context, r request) error {
+func (p *Plugin) publish(ctx context.Context, r request, called time.Time) error {
 	w := p.newWait(ctx, r)
 	defer w.end()
 	for again := false; ; again = true {
@@ -80,6 +82,9 @@ func (p *Plugin) publish(ctx context.Context, r request) error {
 		found, err := w.await()
 		if err == nil {
 			err = p.bind(ctx, r, found)
+		}
+		if err == nil {
+			p.measure(r, found, called)
 		}
 		if !errors.Is(err, errGone) {
 			return err

@@ -14,9 +14,10 @@ import (
 
 // Figures of one volume, as its driver reported them last.
 type Figures struct {
-	Used, Available    *resource.Quantity
-	Inodes, InodesUsed *int64
-	Abnormal           string
+	// Capacity is the size of the filesystem, which is less than that of the volume.
+	Capacity, Used, Available *resource.Quantity
+	Inodes, InodesUsed        *int64
+	Abnormal                  string
 }
 
 // Snapshot is what the process knows of a volume beside the facts when it reports.

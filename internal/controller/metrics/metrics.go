@@ -71,5 +71,9 @@ func Register(ctx context.Context, mgr manager.Manager, reg prometheus.Registere
 		forcedDetaches.WithLabelValues(reason) // so that the first one is an increase
 	}
 	o := &operations{reader: mgr.GetClient(), leading: mgr.Elected(), clock: clock.RealClock{}}
-	return o.follow(ctx, mgr.GetCache())
+	if err := o.follow(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	p := &podTimes{leading: mgr.Elected(), clock: clock.RealClock{}}
+	return p.follow(ctx, mgr.GetCache())
 }

@@ -45,8 +45,7 @@ const cniConfig = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": 
 `
 
 // kubeletConfig reserves nothing of the machine, which other nodes share. It evicts no pod, because the disk is shared
-// too. The kubelet writes the node's status, with the volumes in use, every second instead of every ten. Pods wait for
-// that status before they get their volumes.
+// too.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -62,9 +61,13 @@ enforceNodeAllocatable: []
 failCgroupV1: false
 failSwapOn: false
 evictionHard: {memory.available: 1Mi, nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
-nodeLeaseDurationSeconds: 12
-nodeStatusUpdateFrequency: 1s
 readOnlyPort: 0
+`
+
+// oftenReports has the kubelet write the node's status, with the volumes in use, every second instead of every ten.
+// Pods wait for that status before they get their volumes.
+const oftenReports = `nodeLeaseDurationSeconds: 12
+nodeStatusUpdateFrequency: 1s
 `
 
 func (n realNode) writeConfigs() error {
@@ -76,12 +79,17 @@ func (n realNode) writeConfigs() error {
 	if err := os.MkdirAll(cni, 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", cni, err)
 	}
+	reports := oftenReports
+	if n.KubeletDefaults {
+		reports = ""
+	}
 	for path, content := range map[string]string{
 		filepath.Join(cni, "none.conflist"): cniConfig,
 		n.file("containerd.toml"): fmt.Sprintf(containerdConfig,
 			n.file("containerd"), containerdSocket, Image, cni, shimPath, n.runc),
 		n.file("kubelet.yaml"): fmt.Sprintf(kubeletConfig,
-			n.authority.CertificateFile(), containerdSocket, n.Layout.PodLogs(n.name), n.Layout.controlGroup(n.name)),
+			n.authority.CertificateFile(), containerdSocket, n.Layout.PodLogs(n.name),
+			n.Layout.controlGroup(n.name)) + reports,
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return fmt.Errorf("writing the node's configuration: %w", err)

@@ -39,6 +39,8 @@ type Options struct {
 	Nodes []string
 	// RealKubelets gives every node a machine with containerd and kubelet, instead of a simulated kubelet.
 	RealKubelets bool
+	// KubeletDefaults leaves the intervals of the kubelets' reports at their defaults.
+	KubeletDefaults bool
 	// ContainerProgram is a static program, the only one that the containers of real nodes can run.
 	ContainerProgram string
 	// Controllers is kube-controller-manager's list of controllers.

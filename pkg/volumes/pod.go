@@ -1,0 +1,197 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// GroupAnnotation of a PersistentVolume has the number of the group that owns its files. The kubelet adds the group to
+// the supplemental groups of pods that use the volume's claim themselves. It does not for an inline volume.
+const GroupAnnotation = "pv.beta.kubernetes.io/gid"
+
+// Volume of a pod that lasts longer than the pod: one of a claim, or of an intent.
+type Volume struct {
+	// Name in spec.volumes of the pod.
+	Name string
+	// Intent through which the volume is attached. It is empty for a claim in attach mode Coexist. An intent that
+	// Hawser has yet to create has its name here too.
+	Intent client.ObjectKey
+	// Claim is the name of the claim, in the pod's namespace. It is empty if the intent does not exist.
+	Claim string
+	// PersistentVolume is the name of the volume; empty until the claim is bound or the intent is resolved.
+	PersistentVolume string
+	// Ready reports whether the intent has reached its desired state, for its present spec. The kubelet may not have
+	// mounted the volume into the pod yet. It is always false without an intent.
+	Ready bool
+	// Path is where the agent has published the volume on the node, until it is undone. The pod has another mount of
+	// it. Path is empty where the kubelet mounts the volume.
+	Path string
+	// Mode is Filesystem or Block; empty until the claim is known.
+	Mode corev1.PersistentVolumeMode
+	// ReadOnly: the pod cannot write to the volume in any of its containers. A container may be restricted further.
+	ReadOnly bool
+	// SupplementalGroup is the group of GroupAnnotation if the pod does not name it in its own supplementalGroups; nil
+	// without one. For an inline volume nothing adds it to the pod: its author has to.
+	SupplementalGroup *int64
+}
+
+// VolumesOfPod returns the volumes of the pod that belong to a claim or an intent, in the order of its spec. Other
+// volumes, such as configMaps, are left out.
+//
+// It reads each claim, intent and PersistentVolume once, and writes nothing. What does not exist yet leaves its fields
+// empty, without an error. The pod may be gated or have no node. The result is what the API has at present: use
+// WaitForReady on an Intent of the result, and call VolumesOfPod again.
+func VolumesOfPod(ctx context.Context, reader client.Reader, pod *corev1.Pod) ([]Volume, error) {
+	var volumes []Volume
+	var failures []error
+	for i := range pod.Spec.Volumes {
+		v, ok, err := volumeOf(ctx, reader, pod, &pod.Spec.Volumes[i])
+		if err != nil {
+			failures = append(failures, fmt.Errorf("reading volume %s of pod %s/%s: %w", pod.Spec.Volumes[i].Name,
+				pod.Namespace, pod.Name, err))
+		} else if ok {
+			volumes = append(volumes, v)
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		return nil, err
+	}
+	return volumes, nil
+}
+
+func volumeOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume) (Volume, bool, error) {
+	v := Volume{Name: in.Name}
+	p := &podVolume{reader: reader, pod: pod, Volume: &v}
+	var err error
+	switch {
+	case in.PersistentVolumeClaim != nil:
+		v.Claim, v.ReadOnly = in.PersistentVolumeClaim.ClaimName, in.PersistentVolumeClaim.ReadOnly
+		err = p.ofKubelet(ctx)
+	case in.Ephemeral != nil:
+		v.Claim = ephemeral.VolumeClaimName(pod, in)
+		err = p.ofKubelet(ctx)
+	case in.CSI != nil && in.CSI.Driver == volumesv1alpha1.InlineDriver:
+		v.ReadOnly = ptr.Deref(in.CSI.ReadOnly, false)
+		err = p.inline(ctx, in.CSI.VolumeAttributes)
+	default:
+		return v, false, nil
+	}
+	return v, true, err
+}
+
+// podVolume reads one volume of a pod.
+type podVolume struct {
+	reader client.Reader
+	pod    *corev1.Pod
+	*Volume
+}
+
+// inline reads what an inline volume names.
+func (p *podVolume) inline(ctx context.Context, attributes map[string]string) error {
+	p.Intent = client.ObjectKey{Namespace: p.pod.Namespace, Name: attributes[volumesv1alpha1.AttributeIntent]}
+	if claim := attributes[volumesv1alpha1.AttributeClaim]; claim != "" {
+		p.Claim, p.Intent.Name = claim, volumesv1alpha1.InlineIntentName(p.pod.Name, p.pod.UID, claim)
+	}
+	if _, err := p.readIntent(ctx); err != nil {
+		return err
+	}
+	return p.readClaim(ctx)
+}
+
+// ofKubelet reads a volume that the kubelet mounts. It has an intent in attach mode Replace alone.
+func (p *podVolume) ofKubelet(ctx context.Context) error {
+	p.Intent = client.ObjectKey{Namespace: p.pod.Namespace,
+		Name: volumesv1alpha1.PodIntentName(p.pod.Name, p.pod.UID, p.Name)}
+	found, err := p.readIntent(ctx)
+	if err != nil {
+		return err
+	}
+	if !found {
+		p.Intent = client.ObjectKey{}
+	}
+	return p.readClaim(ctx)
+}
+
+// readIntent reads the intent. Another one that has its name is none of the pod's.
+func (p *podVolume) readIntent(ctx context.Context) (found bool, err error) {
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := p.reader.Get(ctx, p.Intent, intent); err != nil {
+		// Without Hawser's kinds there is no intent of a claim either.
+		if p.Claim != "" && meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		return false, client.IgnoreNotFound(err)
+	}
+	named := p.Claim == "" // by the author of the pod
+	if !named && !metav1.IsControlledBy(intent, p.pod) {
+		return false, nil
+	}
+	if claim := intent.Spec.Volume.PersistentVolumeClaim; named && claim != nil {
+		p.Claim = claim.ClaimName
+	}
+	p.Ready = intent.Status.ObservedGeneration == intent.Generation &&
+		meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+	p.Path, p.PersistentVolume, p.Mode = intent.Status.Path, intent.Status.VolumeName, intent.Status.VolumeMode
+	p.ReadOnly = p.ReadOnly || intent.Spec.ReadOnly
+	return true, nil
+}
+
+// readClaim adds what the claim and its volume have.
+func (p *podVolume) readClaim(ctx context.Context) error {
+	if p.Claim == "" {
+		return nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	key := client.ObjectKey{Namespace: p.pod.Namespace, Name: p.Claim}
+	if err := p.reader.Get(ctx, key, claim); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if p.Mode == "" {
+		p.Mode = ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	}
+	if p.PersistentVolume == "" {
+		p.PersistentVolume = claim.Spec.VolumeName
+	}
+	if p.PersistentVolume == "" {
+		return nil
+	}
+	pv := &corev1.PersistentVolume{}
+	switch err := p.reader.Get(ctx, client.ObjectKey{Name: p.PersistentVolume}, pv); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	p.SupplementalGroup = extraGroup(pv, p.pod)
+	return nil
+}
+
+// extraGroup is the group of the annotation; nil if it is no number, as for the kubelet, or the pod names it itself.
+func extraGroup(pv *corev1.PersistentVolume, pod *corev1.Pod) *int64 {
+	group, err := strconv.ParseInt(pv.Annotations[GroupAnnotation], 10, 64)
+	if err != nil {
+		return nil
+	}
+	if s := pod.Spec.SecurityContext; s != nil && slices.Contains(s.SupplementalGroups, group) {
+		return nil
+	}
+	return &group
+}
