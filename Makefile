@@ -25,6 +25,9 @@ GOLANGCI_LINT := $(TOOLS)/golangci-lint
 # Tools of the operator framework. Each has a module of its own, because their requirements clash.
 OPERATOR_SDK := $(TOOLS)/operator-sdk
 OPM := $(TOOLS)/opm
+# Tools of Prometheus, likewise.
+PROMTOOL := $(TOOLS)/promtool
+KUBE_STATE_METRICS := $(TOOLS)/kube-state-metrics
 # The architectures of make images.
 export ARCHITECTURES ?= amd64 arm64
 OLM_TAGS := containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper
@@ -59,6 +62,20 @@ manifests: ## Generate CRDs and roles into config/.
 	$(CONTROLLER_GEN) rbac:roleName=hawser-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 	$(CONTROLLER_GEN) rbac:roleName=hawser-operator paths=./internal/operator/... output:rbac:dir=config/operator
 
+.PHONY: rules
+rules: ## Make the alerting rules and the list of metrics from their sources.
+	go run ./hack/rules
+	go run ./hack/metrics
+
+.PHONY: check-rules
+check-rules: $(PROMTOOL) ## Check the alerting rules, and run their tests.
+	$(PROMTOOL) check rules --lint=all --lint-fatal config/prometheus/hawser.yaml
+	$(PROMTOOL) test rules config/prometheus/hawser_test.yaml
+
+.PHONY: check-kube-state-metrics
+check-kube-state-metrics: $(KUBE_STATE_METRICS) control-plane ## Run kube-state-metrics on its file, against an API server.
+	KUBEBUILDER_ASSETS="$(ASSETS)" go test -count=1 ./test/monitoring
+
 .PHONY: bundle
 bundle: $(OPERATOR_SDK) $(OPM) kubectl ## Make the OLM bundle in bundle/ and the file-based catalog in catalog/.
 	KUBECTL=$(ASSETS)/kubectl OPERATOR_SDK=$(OPERATOR_SDK) OPM=$(OPM) hack/bundle.sh write $(VERSION) $(IMAGES) .
@@ -92,11 +109,20 @@ $(OPM): hack/tools/olm/opm/go.mod hack/tools/olm/opm/go.sum
 	cd hack/tools/olm/opm && CGO_ENABLED=0 go build -tags $(OLM_TAGS) -ldflags "-s -w" -o $@ \
 		github.com/operator-framework/operator-registry/cmd/opm
 
+$(PROMTOOL): hack/tools/promtool/go.mod hack/tools/promtool/go.sum
+	@echo "building promtool, once"
+	cd hack/tools/promtool && CGO_ENABLED=0 go build -tags remove_all_sd -ldflags "-s -w" -o $@ \
+		github.com/prometheus/prometheus/cmd/promtool
+
+$(KUBE_STATE_METRICS): hack/tools/kube-state-metrics/go.mod hack/tools/kube-state-metrics/go.sum
+	@echo "building kube-state-metrics, once"
+	cd hack/tools/kube-state-metrics && CGO_ENABLED=0 go build -ldflags "-s -w" -o $@ k8s.io/kube-state-metrics/v2
+
 ##@ Check
 
 .PHONY: test
 ifeq ($(KUBERNETES_VERSION),)
-test: packages control-plane ## Run every test, with -race; as root nothing is left out. KUBERNETES_VERSION=1.35: those of the API server, on that version.
+test: packages control-plane $(KUBE_STATE_METRICS) ## Run every test, with -race; as root nothing is left out. KUBERNETES_VERSION=1.35: those of the API server, on that version.
 	KUBEBUILDER_ASSETS="$(ASSETS)" hack/test.sh
 else
 test: packages
@@ -139,13 +165,13 @@ $(GOLANGCI_LINT): hack/tools/go.mod hack/tools/go.sum hack/tools/golangci-lint/m
 	cd hack/tools && go build -o $@ ./golangci-lint
 
 .PHONY: verify
-verify: generate manifests ## Regenerate, tidy, format, vet and lint; fail on any difference.
+verify: generate manifests rules ## Regenerate, tidy, format, vet and lint; fail on any difference.
 	for module in $(MODULES); do go -C $$module mod tidy; done
 	@hack/build-control-plane.sh --agree
 	gofmt -l -w api cmd internal test hack
 	go vet ./...
 	$(MAKE) lint
-	$(MAKE) bundle check-bundle
+	$(MAKE) bundle check-bundle check-rules
 	@hack/check-clean.sh
 
 ##@ Run

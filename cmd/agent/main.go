@@ -26,6 +26,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent"
@@ -103,7 +104,8 @@ func run(ctx context.Context, f *flags) error {
 	if err != nil {
 		return fmt.Errorf("making driver registry: %w", err)
 	}
-	if err := metrics.Register(ctrlmetrics.Registry); err != nil {
+	calls := metrics.NewCalls(clock.RealClock{})
+	if err := registerMetrics(calls); err != nil {
 		return err
 	}
 	links, err := mount.ResolveLinks(f.mountInfo, f.KubeletDir, f.RootDir)
@@ -116,7 +118,7 @@ func run(ctx context.Context, f *flags) error {
 	if o.Live, o.Secrets, err = clients(mgr, f.NodeName); err != nil {
 		return err
 	}
-	o.Version, o.Connections, o.ServePods = version.Version, connections, true
+	o.Version, o.Connections, o.ServePods, o.Calls = version.Version, connections, true, calls
 	o.Cache, o.Registry = mgr.GetCache(), metered.Wrap(registry)
 	o.Mounts, o.MountChanges = mounter, watcher.Changes()
 	o.Filesystems = agent.NodeFilesystems{File: "/proc/filesystems", MissingPrograms: mounter.MissingPrograms}
@@ -138,6 +140,14 @@ func run(ctx context.Context, f *flags) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+func registerMetrics(calls *metrics.Calls) error {
+	if err := metrics.Register(ctrlmetrics.Registry); err != nil {
+		return err
+	}
+	return errors.Join(ctrlmetrics.Registry.Register(calls),
+		ctrlmetrics.Registry.Register(metrics.BuildInfo("agent")))
 }
 
 // clients returns what reads and writes as the agent, without a cache, and what reads Secrets as the node's account.

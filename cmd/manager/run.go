@@ -29,6 +29,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/policy"
 	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/install"
+	shared "github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 )
 
@@ -87,6 +88,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := metrics.Register(ctx, mgr, ctrlmetrics.Registry); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(shared.BuildInfo("manager")); err != nil {
+		return fmt.Errorf("registering the metric of the version: %w", err)
 	}
 	if err := verify.RegisterMetrics(); err != nil {
 		return fmt.Errorf("registering the verification's metrics: %w", err)

@@ -26,6 +26,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/metrics"
 )
 
 // DefaultDriverTimeout is how long one driver call may take.
@@ -62,6 +63,8 @@ type Options struct {
 	// Filesystems that the node knows; only used to explain failures. May be nil.
 	Filesystems operation.FilesystemKnower
 	Recorder    events.EventRecorder
+	// Calls measures the calls to drivers that are under way. May be nil.
+	Calls *metrics.Calls
 	// Connections that Live uses. May be nil: then nothing but a failed renewal of the Lease ends a session.
 	Connections *report.Connections
 	Log         logr.Logger
@@ -141,7 +144,7 @@ func New(o Options) (*Agent, error) {
 		NodeName: o.NodeName, Paths: a.paths, BootID: a.bootID, DriverTimeout: o.DriverTimeout, Clock: o.Clock,
 		Now: a.now, Mounts: o.Mounts,
 		Live: o.Live, Secrets: o.Secrets, Registry: o.Registry, Filesystems: o.Filesystems, Recorder: o.Recorder, Log: o.Log,
-		State: a.state, Node: a.node,
+		State: a.state, Node: a.node, Calls: o.Calls,
 		Intents: a.intents, Observer: a.observer, Holders: a.holders, Gather: a.gather, Requeue: a.queue.add, Step: a.step,
 	}}
 	a.pods = record.NewPodBinds(record.PodBindStore{Dir: a.paths.PodBinds(), Replace: o.Host.ReplaceFile})

@@ -386,6 +386,13 @@ func TestTheConditionsOfANode(t *testing.T) {
 		},
 			conditions{"Ready": "False MountsDiffer", "MountsConsistent": "False MountsDiffer"},
 			[]string{"not known: no table"}},
+		"the driver cannot detach a volume that the agent has released": {func(b *bench, r map[string]report.VolumeReport) {
+			clear(r)
+			b.state.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
+			b.state.Spec.Attachments[0].DetachError = "the array is locked"
+		},
+			conditions{"Ready": "False VolumesFailing", "VolumesHealthy": "False VolumesFailing"},
+			[]string{"^vol: detach: the array is locked", "1 attached, 0 in use"}},
 		"everything at once: the drivers come first": {func(b *bench, r map[string]report.VolumeReport) {
 			b.state.Status.Drivers = nil
 			r["v"] = report.VolumeReport{Differs: "gone", Abnormal: "scratched"}

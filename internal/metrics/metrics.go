@@ -70,27 +70,40 @@ const (
 var (
 	podPhases = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "hawser_pod_volume_seconds",
-		Help: "Duration of the phases until a pod has its inline volume (gate, scheduled, intent, attached, staged, " +
-			"published, bound), in seconds.",
+		Help: "Duration of the phases until a pod has its inline volume, in seconds. The manager has gate: from its first " +
+			"observation of the pod until it lifts the gate; scheduled: from there until the pod has a node; intent: from " +
+			"there until the intent for the pod's claim exists. The agent has, for the volume of a claim, attached: from the " +
+			"manager's first observation of the intent until its volume is attached; staged and published: from there on; " +
+			"bound: from there until the volume is mounted in the pod. For the volume of an intent it has bound only, from " +
+			"the kubelet's call.",
 		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 	}, []string{"phase"})
 
 	operations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "storage_operation_duration_seconds",
-		Help:    "Duration of storage operations, in seconds.",
+		Name: "storage_operation_duration_seconds",
+		Help: "Duration of storage operations, in seconds. The manager has volume_attach and volume_detach: how long the " +
+			"driver's attacher took; each error that it reports ends one attempt (fail-unknown) and begins the next. The " +
+			"agent has volume_mount, volume_unmount, unmount_device, map_volume, unmap_volume, unmap_device and " +
+			"volume_fs_resize; the first volume_mount of a volume includes its stage.",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})
 
 	phases = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "hawser_phase_duration_seconds",
-		Help:    "Duration of the phases of a volume's life (attach, stage, publish, detach), in seconds.",
+		Name: "hawser_phase_duration_seconds",
+		Help: "Duration of the phases of a volume's life, in seconds. The manager has attach: from its first observation " +
+			"of the intent until Attached, waiting included; and detach: from the node's release until the volume is " +
+			"detached. The agent has stage: from its observation that the volume is attached and wanted until it is " +
+			"staged; and publish: from there, or from the observation of a further intent, until it is published.",
 		Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"driver", "phase"})
 )
 
+// Collectors are the metrics that both programs have.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{operations, phases, podPhases} }
+
 // Register adds the metrics of this package to reg.
 func Register(reg prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{operations, phases, podPhases} {
+	for _, c := range Collectors() {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}

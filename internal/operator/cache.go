@@ -7,6 +7,7 @@ package operator
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,7 +42,7 @@ func FindKinds(mapper meta.RESTMapper) (Kinds, error) {
 	}
 	found := Kinds{namespaced: map[schema.GroupVersionKind]bool{}}
 	for _, kind := range all {
-		if unwatched(kind) || kind == render.ServiceMonitor || kind == render.PodMonitor {
+		if unwatched(kind) || slices.Contains(render.Monitoring, kind) {
 			continue
 		}
 		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)

@@ -234,7 +234,7 @@ func (r *Reconciler) prunable() []schema.GroupVersionKind {
 			kinds = append(kinds, kind)
 		}
 	}
-	for _, kind := range []schema.GroupVersionKind{render.ServiceMonitor, render.PodMonitor} {
+	for _, kind := range render.Monitoring {
 		if r.serves(kind) {
 			kinds = append(kinds, kind)
 		}

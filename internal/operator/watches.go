@@ -55,6 +55,8 @@ func newOptional() []*optional {
 		{definition: "servicemonitors.monitoring.coreos.com", kind: render.ServiceMonitor,
 			object: newObject(render.ServiceMonitor)},
 		{definition: "podmonitors.monitoring.coreos.com", kind: render.PodMonitor, object: newObject(render.PodMonitor)},
+		{definition: "prometheusrules.monitoring.coreos.com", kind: render.PrometheusRule,
+			object: newObject(render.PrometheusRule)},
 		{definition: "clusterextensions.olm.operatorframework.io", kind: clusterExtension,
 			object: newMetadata(clusterExtension)},
 	}

@@ -91,8 +91,10 @@ func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, op
 	done := make(chan error, 1)
 	finished := make(chan struct{})
 	started := env.Clock.Now()
+	call := env.Calls.Begin(v.Record.Driver)
 	go func() {
 		defer close(finished)
+		defer call.End()
 		defer cancel()
 		done <- recoverPanic(callCtx, do)
 	}()
@@ -112,6 +114,7 @@ func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, op
 				env.Log.Info("slow call not reported", "volume", v.Name, "error", err.Error())
 			}
 		case <-over.C():
+			call.Hangs()
 			v.setHanging(finished, operation)
 			go func() {
 				<-finished

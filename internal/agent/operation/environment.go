@@ -27,6 +27,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
 	"github.com/hawser-io/hawser/internal/driver"
+	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/mount"
 )
 
@@ -52,13 +53,15 @@ type Options struct {
 	Registry    driver.Registry
 	Filesystems FilesystemKnower
 	Recorder    events.EventRecorder
-	Log         logr.Logger
-	Store       *record.Store
-	State       *report.Writer
-	Node        *report.Node
-	Intents     *report.IntentWriter
-	Observer    *kubelet.Observer
-	Holders     *Holders
+	// Calls measures the calls that are under way. May be nil.
+	Calls    *metrics.Calls
+	Log      logr.Logger
+	Store    *record.Store
+	State    *report.Writer
+	Node     *report.Node
+	Intents  *report.IntentWriter
+	Observer *kubelet.Observer
+	Holders  *Holders
 	// Pods are the binds of publications in pods.
 	Pods *record.PodBinds
 	// Gather collects what is known of the volume now.

@@ -18,6 +18,9 @@ import (
 	"github.com/hawser-io/hawser/internal/status"
 )
 
+// mostOfDetach is how much of a detach error a condition has, in bytes. The entry has all of it.
+const mostOfDetach = 300
+
 // ConditionValue is a condition's value with its reason and message.
 type ConditionValue struct {
 	OK              bool
@@ -26,7 +29,7 @@ type ConditionValue struct {
 
 // SetConditions sets the node's conditions by the reports, in the order of names: those that the node state lists.
 func (n *Node) SetConditions(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string) {
-	drivers, healthy := DriversReady(nvs), volumesHealthy(reports, names)
+	drivers, healthy := DriversReady(nvs), volumesHealthy(nvs, reports, names)
 	consistent := n.mountsConsistent(reports, names)
 	ready := ConditionValue{OK: true, reason: volumesv1alpha1.ReasonReady, Message: "the agent is at work"}
 	for _, c := range []ConditionValue{drivers, consistent, healthy} {
@@ -101,8 +104,16 @@ func DriversReady(nvs *volumesv1alpha1.NodeVolumeState) ConditionValue {
 		Message: "every driver that is needed is registered"}
 }
 
-func volumesHealthy(reports map[string]VolumeReport, names []string) ConditionValue {
+// volumesHealthy is False while a step of the agent fails, and while the driver's attacher cannot detach a volume. The
+// manager writes that into the entry; no intent need be left that could have it in a condition.
+func volumesHealthy(nvs *volumesv1alpha1.NodeVolumeState, reports map[string]VolumeReport, names []string,
+) ConditionValue {
 	var failing []string
+	for i := range nvs.Spec.Attachments {
+		if e := &nvs.Spec.Attachments[i]; e.DetachError != "" {
+			failing = append(failing, fmt.Sprintf("%s: detach: %s", e.VolumeName, status.Shorten(e.DetachError, mostOfDetach)))
+		}
+	}
 	for _, name := range names {
 		switch r := reports[name]; {
 		case r.Line.Error != nil:

@@ -114,7 +114,7 @@ func (r intentReporter) reportRenamed(ctx context.Context, f *decision.Facts, n 
 // the agent released come by the dozen: those that went out in one write share one event. A detach that the node was
 // not asked for has one of its own.
 func (d detacher) announceDetach(nvs *volumesv1alpha1.NodeVolumeState, e *volumesv1alpha1.NodeAttachment) {
-	metrics.Detached(e.Driver, e.Evidence.Type)
+	metrics.Detached(e.Driver, e.Evidence)
 	if e.Evidence.Type != volumesv1alpha1.EvidenceAgentReleased {
 		d.events.Eventf(
 			nvs, attachmentIn(e), corev1.EventTypeWarning, eventDetaching, "Detach", "%s", report.Shortened(forcedNote(e)),

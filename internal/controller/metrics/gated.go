@@ -17,7 +17,9 @@ import (
 )
 
 var podsGated = prometheus.NewDesc("hawser_pods_gated",
-	"Pods with the scheduling gate "+volumesv1alpha1.PlacementGate+", by why they wait.", []string{"reason"}, nil)
+	"Pods with the scheduling gate "+volumesv1alpha1.PlacementGate+", by why they wait. NotDecided: the manager has not "+
+		"reported why yet. OtherGates: the pod has gates of others too. Every reason has a value, also 0.",
+	[]string{"reason"}, nil)
 
 // Why a gated pod waits, if its condition does not have it.
 const (

@@ -197,7 +197,7 @@ func TestForcedDetachesHaveUpstreamsReasons(t *testing.T) {
 		volumesv1alpha1.EvidenceAgentReleased, volumesv1alpha1.EvidenceDeclaredByAdministrator,
 		volumesv1alpha1.EvidenceAttachmentLost,
 	} {
-		Detached("d", evidence)
+		Detached("d", &volumesv1alpha1.DetachEvidence{Type: evidence})
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {

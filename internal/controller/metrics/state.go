@@ -23,11 +23,11 @@ import (
 
 var (
 	totalVolumes = prometheus.NewDesc("attachdetach_controller_total_volumes",
-		"Volumes wanted on nodes (desired_state_of_world) and attached to nodes (actual_state_of_world), "+
-			"each counted once a node.",
+		"Volumes, each once for each node. desired_state_of_world: those that intents want. actual_state_of_world: "+
+			"VolumeAttachments that are attached, or may be because an attempt failed.",
 		[]string{"plugin_name", "state"}, nil)
 	volumesInUse = prometheus.NewDesc("storage_count_attachable_volumes_in_use",
-		"Volumes that pods and intents use, by node.",
+		"Volumes that pods on the node use, and intents that were not made for pods.",
 		[]string{"node", "volume_plugin"}, nil)
 )
 

@@ -269,7 +269,9 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 }
 
 var inForce = prometheus.NewDesc("hawser_admission_policy_in_force",
-	"Whether the manager has seen that the admission policy works.", []string{"policy"}, nil)
+	"1 if the manager has observed that the admission policy works, otherwise 0. Nothing new is attached while one is 0. "+
+		"Each manager has it, also one that does not lead. There is none for a policy that the API server cannot have.",
+	[]string{"policy"}, nil)
 
 var _ prometheus.Collector = (*Gate)(nil)
 

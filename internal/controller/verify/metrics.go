@@ -16,24 +16,29 @@ import (
 var (
 	verifications = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "hawser_verifications_total",
-		Help: "Verifications of what is attached against the driver's own list, by driver and result.",
+		Help: "Verifications of what is attached against the driver's own list, by driver. result is success or failure.",
 	}, []string{"driver", "result"})
 
 	lostPublications = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "hawser_lost_publications_total",
-		Help: "Attachments that the driver did not list as published any more, and that were attached again, by driver.",
+		Help: "Attachments that the driver did not list as published any more, and that were attached again.",
 	}, []string{"driver"})
 
 	unexpectedPublications = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "hawser_unexpected_publications",
-		Help: "Publications that the driver lists and that no VolumeAttachment accounts for, by driver.",
+		Help: "Publications that the driver lists and that have no VolumeAttachment.",
 	}, []string{"driver"})
 )
+
+// Collectors are this package's metrics.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{verifications, lostPublications, unexpectedPublications}
+}
 
 // RegisterMetrics adds this package's metrics to the manager's registry.
 func RegisterMetrics() error {
 	var failures []error
-	for _, c := range []prometheus.Collector{verifications, lostPublications, unexpectedPublications} {
+	for _, c := range Collectors() {
 		failures = append(failures, metrics.Registry.Register(c))
 	}
 	if err := errors.Join(failures...); err != nil {

@@ -22,16 +22,24 @@ type Metrics struct {
 
 // NewMetrics returns Metrics that are registered with reg.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "csi_operations_seconds",
-		Help:    "Duration of calls to CSI drivers, in seconds.",
-		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
+	m := newMetrics()
 	if err := reg.Register(m.operations); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	return m, nil
 }
+
+func newMetrics() *Metrics {
+	return &Metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "csi_operations_seconds",
+		Help: "Duration of each call to a CSI driver's node plugin, in seconds. method_name is such as " +
+			"/csi.v1.Node/NodeStageVolume. migrated is always false: the node knows CSI volumes only.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
+}
+
+// Collectors are this package's metrics, to describe them.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{newMetrics().operations} }
 
 // dialOptions let a connection count its calls. There are none for nil Metrics.
 func (m *Metrics) dialOptions(driverName string) []grpc.DialOption {

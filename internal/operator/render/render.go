@@ -42,11 +42,15 @@ const (
 var (
 	ServiceMonitor = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
 	PodMonitor     = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
+	PrometheusRule = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}
 	MutatingPolicy = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
 		Kind: "MutatingAdmissionPolicy"}
 	MutatingPolicyBinding = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
 		Kind: "MutatingAdmissionPolicyBinding"}
 )
+
+// Monitoring has the kinds of the Prometheus operator. Each may be installed without the others.
+var Monitoring = []schema.GroupVersionKind{ServiceMonitor, PodMonitor, PrometheusRule}
 
 // Input of a rendering.
 type Input struct {
@@ -115,6 +119,8 @@ func (in Input) directories() []string {
 // pods do not concern.
 func (in Input) leftOut(object *unstructured.Unstructured) bool {
 	switch object.GroupVersionKind() {
+	case PrometheusRule:
+		return !in.Serves(PrometheusRule)
 	case MutatingPolicy, MutatingPolicyBinding:
 		// A pod that is gated while Hawser is drained would wait for a manager that is about to end.
 		return !in.Serves(object.GroupVersionKind()) || in.Draining && object.GetName() == GatingPolicy

@@ -66,6 +66,9 @@ func TestTheOperatorAppliesWhatKubectlApplies(t *testing.T) {
 		{"without monitors where their kinds are missing", func(in *Input) {
 			in.Serves = func(kind schema.GroupVersionKind) bool { return kind.Group != ServiceMonitor.Group }
 		}, []string{"networkpolicy"}},
+		{"without alerts where their kind is missing", func(in *Input) {
+			in.Serves = func(kind schema.GroupVersionKind) bool { return kind != PrometheusRule }
+		}, []string{"networkpolicy", "monitoring"}},
 		{"without mutating policies where Kubernetes has none", func(in *Input) {
 			in.Serves = func(kind schema.GroupVersionKind) bool { return kind.Group == ServiceMonitor.Group }
 		}, []string{"kubernetes-1.35", "networkpolicy", "monitoring"}},
@@ -98,6 +101,7 @@ func compare(t *testing.T, in Input, got, want map[string]*unstructured.Unstruct
 	t.Helper()
 	for name, object := range want {
 		if object.GetKind() == "CustomResourceDefinition" ||
+			object.GroupVersionKind() == PrometheusRule && !in.Serves(PrometheusRule) ||
 			object.GetKind() == "Namespace" && in.Namespace != volumesv1alpha1.InstallNamespace {
 			continue
 		}

@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+var (
+	nodeConditions = prometheus.NewDesc("hawser_node_conditions",
+		"Node states by the type, status and reason of their conditions. A node counts once for each of its conditions.",
+		[]string{"condition", "status", "reason"}, nil)
+	attachments = prometheus.NewDesc("hawser_attachments",
+		"Entries of the node states, by driver and state: "+stateAttached+"; "+stateDetaching+
+			" until the driver has detached; "+stateForcedAway+
+			" from then until the agent has reported that nothing of a forced detach is left.",
+		[]string{"driver", "state"}, nil)
+	oldestDetaching = prometheus.NewDesc("hawser_oldest_detaching_seconds",
+		"Age of the oldest decision to detach that the driver has not carried out, in seconds; 0 if there is none.",
+		[]string{"driver"}, nil)
+	orphans = prometheus.NewDesc("hawser_orphaned_volumes",
+		"Volumes in use on the node whose intent or attachment does not exist, by the agent's last report.",
+		[]string{"node"}, nil)
+)
+
+// States of an entry.
+const (
+	stateAttached   = "Attached"
+	stateDetaching  = "Detaching"
+	stateForcedAway = "ForcedAway"
+)
+
+// nodeCollector counts what the node states of the cache list each time it is asked.
+type nodeCollector struct {
+	reader  client.Reader
+	leading <-chan struct{}
+	clock   clock.PassiveClock
+}
+
+// Describe is part of a prometheus.Collector.
+func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{nodeConditions, attachments, oldestDetaching, orphans} {
+		ch <- desc
+	}
+}
+
+// Collect is part of a prometheus.Collector.
+func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	if !isClosed(c.leading) {
+		return
+	}
+	states := &volumesv1alpha1.NodeVolumeStateList{}
+	if err := c.reader.List(context.Background(), states); err != nil {
+		return // the cache has not been filled
+	}
+	conditions, entries, oldest := conditionCounts{}, counts{}, map[string]time.Duration{}
+	for i := range states.Items {
+		nvs := &states.Items[i]
+		conditions.add(nvs.Status.Conditions)
+		for j := range nvs.Spec.Attachments {
+			c.count(&nvs.Spec.Attachments[j], entries, oldest)
+		}
+		orphaned := 0.0
+		if s := nvs.Status.Summary; s != nil {
+			orphaned = float64(s.Orphaned)
+		}
+		ch <- prometheus.MustNewConstMetric(orphans, prometheus.GaugeValue, orphaned, nvs.Name)
+	}
+	conditions.collect(ch, nodeConditions)
+	entries.collect(ch, attachments)
+	for driver, age := range oldest {
+		ch <- prometheus.MustNewConstMetric(oldestDetaching, prometheus.GaugeValue, age.Seconds(), driver)
+	}
+}
+
+// count adds an entry. Every driver that is seen has every series, so that one that comes back to 0 is not missing.
+func (c *nodeCollector) count(e *volumesv1alpha1.NodeAttachment, entries counts, oldest map[string]time.Duration) {
+	for _, state := range []string{stateAttached, stateDetaching, stateForcedAway} {
+		entries[[2]string{e.Driver, state}] += 0
+	}
+	oldest[e.Driver] += 0
+	switch {
+	case e.State == volumesv1alpha1.AttachmentAttached:
+		entries[[2]string{e.Driver, stateAttached}]++
+	case e.DetachedTime != nil:
+		entries[[2]string{e.Driver, stateForcedAway}]++
+	default:
+		entries[[2]string{e.Driver, stateDetaching}]++
+		if e.Evidence != nil {
+			oldest[e.Driver] = max(oldest[e.Driver], c.clock.Since(e.Evidence.Time.Time))
+		}
+	}
+}
