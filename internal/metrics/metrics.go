@@ -99,7 +99,9 @@ var (
 )
 
 // Collectors are the metrics that both programs have.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{operations, phases, podPhases} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{operations, phases, podPhases}
+}
 
 // Register adds the metrics of this package to reg.
 func Register(reg prometheus.Registerer) error {

@@ -40,8 +40,8 @@ func status() int {
 
 func run(ctx context.Context) error {
 	mass, single, ofPods := attach.Options{Out: os.Stdout}, node.Options{Out: os.Stdout}, pods.Options{Out: os.Stdout}
-	part := flag.String("part", "attach", "part to measure: attach, node or pods; bare-intents and bare-pods are used by part "+
-		"attach, for its bare clients")
+	part := flag.String("part", "attach", "part to measure: attach, node or pods; bare-intents and bare-pods are used by "+
+		"part attach, for its bare clients")
 	stage := flag.String("stage", "", "bare-intents, bare-pods: file that lists the volumes")
 	dir := flag.String("dir", "/tmp/hawser-bench", "directory of the cluster; must not exist")
 	mass.AddFlags(flag.CommandLine)

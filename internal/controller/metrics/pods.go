@@ -24,8 +24,8 @@ import (
 )
 
 // podTimes measures the first phases of pods with inline volumes: gate, scheduled and intent. It watches the pods and
-// the intents for them. The times of the API server have seconds only, so it takes its own. A pod that existed when this
-// process started is not counted.
+// the intents for them. The times of the API server have seconds only, so it takes its own. A pod that existed when
+// this process started is not counted.
 type podTimes struct {
 	leading <-chan struct{}
 	clock   clock.PassiveClock

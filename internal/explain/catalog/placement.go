@@ -22,7 +22,8 @@ var placement = []Entry{
 		Run:  []string{showAffinity, "kubectl get csinodes"}},
 	{Code: "HWS643", Reason: volumesv1alpha1.ReasonAttributesInvalid, Level: Problem, Depth: Root, Acts: Author,
 		Says: "An inline volume of the pod has other attributes than one of claim and intent.",
-		Way:  "Set volumeAttributes to {claim: NAME} or {intent: NAME}, and create the pod again.", Run: []string{describePod}},
+		Way:  "Set volumeAttributes to {claim: NAME} or {intent: NAME}, and create the pod again.",
+		Run:  []string{describePod}},
 	{Code: "HWS644", Reason: volumesv1alpha1.ReasonIntentNotFound, Level: Problem, Depth: Root, Acts: Author,
 		Says: "The namespace of the pod has no intent of the name that an inline volume has.",
 		Way:  "Create the intent.", Run: []string{"kubectl get vai -n {namespace}"}},
@@ -33,8 +34,8 @@ var placement = []Entry{
 		Says: "The StorageClass of the claim does not exist.",
 		Way:  "Create it, or let the claim name another one.", Run: []string{"kubectl get storageclasses"}},
 	{Code: "HWS647", Reason: volumesv1alpha1.ReasonNoProvisioner, Level: Problem, Depth: Root, Acts: Author,
-		Says: "The claim waits for its first consumer, and its StorageClass has no provisioner: only the scheduler can choose " +
-			"between volumes that exist.",
+		Says: "The claim waits for its first consumer, and its StorageClass has no provisioner: only the scheduler can " +
+			"choose between volumes that exist.",
 		Way: "Let a pod use the claim itself once, or set spec.volumeName of the claim.",
 		Run: []string{"kubectl get pvc -n {namespace}"}},
 	{Code: "HWS648", Reason: volumesv1alpha1.ReasonConstraintsContradict, Level: Problem, Depth: Root, Acts: Author,
