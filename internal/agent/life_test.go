@@ -604,6 +604,9 @@ func testStats(t *testing.T, c *cluster) {
 			strings.Contains(h.Message, "scratched") &&
 			s.Status.Summary.Failing == 1
 	})
+	if got := a.StatsOfPods(t.Context()); len(got) > 0 {
+		t.Errorf("figures of the volumes of pods: %+v, want none: no pod has the volume", got)
+	}
 }
 
 // desired has the intent ask for the state.

@@ -22,12 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/handshake"
 )
 
 func TestPodsUseTheVolumesOfIntents(t *testing.T) {
 	runAll(t, map[string]func(*testing.T, *cluster){
 		"a pod gets the volume of its intent, once, and gives it back":              testPodBind,
+		"the figures of a volume have the claim of the intent while pods have it":   testPodFigures,
 		"a pod that reads only gets a read-only mount":                              testPodReadOnly,
 		"a call waits until the intent is published":                                testPodWaits,
 		"a call that waits ends when the intent is deleted":                         testPodWaitEnds,
@@ -43,6 +45,39 @@ func TestPodsUseTheVolumesOfIntents(t *testing.T) {
 		"an intent of another node, or none, is explained":                          testPodExplains,
 		"a volume for pods is no use of the kubelet, also where it mounts sub path": testPodIsNoUseOfKubelet,
 	})
+}
+
+func testPodFigures(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data")
+	n.ready(i)
+	pods := []testPod{n.pod("first", i), n.pod("second", i)}
+	for _, p := range pods {
+		p.mounted(a, v)
+	}
+	n.settled(v)
+	a.rest()
+	view, _ := a.views.Load(v.name())
+	a.readStatsOf(t.Context(), view.(*record.Record))
+	want := i.Spec.Volume.PersistentVolumeClaim.ClaimName
+	got := a.StatsOfPods(t.Context())
+	if len(got) != len(pods) {
+		t.Fatalf("figures of %d pods, want those of %d", len(got), len(pods))
+	}
+	for _, f := range got {
+		if f.Namespace != i.Namespace || f.Claim != want || f.Figures.Used == nil || f.Figures.Used.String() != "5Mi" ||
+			f.Figures.Capacity == nil {
+			t.Errorf("figures of claim %s/%s: %+v, want %s/%s with 5Mi used and its capacity", f.Namespace, f.Claim,
+				f.Figures, i.Namespace, want)
+		}
+	}
+	if err := pods[0].answer(pods[0].unpublish(a)); err != nil {
+		t.Fatal(err)
+	}
+	pods[1].ended(a)
+	if got := a.StatsOfPods(t.Context()); len(got) > 0 {
+		t.Errorf("figures after the end of the pods: %+v, want none", got)
+	}
 }
 
 // testPod is a pod with one inline volume, named data.

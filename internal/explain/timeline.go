@@ -28,7 +28,8 @@ func (w *walk) timeline() {
 	pod, ref := w.f.Pod.Value, w.f.Pod.Ref
 	var volumes []Moment
 	for i := range w.f.Volumes {
-		if v := &w.f.Volumes[i]; v.Intent.Found && metav1.IsControlledBy(v.Intent.Value, pod) {
+		v := &w.f.Volumes[i]
+		if v.Intent.Found && v.Intent.Value.Labels[volumesv1alpha1.PodUIDLabel] != "" {
 			volumes = append(volumes, reached(v.Intent.Ref, v.Intent.Value.Status.Timeline)...)
 		}
 	}
