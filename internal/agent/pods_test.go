@@ -71,9 +71,10 @@ func testPodFigures(t *testing.T, c *cluster) {
 				f.Figures, i.Namespace, want)
 		}
 	}
-	for _, p := range pods {
-		p.ended(a)
+	if err := pods[0].answer(pods[0].unpublish(a)); err != nil {
+		t.Fatal(err)
 	}
+	pods[1].ended(a)
 	if got := a.StatsOfPods(t.Context()); len(got) > 0 {
 		t.Errorf("figures after the end of the pods: %+v, want none", got)
 	}

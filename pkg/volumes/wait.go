@@ -67,8 +67,8 @@ func (e *NotReadyError) Unwrap() error { return e.cause }
 // intent with the desired state Published, status.path of the result is where its volume is on the node.
 //
 // It watches and does not poll. The intent may not exist yet: the wait continues until it does. It also continues if
-// the intent is deleted, because another one may be created under the name. A watch that ends, for example while the
-// API server restarts, is started again with backoff.
+// the intent is deleted, because another one may be created under the name. A watch that ends, for example while the API
+// server restarts, is started again with backoff.
 //
 // The wait has no deadline other than that of ctx. Its errors are
 //
@@ -161,9 +161,8 @@ func (w *waiting) failed(err error) error {
 }
 
 // follow returns the intent once it is Ready, and nil once the watch has ended.
-func (w *waiting) follow(
-	ctx context.Context, changes watch.Interface,
-) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
+func (w *waiting) follow(ctx context.Context, changes watch.Interface) (*volumesv1alpha1.VolumeAttachmentIntent,
+	error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -215,7 +214,8 @@ func (w *waiting) judge(intent *volumesv1alpha1.VolumeAttachmentIntent) (ready b
 		intent.DeletionTimestamp.IsZero():
 		return true, nil
 	case r.Status == metav1.ConditionTrue:
-		w.seen.Reason, w.seen.Message = ReasonNotObserved, "it is being deleted, or Ready is older than its spec"
+		w.seen.Reason = ReasonNotObserved
+		w.seen.Message = "it is being deleted, or its condition Ready is older than its spec"
 	default:
 		w.seen.Reason, w.seen.Message = r.Reason, r.Message
 	}

@@ -39,8 +39,8 @@ func TestTheTimeOfAPodIsCountedByTheStatesOfItsIntent(t *testing.T) {
 		rebooted, another bool
 		want              map[string]float64
 	}{
-		"of a claim": {claim: "data", want: map[string]float64{"attached": 4, "staged": 2, "published": 1,
-			"bound": 3}},
+		"of a claim": {claim: "data", want: map[string]float64{
+			"attached": 4, "staged": 2, "published": 1, "bound": 3}},
 		"of an intent":                        {want: map[string]float64{"bound": 1}},
 		"of a claim, after a reboot":          {claim: "data", rebooted: true},
 		"of the second volume of a claim too": {claim: "data", another: true},

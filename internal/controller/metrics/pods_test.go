@@ -47,8 +47,8 @@ func secondsOf(t *testing.T) map[string]float64 {
 }
 
 func TestThePhasesOfAPodAreTimedUntilItsIntentExists(t *testing.T) {
-	const gate, claim = volumesv1alpha1.PlacementGate, volumesv1alpha1.AttributeClaim
-	const intent = volumesv1alpha1.AttributeIntent
+	const gate = volumesv1alpha1.PlacementGate
+	const claim, intent = volumesv1alpha1.AttributeClaim, volumesv1alpha1.AttributeIntent
 	for name, c := range map[string]struct {
 		// life is called with a pod that was not there before.
 		life  func(p *podTimes, uid types.UID)

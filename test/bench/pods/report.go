@@ -23,8 +23,10 @@ func times(list []time.Duration) string {
 		l.Max.Milliseconds(), len(list))
 }
 
-// periodic reports whether a write happens without pods too, or is the bench's own.
-func periodic(r system.Request) bool {
+// apart reports whether a write is not counted: one that happens without pods too, or is the administrator's. The bench
+// and the scheduler are the administrator; both write the same for each kind of pod. Reports of nodes count: by default
+// a kubelet writes one every five minutes, and beside that only after a change, such as that of its volumes in use.
+func apart(r system.Request) bool {
 	return r.ObjectRef.Resource == "leases" || r.ObjectRef.Resource == "events" ||
 		r.User.Username == "admin" || r.User.Username == "kubernetes-admin"
 }
@@ -33,7 +35,7 @@ func periodic(r system.Request) bool {
 func (r *result) count(requests []system.Request, pods int) {
 	r.counted, r.writes = map[string]float64{}, 0
 	for _, request := range requests {
-		if !request.IsWrite() || periodic(request) {
+		if !request.IsWrite() || apart(request) {
 			continue
 		}
 		share := 1 / float64(pods)
