@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/metrics/reference"
 )
 
 // plugin is the name under which metrics count the volumes of the driver.
@@ -224,6 +225,42 @@ func valueOf(t *testing.T, lines []string, metric string) float64 {
 	return 0
 }
 
+// scrapedAsListed compares the families of a scrape with the list that the documentation is made of.
+func scrapedAsListed(t *testing.T, lines []string) {
+	t.Helper()
+	listed, err := reference.Manager()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scraped := 0
+	for _, line := range lines {
+		family, ok := strings.CutPrefix(line, "# TYPE ")
+		if !ok {
+			continue
+		}
+		scraped++
+		name, kind, _ := strings.Cut(family, " ")
+		i := slices.IndexFunc(listed, func(m reference.Metric) bool { return m.Name == name })
+		if i < 0 || listed[i].Type != kind {
+			t.Errorf("the manager has the %s %s, want it in the list of its metrics", kind, name)
+			continue
+		}
+		series, labels := name, slices.Clone(listed[i].Labels)
+		if kind == "histogram" {
+			series, labels = name+"_bucket", append(labels, "le")
+		}
+		slices.Sort(labels)
+		if got := labelsOf(lines, series); !slices.Equal(got, labels) {
+			t.Errorf("%s has labels %v, want %v as listed", series, got, labels)
+		}
+	}
+	// Those of the policies, of the verification and of the version are registered by the program.
+	if want := len(listed) - 5; scraped != want {
+		t.Errorf("%d families of metrics were scraped, want the %d that are listed:\n%s", scraped, want,
+			strings.Join(lines, "\n"))
+	}
+}
+
 func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 	registry := prometheus.NewRegistry()
 	o := withPods(true)
@@ -299,6 +336,7 @@ func metricsHaveUpstreamsNamesAndLabels(t *testing.T, w *world) {
 			t.Errorf("%s has labels %v, want %v", metric, got, labels)
 		}
 	}
+	scrapedAsListed(t, lines)
 	for metric, more := range map[string]float64{
 		`attach_detach_controller_attachdetach_controller_forced_detaches{reason="out-of-service"}`: 1,
 		`attach_detach_controller_attachdetach_controller_forced_detaches{reason="timeout"}`:        0,

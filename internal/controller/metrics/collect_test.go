@@ -93,7 +93,7 @@ func TestIntentsAreCountedByTheReasonOfEachCondition(t *testing.T) {
 
 func TestTheOldestIntentThatWaitsIsKnownForEachPhase(t *testing.T) {
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
-	at := func(seconds time.Duration) time.Time { return start.Add(seconds * time.Second) }
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	leaving := intentWith("leaving", condition("Ready", no, "Releasing", at(0)))
 	leaving.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	leaving.DeletionTimestamp = ptr.To(metav1.NewTime(at(290)))
@@ -116,9 +116,9 @@ func TestTheOldestIntentThatWaitsIsKnownForEachPhase(t *testing.T) {
 }
 
 func TestEntriesAreCountedByDriverAndState(t *testing.T) {
-	decided := func(seconds time.Duration) *volumesv1alpha1.DetachEvidence {
+	decided := func(seconds int) *volumesv1alpha1.DetachEvidence {
 		return &volumesv1alpha1.DetachEvidence{Type: volumesv1alpha1.EvidenceAgentReleased,
-			Time: metav1.NewTime(start.Add(seconds * time.Second))}
+			Time: metav1.NewTime(start.Add(time.Duration(seconds) * time.Second))}
 	}
 	entry := func(driver string, state volumesv1alpha1.AttachmentState, e *volumesv1alpha1.DetachEvidence,
 	) volumesv1alpha1.NodeAttachment {

@@ -69,7 +69,8 @@ func Of(collectors ...prometheus.Collector) ([]Metric, error) {
 
 // description is the text of a Desc, which has no other access to its parts.
 var description = regexp.MustCompile(
-	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
+	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?`+
+		`constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
 
 func parse(desc *prometheus.Desc) (Metric, error) {
 	parts := description.FindStringSubmatch(desc.String())
