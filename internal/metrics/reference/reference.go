@@ -69,7 +69,7 @@ func Of(collectors ...prometheus.Collector) ([]Metric, error) {
 
 // description is the text of a Desc, which has no other access to its parts.
 var description = regexp.MustCompile(
-	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?`+
+	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?` +
 		`constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
 
 func parse(desc *prometheus.Desc) (Metric, error) {
