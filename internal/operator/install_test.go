@@ -329,15 +329,14 @@ func (s server) testRefused(t *testing.T) {
 }
 
 func (s server) testMonitors(t *testing.T) {
-	for _, kind := range []string{"ServiceMonitor", "PodMonitor"} {
+	for _, kind := range []string{"PrometheusRule", "ServiceMonitor", "PodMonitor"} {
 		s.define(t, kind)
 	}
 	rule := schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}
 	monitor := schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
 	s.awaitCondition(t, "Monitored", "True", "AsExpected", "")
 	s.await(t, monitor, namespace, "hawser-agent", "the monitor comes with its kind", there)
-	s.define(t, "PrometheusRule")
-	s.await(t, rule, namespace, "hawser", "the alerts come with their kind, which is installed later", there)
+	s.await(t, rule, namespace, "hawser", "the alerts come with their kind", there)
 	s.change(t, `{"monitoring":"None"}`)
 	s.awaitGone(t, monitor, namespace, "hawser-agent", "the monitor is not wanted any more")
 	s.awaitGone(t, rule, namespace, "hawser", "neither are the alerts")
