@@ -61,8 +61,8 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 		})
 }
 
-// TestAnInstallationThatNoVolumeManagerCanHaveIsExplained has a flag that the manager accepts and a field does not, with
-// its value in an argument of its own.
+// TestAnInstallationThatNoVolumeManagerCanHaveIsExplained has a flag that the manager accepts and a field does not,
+// with its value in an argument of its own.
 func TestAnInstallationThatNoVolumeManagerCanHaveIsExplained(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "standalone")

@@ -561,8 +561,8 @@ func TestWhatIsNotKnownIsNotRemoved(t *testing.T) {
 	s.expectNothingInstalled(t)
 }
 
-// TestIntentsThatOnlyShowWhatUpstreamDoesDoNotKeepHawser deletes a VolumeManager of the overlay observe, whose intents of
-// pods do not count as use, without draining.
+// TestIntentsThatOnlyShowWhatUpstreamDoesDoNotKeepHawser deletes a VolumeManager of the overlay observe, whose intents
+// of pods do not count as use, without draining.
 func TestIntentsThatOnlyShowWhatUpstreamDoesDoNotKeepHawser(t *testing.T) {
 	s := newServer(t)
 	s.kubectl(t, "apply", "-k", "overlays/observe")

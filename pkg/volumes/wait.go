@@ -67,8 +67,8 @@ func (e *NotReadyError) Unwrap() error { return e.cause }
 // intent with the desired state Published, status.path of the result is where its volume is on the node.
 //
 // It watches and does not poll. The intent may not exist yet: the wait continues until it does. It also continues if
-// the intent is deleted, because another one may be created under the name. A watch that ends, for example while the API
-// server restarts, is started again with backoff.
+// the intent is deleted, because another one may be created under the name. A watch that ends, for example while the
+// API server restarts, is started again with backoff.
 //
 // The wait has no deadline other than that of ctx. Its errors are
 //

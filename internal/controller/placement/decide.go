@@ -76,8 +76,8 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 	return matching(f.pod, result.terms, f.nodes)
 }
 
-// place excludes the nodes that cannot take the volumes now. A pod that may run on these nodes only is not excluded from
-// them: no other node could take it, now or later. There its volumes wait until there is room.
+// place excludes the nodes that cannot take the volumes now. A pod that may run on these nodes only is not excluded
+// from them: no other node could take it, now or later. There its volumes wait until there is room.
 func (f facts) place(result narrowed, first []string, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
