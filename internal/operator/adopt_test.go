@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package operator_test
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,31 +57,6 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 			_, found, err := unstructured.NestedString(o.Object, "spec", "template", "spec", "nodeSelector", "pool")
 			return err == nil && !found
 		})
-}
-
-// TestAnInstallationThatNoVolumeManagerCanHaveIsExplained has a flag that the manager accepts and a field does not,
-// with its value in an argument of its own.
-func TestAnInstallationThatNoVolumeManagerCanHaveIsExplained(t *testing.T) {
-	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "standalone")
-	args := func(after string) {
-		s.kubectl(t, "-n", namespace, "patch", "deployment", "hawser-manager", "--type=json", "-p",
-			`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--pod-force-detach-after"},`+
-				`{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"`+after+`"}]`)
-	}
-	args("30s")
-	s.kubectl(t, "apply", "-k", "default")
-	s.run(t, operator.Options{Images: released})
-	s.awaitAny(t, event, namespace, "an event of the Deployment names the field",
-		func(o *unstructured.Unstructured) bool {
-			note, _, err := unstructured.NestedString(o.Object, "note")
-			return err == nil && o.Object["reason"] == "NotAdopted" && strings.Contains(note, "podForceDetachAfter")
-		})
-	args("90s")
-	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the operator makes it after all", there))
-	if after := vm.Spec.Detach.PodForceDetachAfter; after == nil || after.Duration != 90*time.Second {
-		t.Errorf("podForceDetachAfter of the VolumeManager: %v, want 90s as the manager has it", after)
-	}
 }
 
 func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {

@@ -93,7 +93,10 @@ func (c creator) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encoding the VolumeManager: %w", err)
 	}
-	return c.post(ctx, own, fields, "NotAdopted", "the installation in this namespace")
+	if err := c.Client.Create(ctx, newVolumeManager(fields)); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating the VolumeManager: %w", err)
+	}
+	return nil
 }
 
 // written returns the spec as it is sent. The type leaves out an empty list of tolerations, which means none of them.
@@ -124,25 +127,19 @@ func (c creator) readLive(ctx context.Context, name string, object client.Object
 }
 
 // createInitial makes the VolumeManager with the initial spec. If the API server refuses it, only another environment
-// variable helps, and that is another process.
+// variable helps, and that is another process. There is no VolumeManager that could have a condition, so the operator's
+// Deployment gets an event.
 func (c creator) createInitial(ctx context.Context, own *appsv1.Deployment) error {
-	err := c.post(ctx, own, c.InitialSpec, "InitialSpecInvalid", "the environment variable "+InitialSpecVariable)
-	if apierrors.IsInvalid(err) {
-		return reconcile.TerminalError(err)
-	}
-	return err
-}
-
-// post makes the VolumeManager. If the API server refuses it, there is none that could have a condition, so the
-// operator's Deployment gets an event.
-func (c creator) post(ctx context.Context, own *appsv1.Deployment, spec map[string]any, reason, source string) error {
-	err := c.Client.Create(ctx, newVolumeManager(spec))
-	if client.IgnoreAlreadyExists(err) == nil {
+	err := c.Client.Create(ctx, newVolumeManager(c.InitialSpec))
+	if !apierrors.IsInvalid(err) {
+		if client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("creating the VolumeManager: %w", err)
+		}
 		return nil
 	}
-	if apierrors.IsInvalid(err) && own.UID != "" {
-		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reason, "Create",
-			"%s has what a spec of VolumeManager may not have: %.800v", source, err)
+	if own.UID != "" {
+		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, "InitialSpecInvalid", "Create",
+			"the environment variable %s is not a valid spec of VolumeManager: %.800v", InitialSpecVariable, err)
 	}
-	return fmt.Errorf("creating the VolumeManager of %s: %w", source, err)
+	return reconcile.TerminalError(fmt.Errorf("the environment variable %s: %w", InitialSpecVariable, err))
 }

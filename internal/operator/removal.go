@@ -79,20 +79,20 @@ func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
 
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
 func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
-	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain || u.onlyShown()
+	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain
 	if draining {
 		if err := r.deleteGating(ctx); err != nil {
 			return 0, err
 		}
 	}
-	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u, draining)})
+	again, err := r.install(ctx, vm, removal{draining: draining, condition: waitsFor(vm, u)})
 	if !draining {
 		return again, err
 	}
 	return again, errors.Join(err, r.deleteIntents(ctx, vm, u.intents))
 }
 
-func waitsFor(vm *volumesv1alpha1.VolumeManager, u used, draining bool) *metav1.Condition {
+func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
 	left := usage.Message(u.uses)
 	if len(u.pods) > 0 {
 		left += ". " + usage.PodsMessage(u.pods)
@@ -101,7 +101,7 @@ func waitsFor(vm *volumesv1alpha1.VolumeManager, u used, draining bool) *metav1.
 	case !u.known:
 		return notRemoved(volumesv1alpha1.ReasonUseUnknown, "a kind of Hawser is missing, so it is not known what is in "+
 			"use. Install the kinds again (config/crd); the removal then continues")
-	case !draining:
+	case vm.Spec.Removal != volumesv1alpha1.RemovalDrain:
 		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", left)
 	case len(u.uses) == 0 && len(u.pods) > 0:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete them; no new ones are accepted",

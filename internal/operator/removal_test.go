@@ -560,21 +560,3 @@ func TestWhatIsNotKnownIsNotRemoved(t *testing.T) {
 	s.awaitGone(t, volumeManager, "", "cluster", "it is known that nothing is in use")
 	s.expectNothingInstalled(t)
 }
-
-// TestIntentsThatOnlyShowWhatUpstreamDoesDoNotKeepHawser deletes a VolumeManager of the overlay observe, whose intents
-// of pods do not count as use, without draining.
-func TestIntentsThatOnlyShowWhatUpstreamDoesDoNotKeepHawser(t *testing.T) {
-	s := newServer(t)
-	s.kubectl(t, "apply", "-k", "overlays/observe")
-	stop := s.run(t, operator.Options{Images: released})
-	s.awaitMark(t, volumeManager, "", "cluster", "0")
-	intent := newIntent("shown")
-	intent.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "of-a-pod"}
-	intent.Spec.Publisher, intent.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
-	check(t, s.asManager(t).Create(t.Context(), intent))
-	s.kubectl(t, "delete", "hvm", "cluster", "--wait=false")
-	s.awaitGone(t, intentKind, intent.Namespace, intent.Name, "it is taken back")
-	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use")
-	s.expectNothingInstalled(t)
-	stop()
-}

@@ -40,12 +40,6 @@ func (u used) nothing() bool {
 	return u.known && len(u.uses) == 0 && len(u.intents) == 0 && len(u.pods) == 0
 }
 
-// onlyShown reports whether all that is left are intents of pods that show what upstream does. They do not count as
-// use, so they are taken back in either mode of removal.
-func (u used) onlyShown() bool {
-	return u.known && len(u.uses) == 0 && len(u.pods) == 0
-}
-
 // findUsed reads from the cache what is wanted, attached and in use. Once the kind of intents is gone, so is every
 // intent with its finalizer.
 func (r *Reconciler) findUsed(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (used, error) {

@@ -76,17 +76,10 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 	return matching(f.pod, result.terms, f.nodes)
 }
 
-// place excludes the nodes that cannot take the volumes now. A pod that may run on these nodes only is not excluded
-// from them: no other node could take it, now or later. There its volumes wait until there is room.
+// place excludes the nodes that cannot take the volumes now.
 func (f facts) place(result narrowed, first []string, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
-	if full := len(excluded); full > 0 && full == len(candidates) && named(f.pod, result.terms) {
-		return decision{lift: true, terms: result.terms, first: first, constrained: true,
-			reason: volumesv1alpha1.ReasonEveryNodeFull,
-			message: fmt.Sprintf("the pod can run on these nodes only, and none has room for its volumes now (limit of the "+
-				"driver, or storage capacity): %s. It starts there once there is room", names(excluded))}
-	}
 	d := decision{lift: true, terms: without(result.terms, excluded, f.nodes), first: first,
 		constrained: constrained || len(excluded) > 0}
 	switch {

@@ -314,11 +314,6 @@ func TestNodesWithoutRoomAreExcluded(t *testing.T) {
 			capacityIn("fast", "a", "100Gi", "1Gi")}},
 		{decideCase{name: "a selected node was checked before", volumes: []volumeFacts{ofClaim(unbound, publishing,
 			selected("node-a", true))}, terms: "name=node-a"}, nil, nil},
-		{decideCase{name: "a selected node that is full is the only one", volumes: []volumeFacts{ofClaim(unbound,
-			selected("node-a", true))}, terms: "name=node-a", reason: "EveryNodeFull", message: "once there is room"},
-			map[string]int{"node-a": 0}, nil},
-		{decideCase{name: "a volume of one full host", volumes: []volumeFacts{ofClaim(inZones("host=node-a"))},
-			terms: "host=node-a", reason: "EveryNodeFull", message: "once there is room"}, map[string]int{"node-a": 0}, nil},
 		{decideCase{name: "no capacity at all", volumes: []volumeFacts{ofClaim(unbound, publishing)},
 			terms: "host!node-a,node-b,node-c", reason: "EveryNodeFull", message: "node-a, node-b, node-c"}, nil, nil},
 	} {

@@ -81,19 +81,6 @@ func pinned(t term) bool {
 	})
 }
 
-// named reports whether the pod may run only on nodes that are named, so that none that is added could take it.
-func named(pod *corev1.Pod, terms []term) bool {
-	if _, selects := pod.Spec.NodeSelector[corev1.LabelHostname]; selects {
-		return true
-	}
-	return len(terms) > 0 && !slices.ContainsFunc(terms, func(t term) bool {
-		return !empty(t) && !pinned(t) && !slices.ContainsFunc(t.MatchExpressions,
-			func(r corev1.NodeSelectorRequirement) bool {
-				return r.Key == corev1.LabelHostname && r.Operator == corev1.NodeSelectorOpIn
-			})
-	})
-}
-
 // and returns what matches both.
 func (a alternatives) and(b alternatives) alternatives {
 	var both alternatives

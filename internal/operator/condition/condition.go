@@ -47,8 +47,6 @@ type Pod struct {
 	Failure string
 	// NodeReady is false if its node is not Ready, and the pod cannot be.
 	NodeReady bool
-	// Ending: the pod is being deleted. Until it has gone, its node gets no other one.
-	Ending bool
 }
 
 func (p Pod) String() string {
@@ -182,7 +180,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 	for _, p := range f.Pods {
 		age := f.Now.Sub(p.Since)
 		switch {
-		case p.Ending, !p.NodeReady && p.Node != "":
+		case !p.NodeReady && p.Node != "":
 		case p.Failure != "":
 			failing = append(failing, p.String()+": "+p.Failure)
 		case age >= f.Deadline:
@@ -199,34 +197,9 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 		problems = append(problems, Problem{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
 			"%d pod(s) have not become ready within %s: %s", len(late), f.Deadline, names(late))})
 	}
-	for _, find := range []func() ([]Problem, time.Duration){f.absent, f.blocked} {
-		found, wait := find()
-		problems, again = append(problems, found...), Sooner(again, wait)
-	}
-	return degradedBy(problems), again
-}
-
-// blocked is about a rollout that pods of dead nodes keep from going on: as many of them as may be absent at once do
-// not end, or are on nodes that are not Ready.
-func (f Facts) blocked() ([]Problem, time.Duration) {
-	if f.Agents.Updated >= f.Agents.Desired || !f.Agents.Observed || f.ProgressingSince.IsZero() {
-		return nil, 0
-	}
-	var holding []string
-	for _, p := range f.Pods {
-		if p.Node != "" && (p.Ending || !p.NodeReady) {
-			holding = append(holding, p.String())
-		}
-	}
-	if len(holding) < int(max(f.Agents.Budget, 1)) {
-		return nil, 0
-	}
-	if age := f.Now.Sub(f.ProgressingSince); age < f.Deadline {
-		return nil, f.Deadline - age
-	}
-	return []Problem{{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
-		"agents: %d of %d nodes are updated, and the rollout waits for pods that do not end or whose nodes are not Ready: %s",
-		f.Agents.Updated, f.Agents.Desired, names(holding))}}, 0
+	absent, wait := f.absent()
+	problems = append(problems, absent...)
+	return degradedBy(problems), Sooner(again, wait)
 }
 
 // absent is about pods that do not exist: a quota or a policy may refuse them.

@@ -96,34 +96,6 @@ func TestConditionsCountAndName(t *testing.T) {
 				"nodes that are not Ready: dead"},
 			{Status: "True", Reason: "RollingOut", Message: "agents: 4 of 5 ready, awaiting 1 node(s)"},
 			{Status: "False", Reason: "AsExpected"}}, 0},
-		{"a dead node uses up what a rollout may replace at once", func(f *Facts) {
-			f.Agents.Updated, f.Agents.Ready = 2, 4
-			f.Pods = []Pod{{Name: "agent-a", Node: "dead", Ending: true}}
-			f.ProgressingSince = now.Add(-11 * time.Minute)
-		}, [3]metav1.Condition{
-			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes; " +
-				"nodes that are not Ready: dead"},
-			{Status: "True", Reason: "RollingOut", Message: "agents: 2 of 5 updated, awaiting 3 node(s)"},
-			{Status: "True", Reason: "RolloutStuck", Message: "agents: 2 of 5 nodes are updated, and the rollout waits for " +
-				"pods that do not end or whose nodes are not Ready: agent-a on node dead"}}, 0},
-		{"a dead node has just held up a rollout", func(f *Facts) {
-			f.Agents.Updated, f.Agents.Ready = 2, 4
-			f.Pods = []Pod{{Name: "agent-a", Node: "dead", Ending: true}}
-			f.ProgressingSince = now.Add(-time.Minute)
-		}, [3]metav1.Condition{
-			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes; " +
-				"nodes that are not Ready: dead"},
-			{Status: "True", Reason: "RollingOut", Message: "agents: 2 of 5 updated, awaiting 3 node(s)"},
-			{Status: "False", Reason: "AsExpected"}}, 9 * time.Minute},
-		{"a dead node leaves room for a rollout", func(f *Facts) {
-			f.Agents.Updated, f.Agents.Ready, f.Agents.Budget = 2, 4, 2
-			f.Pods = []Pod{{Name: "agent-a", Node: "dead", Ending: true}}
-			f.ProgressingSince = now.Add(-11 * time.Minute)
-		}, [3]metav1.Condition{
-			{Status: "True", Reason: "AsExpected", Message: "manager: 2 of 2 ready; agents: ready on 4 of 5 nodes; " +
-				"nodes that are not Ready: dead"},
-			{Status: "True", Reason: "RollingOut", Message: "agents: 2 of 5 updated, awaiting 3 node(s)"},
-			{Status: "False", Reason: "AsExpected"}}, 0},
 		{"pods are refused", func(f *Facts) {
 			f.Manager.Failure = "exceeded quota"
 			f.Agents.Scheduled, f.Agents.Updated, f.Agents.Ready = 3, 3, 3

@@ -72,24 +72,16 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 	}
 }
 
-// flagsOf returns the flags of the first container, as the program parses them: a value may be an argument of its own,
-// and the last flag of a name wins.
+// flagsOf returns the flags of the first container. The last one wins, as for the program.
 func flagsOf(template corev1.PodTemplateSpec) map[string]string {
 	flags := map[string]string{}
 	if len(template.Spec.Containers) == 0 {
 		return flags
 	}
-	args := template.Spec.Containers[0].Args
-	for i := 0; i < len(args); i++ {
-		name, value, found := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if !found {
-			value = "true"
-			if i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-				i++
-				value = args[i]
-			}
+	for _, arg := range template.Spec.Containers[0].Args {
+		if name, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "="); found {
+			flags[name] = value
 		}
-		flags[name] = value
 	}
 	return flags
 }
