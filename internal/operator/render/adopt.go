@@ -72,18 +72,45 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 	}
 }
 
-// flagsOf returns the flags of the first container. The last one wins, as for the program.
+// switches are the flags that need no value. Any other flag takes the argument after it as its value.
+var switches = []string{"leader-elect", "zap-devel"}
+
+// flagsOf returns the flags of the first container, as package flag reads them. The last one wins.
 func flagsOf(template corev1.PodTemplateSpec) map[string]string {
 	flags := map[string]string{}
 	if len(template.Spec.Containers) == 0 {
 		return flags
 	}
-	for _, arg := range template.Spec.Containers[0].Args {
-		if name, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "="); found {
-			flags[name] = value
+	container := &template.Spec.Containers[0]
+	args := slices.Clone(container.Args)
+	if len(container.Command) > 1 {
+		args = slices.Concat(container.Command[1:], args)
+	}
+	for len(args) > 0 {
+		name, value, found := strings.Cut(args[0], "=")
+		args = args[1:]
+		if name = flagName(name); name == "" {
+			return flags
 		}
+		switch {
+		case found:
+		case slices.Contains(switches, name):
+			value = "true"
+		case len(args) > 0:
+			value, args = args[0], args[1:]
+		}
+		flags[name] = value
 	}
 	return flags
+}
+
+// flagName is empty for an argument that is no flag, which ends the flags.
+func flagName(arg string) string {
+	name, dashed := strings.CutPrefix(arg, "-")
+	if !dashed {
+		return ""
+	}
+	return strings.TrimPrefix(name, "-")
 }
 
 // port is 0 for none.
