@@ -190,7 +190,7 @@ func TestAnAdoptedSpecRendersTheSameWorkloads(t *testing.T) {
 	}
 }
 
-// TestAnAdoptedSpecHasTheFlagsInEveryForm: package flag accepts one or two dashes, and a value as an argument of its own.
+// TestAnAdoptedSpecHasTheFlagsInEveryForm: package flag accepts one or two dashes, and a value as the next argument.
 func TestAnAdoptedSpecHasTheFlagsInEveryForm(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -223,6 +223,46 @@ func TestAnAdoptedSpecHasTheFlagsInEveryForm(t *testing.T) {
 					test.command, test.args, spec.AttachMode, spec.PodIntents, test.want, test.intents)
 			}
 		})
+	}
+}
+
+func TestAFieldOfAnAdoptedSpecThatIsRefusedIsNamedWithItsFlag(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		cause metav1.StatusCause
+		want  []string
+	}{
+		{"a field", metav1.StatusCause{Field: "spec.agent.driverTimeout", Message: "must be a duration from 10s"},
+			[]string{"--driver-timeout of DaemonSet hawser-agent (spec.agent.driverTimeout)"}},
+		{"two fields", metav1.StatusCause{Field: "spec", Message: "attachMode Replace needs it. Set podIntents to Auto"},
+			[]string{"--attach-mode of Deployment hawser-manager (spec.attachMode)",
+				"--pod-intents of Deployment hawser-manager (spec.podIntents)"}},
+		{"a field without a flag", metav1.StatusCause{Field: "spec.manager.replicas", Message: "at most 5"}, nil},
+	} {
+		if got := Refused([]metav1.StatusCause{test.cause}); !slices.Equal(got, test.want) {
+			t.Errorf("%s: flags of %+v: %q, want %q", test.name, test.cause, got, test.want)
+		}
+	}
+}
+
+// TestEveryAdoptedFlagIsKnownByItsField compares with the flags that the source reads.
+func TestEveryAdoptedFlagIsKnownByItsField(t *testing.T) {
+	source, err := os.ReadFile("adopt.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := regexp.MustCompile(`flags\["([a-z-]+)"\]`).FindAllStringSubmatch(string(source), -1)
+	if len(read) == 0 {
+		t.Error("flags that adopt.go reads: none, want --attach-mode among them")
+	}
+	for _, match := range read {
+		known := slices.ContainsFunc(adopted, func(a struct{ field, flag, workload string }) bool {
+			return a.flag == match[1]
+		})
+		// Any level that is not known is left out.
+		if !known && match[1] != "zap-log-level" {
+			t.Errorf("adopt.go reads --%s, and no element of adopted has its field: want one", match[1])
+		}
 	}
 }
 
