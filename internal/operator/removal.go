@@ -171,9 +171,10 @@ func (r remover) programs(ctx context.Context) ([]string, error) {
 
 // isProgram reports whether the pod is one of a manager or an agent.
 func isProgram(pod *corev1.Pod) bool {
-	component := pod.Labels["app.kubernetes.io/component"]
-	return component == "manager" || component == "agent"
+	return pod.Labels["app.kubernetes.io/component"] == "manager" || isAgent(pod)
 }
+
+func isAgent(pod *corev1.Pod) bool { return pod.Labels["app.kubernetes.io/component"] == "agent" }
 
 // stop ends manager and agents. Their pods end with their workloads.
 func (r remover) stop(ctx context.Context) error {
