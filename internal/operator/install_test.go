@@ -325,8 +325,8 @@ func (s server) testDeadNode(t *testing.T) {
 	check(t, s.admin.Status().Update(t.Context(), node))
 	s.playAgents(t, 5, 2, 4)
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(1)))
-	s.awaitCondition(t, "Degraded", "True", "RolloutStuck", "agents: 2 of 5 updated, and for more than 3s 1 pod(s) hold up "+
-		"the rest: hawser-agent-x on node node-a, which is not Ready (terminating). Let the node return")
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck", "agents: 2 of 5 updated, and for more than 3s 1 pod(s) hold "+
+		"up the rest: hawser-agent-x on node node-a, which is not Ready (terminating). Let the node return")
 	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: 2 of 5 updated, awaiting 3 node(s)")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
