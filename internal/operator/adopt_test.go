@@ -6,7 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 package operator_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,6 +60,35 @@ func TestAnInstallationOfKubectlIsAdopted(t *testing.T) {
 			_, found, err := unstructured.NestedString(o.Object, "spec", "template", "spec", "nodeSelector", "pool")
 			return err == nil && !found
 		})
+}
+
+// TestAnInstallationThatMakesNoValidSpecIsAnEvent adopts flags that the programs accept and VolumeManager does not.
+func TestAnInstallationThatMakesNoValidSpecIsAnEvent(t *testing.T) {
+	s := newServer(t)
+	s.kubectl(t, "apply", "-k", "standalone")
+	s.kubectl(t, "apply", "-k", "default")
+	agent := s.daemonSet(t)
+	args := agent.Spec.Template.Spec.Containers[0].Args
+	agent.Spec.Template.Spec.Containers[0].Args = append(slices.Clone(args), "--driver-timeout", "2s")
+	check(t, s.admin.Update(t.Context(), agent))
+	s.run(t, operator.Options{Images: released})
+	s.awaitAny(t, event, namespace, "an event of the operator's Deployment names the flag",
+		func(o *unstructured.Unstructured) bool {
+			note, _, err := unstructured.NestedString(o.Object, "note")
+			name, _, _ := unstructured.NestedString(o.Object, "regarding", "name")
+			return err == nil && o.Object["reason"] == "AdoptedSpecInvalid" && name == "hawser-operator" &&
+				strings.Contains(note, "Correct --driver-timeout of DaemonSet hawser-agent (spec.agent.driverTimeout)") &&
+				strings.Contains(note, "driverTimeout must be a duration from 10s to 1h")
+		})
+
+	agent = s.daemonSet(t)
+	agent.Spec.Template.Spec.Containers[0].Args = append(slices.Clone(args), "--driver-timeout", "20s")
+	check(t, s.admin.Update(t.Context(), agent))
+	s.agentPod(t) // The test plays the controller of the DaemonSet.
+	vm := asVolumeManager(t, s.await(t, volumeManager, "", "cluster", "the flag is corrected", there))
+	if timeout := vm.Spec.Agent.DriverTimeout; timeout == nil || timeout.Duration != 20*time.Second {
+		t.Errorf("VolumeManager cluster: driver timeout %v, want the 20s of the flag", timeout)
+	}
 }
 
 func (s server) daemonSet(t *testing.T) *appsv1.DaemonSet {

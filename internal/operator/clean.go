@@ -54,6 +54,15 @@ func (r remover) clean(ctx context.Context, vm *volumesv1alpha1.VolumeManager) e
 			return errors.Join(fmt.Errorf("removing %s: %w", step.what, err), r.reportRemoval(ctx, vm, failure))
 		}
 	}
+	late, err := t.lateIntent(ctx)
+	if err != nil {
+		return err
+	}
+	if late != "" {
+		// Its event leads here again, and then the cache has it.
+		return r.reportRemoval(ctx, vm, notRemoved(volumesv1alpha1.ReasonCleaningUp,
+			"intent %s was created meanwhile: Hawser is installed again to release it", late))
+	}
 	return r.finish(ctx, vm)
 }
 

@@ -22,10 +22,12 @@ SPDX-License-Identifier: Apache-2.0
 //
 // When the VolumeManager is deleted:
 //
-//	drain    keep all of that until nothing is in use; with spec.removal Drain delete the intents
+//	drain    keep all of that until nothing is in use; with spec.removal Drain delete the intents. Intents that only
+//	         show what upstream does are deleted without it too, once nothing else is left
 //	ungate   delete the policy that gates pods, then lift the gates of all pods
+//	refuse   new intents, and new pods with inline volumes
 //	stop     manager and agents
-//	clean    what Hawser wrote, and what the operator applied
+//	clean    what Hawser wrote, and what the operator applied; go back if there is an intent
 //
 // The operator never deletes a kind or a namespace.
 package operator

@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -89,14 +91,47 @@ func (c creator) create(ctx context.Context) error {
 	if !found[policy] {
 		spec.NetworkPolicy = volumesv1alpha1.ManagedNone
 	}
+	return c.createAdopted(ctx, own, spec)
+}
+
+// createAdopted makes the VolumeManager that continues an installation. If the API server refuses it, an
+// administrator corrects a flag or makes the VolumeManager. The pods that are replaced for the flag lead here again.
+func (c creator) createAdopted(ctx context.Context, own *appsv1.Deployment,
+	spec volumesv1alpha1.VolumeManagerSpec) error {
 	fields, err := written(spec)
 	if err != nil {
 		return fmt.Errorf("encoding the VolumeManager: %w", err)
 	}
-	if err := c.Client.Create(ctx, newVolumeManager(fields)); client.IgnoreAlreadyExists(err) != nil {
-		return fmt.Errorf("creating the VolumeManager: %w", err)
+	err = c.Client.Create(ctx, newVolumeManager(fields))
+	if !apierrors.IsInvalid(err) {
+		if client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("creating the VolumeManager: %w", err)
+		}
+		return nil
 	}
-	return nil
+	what := "the installation"
+	if flags := render.Refused(causes(err)); len(flags) > 0 {
+		what = strings.Join(flags, ", ")
+	}
+	return c.refuse(own, "AdoptedSpecInvalid", fmt.Errorf("an installation without the operator is found, but "+
+		"it makes no valid spec of VolumeManager. Correct %s, or create VolumeManager cluster: %w", what, err))
+}
+
+func causes(err error) []metav1.StatusCause {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return status.Status().Details.Causes
+}
+
+// refuse ends the attempts to make a VolumeManager. There is none that could have a condition, so the operator's
+// Deployment gets an event.
+func (c creator) refuse(own *appsv1.Deployment, reason string, err error) error {
+	if own.UID != "" {
+		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reason, "Create", "%.1000v", err)
+	}
+	return reconcile.TerminalError(err)
 }
 
 // written returns the spec as it is sent. The type leaves out an empty list of tolerations, which means none of them.
@@ -127,19 +162,15 @@ func (c creator) readLive(ctx context.Context, name string, object client.Object
 }
 
 // createInitial makes the VolumeManager with the initial spec. If the API server refuses it, only another environment
-// variable helps, and that is another process. There is no VolumeManager that could have a condition, so the operator's
-// Deployment gets an event.
+// variable helps, and that is another process.
 func (c creator) createInitial(ctx context.Context, own *appsv1.Deployment) error {
 	err := c.Client.Create(ctx, newVolumeManager(c.InitialSpec))
-	if !apierrors.IsInvalid(err) {
-		if client.IgnoreAlreadyExists(err) != nil {
-			return fmt.Errorf("creating the VolumeManager: %w", err)
-		}
-		return nil
+	if apierrors.IsInvalid(err) {
+		return c.refuse(own, "InitialSpecInvalid", fmt.Errorf("the environment variable %s is not a valid spec of "+
+			"VolumeManager: %w", InitialSpecVariable, err))
 	}
-	if own.UID != "" {
-		c.Recorder.Eventf(own, nil, corev1.EventTypeWarning, "InitialSpecInvalid", "Create",
-			"the environment variable %s is not a valid spec of VolumeManager: %.800v", InitialSpecVariable, err)
+	if client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("creating the VolumeManager: %w", err)
 	}
-	return reconcile.TerminalError(fmt.Errorf("the environment variable %s: %w", InitialSpecVariable, err))
+	return nil
 }

@@ -63,6 +63,7 @@ func TestTheOperatorOnARealAPIServer(t *testing.T) {
 		{"what a later release left is named, if it cannot be deleted", s.testLaterRelease},
 		{"a node selector is not narrowed while volumes are in use", s.testNarrowing},
 		{"a pod that fails is named with its node", s.testFailingPod},
+		{"a rollout that a dead node holds up names pod and node", s.testDeadNode},
 		{"what the API server refuses is said, and the workload stays in view", s.testRefused},
 		{"monitors come with their kinds", s.testMonitors},
 		{"what is needed to release volumes is not deleted while they are in use", s.testGuarded},
@@ -313,6 +314,23 @@ func (s server) testFailingPod(t *testing.T) {
 		"1 pod(s) have not become ready within 3s: hawser-agent-x on node node-a")
 	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+}
+
+// testDeadNode deletes the pod of an agent on a node without a kubelet, which would end it.
+func (s server) testDeadNode(t *testing.T) {
+	pod := s.agentPod(t)
+	node := &corev1.Node{}
+	check(t, s.admin.Get(t.Context(), types.NamespacedName{Name: "node-a"}, node))
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	check(t, s.admin.Status().Update(t.Context(), node))
+	s.playAgents(t, 5, 2, 4)
+	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(1)))
+	s.awaitCondition(t, "Degraded", "True", "RolloutStuck", "agents: 2 of 5 updated, and for more than 3s 1 pod(s) hold "+
+		"up the rest: hawser-agent-x on node node-a, which is not Ready (terminating). Let the node return")
+	s.awaitCondition(t, "Progressing", "True", "RollingOut", "agents: 2 of 5 updated, awaiting 3 node(s)")
+	check(t, s.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	s.awaitCondition(t, "Degraded", "False", "AsExpected", "")
+	s.settle(t)
 }
 
 // testRefused asks for a toleration that the API of VolumeManager does not check.

@@ -159,7 +159,7 @@ func ofDaemonSet(d *appsv1.DaemonSet) condition.Workload {
 	return w
 }
 
-// pods that are not ready, by name.
+// pods that are not ready or are being deleted, by name.
 func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
 	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
 	if err := r.Cache.List(ctx, pods, client.InNamespace(r.Namespace)); err != nil {
@@ -176,11 +176,15 @@ func (r *Reconciler) pods(ctx context.Context) ([]condition.Pod, error) {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		since, notReady := notReadySince(pod)
-		if !notReady || pod.DeletionTimestamp != nil || !isProgram(pod) {
+		terminating := pod.DeletionTimestamp != nil
+		if !notReady && !terminating || !isProgram(pod) {
 			continue
 		}
+		if terminating {
+			since = pod.DeletionTimestamp.Time
+		}
 		found = append(found, condition.Pod{Name: pod.Name, Node: pod.Spec.NodeName, Since: since,
-			Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
+			Agent: isAgent(pod), Terminating: terminating, Failure: failureOf(pod), NodeReady: ready[pod.Spec.NodeName]})
 	}
 	slices.SortFunc(found, func(a, b condition.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil

@@ -55,7 +55,7 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	if !u.nothing() && (u.known || !pastDraining(vm)) {
 		return r.drain(ctx, vm, u)
 	}
-	if err := r.ungate(ctx); err != nil {
+	if err := errors.Join(r.ungate(ctx), r.refuseNew(ctx, vm)); err != nil {
 		return 0, err
 	}
 	programs, err := r.programs(ctx)
@@ -77,9 +77,27 @@ func pastDraining(vm *volumesv1alpha1.VolumeManager) bool {
 		c.Reason == volumesv1alpha1.ReasonCleaningUp)
 }
 
+// refuseNew applies the policies that refuse new intents and new pods with inline volumes. No manager would release
+// them any more.
+func (r remover) refuseNew(ctx context.Context, vm *volumesv1alpha1.VolumeManager) error {
+	policies, err := render.Refusals(r.Namespace)
+	if err != nil {
+		return err
+	}
+	_, err = r.applyAll(ctx, vm, policies)
+	return err
+}
+
+// drains reports whether Hawser lets go of what is left. Intents that only show what upstream does do not count: once
+// nothing else is left, they go without Drain too.
+func (u used) drains(vm *volumesv1alpha1.VolumeManager) bool {
+	return vm.Spec.Removal == volumesv1alpha1.RemovalDrain ||
+		u.known && len(u.uses) == 0 && len(u.pods) == 0 && len(u.intents) > 0
+}
+
 // drain keeps the installation, which has to release the volumes, and lets go of intents if that is wanted.
 func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u used) (time.Duration, error) {
-	draining := vm.Spec.Removal == volumesv1alpha1.RemovalDrain
+	draining := u.drains(vm)
 	if draining {
 		if err := r.deleteGating(ctx); err != nil {
 			return 0, err
@@ -93,26 +111,33 @@ func (r remover) drain(ctx context.Context, vm *volumesv1alpha1.VolumeManager, u
 }
 
 func waitsFor(vm *volumesv1alpha1.VolumeManager, u used) *metav1.Condition {
-	left := usage.Message(u.uses)
-	if len(u.pods) > 0 {
-		left += ". " + usage.PodsMessage(u.pods)
-	}
 	switch {
 	case !u.known:
 		return notRemoved(volumesv1alpha1.ReasonUseUnknown, "a kind of Hawser is missing, so it is not known what is in "+
 			"use. Install the kinds again (config/crd); the removal then continues")
-	case vm.Spec.Removal != volumesv1alpha1.RemovalDrain:
-		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", left)
+	case !u.drains(vm):
+		return notRemoved(volumesv1alpha1.ReasonVolumesInUse, "%s. Release them, or set spec.removal to Drain", u.left())
 	case len(u.uses) == 0 && len(u.pods) > 0:
-		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete them; no new ones are accepted",
-			usage.PodsMessage(u.pods))
+		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete them; no new ones are accepted", u.left())
 	case len(u.uses) == 0:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "waiting for the end of %d intent(s) of pods", len(u.intents))
 	case vm.Spec.AttachMode == volumesv1alpha1.AttachReplace:
 		return notRemoved(volumesv1alpha1.ReasonDraining, "%s. Delete the pods that use volumes, or give them back to "+
-			"Kubernetes: set spec.attachMode to Coexist, then turn its attach/detach controller on", left)
+			"Kubernetes: set spec.attachMode to Coexist, then turn its attach/detach controller on", u.left())
 	}
-	return notRemoved(volumesv1alpha1.ReasonDraining, "%s", left)
+	return notRemoved(volumesv1alpha1.ReasonDraining, "%s", u.left())
+}
+
+// left names the volumes and pods that are left.
+func (u used) left() string {
+	var left []string
+	if len(u.uses) > 0 {
+		left = append(left, usage.Message(u.uses))
+	}
+	if len(u.pods) > 0 {
+		left = append(left, usage.PodsMessage(u.pods))
+	}
+	return strings.Join(left, ". ")
 }
 
 // deleteIntents of users. Those of pods stay as long as their pods, and the manager deletes them; except for those of
@@ -171,9 +196,10 @@ func (r remover) programs(ctx context.Context) ([]string, error) {
 
 // isProgram reports whether the pod is one of a manager or an agent.
 func isProgram(pod *corev1.Pod) bool {
-	component := pod.Labels["app.kubernetes.io/component"]
-	return component == "manager" || component == "agent"
+	return pod.Labels["app.kubernetes.io/component"] == "manager" || isAgent(pod)
 }
+
+func isAgent(pod *corev1.Pod) bool { return pod.Labels["app.kubernetes.io/component"] == "agent" }
 
 // stop ends manager and agents. Their pods end with their workloads.
 func (r remover) stop(ctx context.Context) error {

@@ -22,6 +22,8 @@ const role = "hawser-operator"
 type rights struct {
 	mu   sync.Mutex
 	used map[system.Rule]bool
+	// after is called with each request that was answered. The operator waits for it.
+	after func(*http.Request)
 }
 
 func (r *rights) wrap(next http.RoundTripper) http.RoundTripper {
@@ -35,6 +37,9 @@ type recorder struct {
 
 func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(request)
+	if err == nil && r.rights.after != nil {
+		r.rights.after(request)
+	}
 	if err == nil && response.StatusCode != http.StatusForbidden {
 		r.rights.note(request, response.StatusCode)
 	}

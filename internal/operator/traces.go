@@ -64,6 +64,20 @@ func (t traces) eachLive(ctx context.Context, kind schema.GroupVersionKind,
 	}
 }
 
+// lateIntent is an intent that was created after the cache had none: an API server applies a policy a moment after it
+// was created. It is empty if there is none.
+func (t traces) lateIntent(ctx context.Context) (string, error) {
+	found := ""
+	if !t.serves(intentKind) {
+		return found, nil
+	}
+	err := t.eachLive(ctx, intentKind, func(intent *metav1.PartialObjectMetadata) error {
+		found = intent.Namespace + "/" + intent.Name
+		return nil
+	})
+	return found, err
+}
+
 // deleteLive deletes the object under its UID.
 func (t traces) deleteLive(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	return t.client.Delete(ctx, object, client.Preconditions{UID: &object.UID})

@@ -38,11 +38,13 @@ func (w Workload) done() bool {
 	return w.Exists && w.Observed && w.Updated >= w.Desired && w.Ready >= w.Desired && w.Old == 0
 }
 
-// Pod is one that is not ready.
+// Pod is one that is not ready, or that is being deleted.
 type Pod struct {
 	Name, Node string
-	// Since is when it ceased to be ready, or was created.
+	// Since is when it ceased to be ready, or was created. If it is being deleted, it is the end of its grace period.
 	Since time.Time
+	// Agent is true for a pod of the DaemonSet. Terminating is true while the pod is being deleted.
+	Agent, Terminating bool
 	// Failure is why its container does not run: it crashes, or its image cannot be pulled.
 	Failure string
 	// NodeReady is false if its node is not Ready, and the pod cannot be.
@@ -180,7 +182,7 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 	for _, p := range f.Pods {
 		age := f.Now.Sub(p.Since)
 		switch {
-		case !p.NodeReady && p.Node != "":
+		case !p.NodeReady && p.Node != "", p.Terminating:
 		case p.Failure != "":
 			failing = append(failing, p.String()+": "+p.Failure)
 		case age >= f.Deadline:
@@ -197,9 +199,11 @@ func (f Facts) degraded() (metav1.Condition, time.Duration) {
 		problems = append(problems, Problem{volumesv1alpha1.ReasonRolloutStuck, fmt.Sprintf(
 			"%d pod(s) have not become ready within %s: %s", len(late), f.Deadline, names(late))})
 	}
-	absent, wait := f.absent()
-	problems = append(problems, absent...)
-	return degradedBy(problems), Sooner(again, wait)
+	for _, find := range []func() ([]Problem, time.Duration){f.absent, f.heldUp} {
+		more, wait := find()
+		problems, again = append(problems, more...), Sooner(again, wait)
+	}
+	return degradedBy(problems), again
 }
 
 // absent is about pods that do not exist: a quota or a policy may refuse them.

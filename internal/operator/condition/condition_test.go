@@ -29,6 +29,77 @@ const (
 	done     = "manager and agents are as the spec asks for"
 )
 
+// TestARolloutThatADeadNodeHoldsUpNamesPodAndNode: the pod uses up the budget, and is neither ready nor gone.
+func TestARolloutThatADeadNodeHoldsUpNamesPodAndNode(t *testing.T) {
+	const (
+		ways = ". Let the node return, delete its Node, or raise spec.agent.maxUnavailable"
+		held = "agents: 2 of 5 updated, and for more than 10m0s 1 pod(s) hold up the rest: "
+	)
+	late := now.Add(-20 * time.Minute)
+	ending := Pod{Name: "agent-a", Node: "dead", Since: late, Agent: true, Terminating: true}
+	for _, test := range []struct {
+		name    string
+		change  func(*Facts)
+		message string
+		again   time.Duration
+	}{
+		{"terminating on a dead node", func(f *Facts) { f.Pods = []Pod{ending} },
+			held + "agent-a on node dead, which is not Ready (terminating)" + ways, 0},
+		{"terminating on a node that is Ready", func(f *Facts) {
+			f.Pods = []Pod{ending}
+			f.Pods[0].NodeReady = true
+		}, held + "agent-a on node dead (terminating)" + ways, 0},
+		{"not ready on a dead node", func(f *Facts) {
+			f.Pods = []Pod{{Name: "agent-a", Node: "dead", Since: late, Agent: true}}
+		}, held + "agent-a on node dead, which is not Ready" + ways, 0},
+		{"beside pods that fail", func(f *Facts) {
+			f.Pods = []Pod{ending, {Name: "agent-b", Node: "b", Since: now, Agent: true, NodeReady: true, Failure: "Error"}}
+		}, "1 pod(s) fail: agent-b on node b: Error; " + held + "agent-a on node dead, which is not Ready (terminating)" +
+			ways, 0},
+		{"the rollout has only begun", func(f *Facts) {
+			f.Pods, f.ProgressingSince = []Pod{ending}, now.Add(-4*time.Minute)
+		}, "", 6 * time.Minute},
+		{"the pod of a long rollout has only begun to end", func(f *Facts) {
+			f.Pods = []Pod{ending}
+			f.Pods[0].Since, f.Pods[0].NodeReady = now.Add(-time.Minute), true
+		}, "", 9 * time.Minute},
+		{"the grace period has not ended", func(f *Facts) {
+			f.Pods = []Pod{ending}
+			f.Pods[0].Since = now.Add(time.Minute)
+		}, "", 11 * time.Minute},
+		{"the budget is not used up", func(f *Facts) { f.Pods, f.Agents.Budget = []Pod{ending}, 2 }, "", 0},
+		{"the budget is not used up, and nothing else is left", func(f *Facts) {
+			f.Pods, f.Agents.Budget, f.Agents.Updated = []Pod{ending}, 2, 4
+		}, "agents: 4 of 5 updated, and for more than 10m0s 1 pod(s) hold up the rest: agent-a on node dead, which is not " +
+			"Ready (terminating)" + ways, 0},
+		{"every agent is updated", func(f *Facts) { f.Pods, f.Agents.Updated = []Pod{ending}, 5 }, "", 0},
+		{"a manager's pod uses no node budget", func(f *Facts) {
+			f.Pods = []Pod{ending}
+			f.Pods[0].Agent = false
+		}, "", 0},
+		{"nothing was progressing before", func(f *Facts) { f.Pods, f.ProgressingSince = []Pod{ending}, time.Time{} }, "", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := well()
+			f.Agents.Updated, f.Agents.Ready, f.ProgressingSince = 2, 4, now.Add(-15*time.Minute)
+			test.change(&f)
+			decision := Decide(f)
+			degraded := decision.Conditions[2]
+			if degraded.Message != test.message || (degraded.Status == metav1.ConditionTrue) != (test.message != "") {
+				t.Errorf("Degraded of %+v with the pods %+v is %s, message %q; want the message %q", f.Agents, f.Pods,
+					degraded.Status, degraded.Message, test.message)
+			}
+			if decision.Again != test.again {
+				t.Errorf("decided again after %s, want %s", decision.Again, test.again)
+			}
+			if want := f.Agents.Updated < f.Agents.Desired || f.Agents.Ready < f.Agents.Desired; want !=
+				(decision.Conditions[1].Status == metav1.ConditionTrue) {
+				t.Errorf("Progressing is %s, want %t also while the rollout is stuck", decision.Conditions[1].Status, want)
+			}
+		})
+	}
+}
+
 func TestConditionsCountAndName(t *testing.T) {
 	pod := func(name string, age time.Duration, failure string) Pod {
 		return Pod{Name: name, Node: "on-" + name, Since: now.Add(-age), Failure: failure, NodeReady: true}

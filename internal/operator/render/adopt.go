@@ -40,6 +40,35 @@ func Adopted(manager *appsv1.Deployment, agent *appsv1.DaemonSet) volumesv1alpha
 	return spec
 }
 
+// adopted are the fields that Adopted reads from flags, with the flag and the workload that has it.
+var adopted = []struct{ field, flag, workload string }{
+	{"spec.attachMode", "attach-mode", "Deployment " + ManagerName},
+	{"spec.podIntents", "pod-intents", "Deployment " + ManagerName},
+	{"spec.detach.podForceDetachAfter", "pod-force-detach-after", "Deployment " + ManagerName},
+	{"spec.detach.forgetGoneNodesAfter", "forget-gone-nodes-after", "Deployment " + ManagerName},
+	{"spec.kubeletRoot", "kubelet-dir", "DaemonSet " + AgentName},
+	{"spec.rootDirectory", "root-dir", "DaemonSet " + AgentName},
+	{"spec.agent.metricsPort", "metrics-bind-address", "DaemonSet " + AgentName},
+	{"spec.agent.healthPort", "health-probe-bind-address", "DaemonSet " + AgentName},
+	{"spec.agent.driverTimeout", "driver-timeout", "DaemonSet " + AgentName},
+	{"spec.agent.statsPeriod", "stats-period", "DaemonSet " + AgentName},
+}
+
+// Refused returns the flags whose fields the API server refuses in an adopted spec, each with its field and workload.
+// A rule about several fields is a cause of the field above them, and its message names them.
+func Refused(causes []metav1.StatusCause) []string {
+	var flags []string
+	for _, a := range adopted {
+		parent, name := a.field[:strings.LastIndex(a.field, ".")], a.field[strings.LastIndex(a.field, ".")+1:]
+		if slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
+			return c.Field == a.field || c.Field == parent && strings.Contains(c.Message, name)
+		}) {
+			flags = append(flags, "--"+a.flag+" of "+a.workload+" ("+a.field+")")
+		}
+	}
+	return flags
+}
+
 func adoptManager(spec *volumesv1alpha1.VolumeManagerSpec, flags map[string]string) {
 	spec.AttachMode = volumesv1alpha1.AttachMode(flags["attach-mode"])
 	switch flags["pod-intents"] {
@@ -72,18 +101,45 @@ func adoptPlacement(spec *volumesv1alpha1.VolumeManagerSpec, pod corev1.PodSpec)
 	}
 }
 
-// flagsOf returns the flags of the first container. The last one wins, as for the program.
+// switches are the flags that need no value. Any other flag takes the argument after it as its value.
+var switches = []string{"leader-elect", "zap-devel"}
+
+// flagsOf returns the flags of the first container, as package flag reads them. The last one wins.
 func flagsOf(template corev1.PodTemplateSpec) map[string]string {
 	flags := map[string]string{}
 	if len(template.Spec.Containers) == 0 {
 		return flags
 	}
-	for _, arg := range template.Spec.Containers[0].Args {
-		if name, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "="); found {
-			flags[name] = value
+	container := &template.Spec.Containers[0]
+	args := slices.Clone(container.Args)
+	if len(container.Command) > 1 {
+		args = slices.Concat(container.Command[1:], args)
+	}
+	for len(args) > 0 {
+		name, value, found := strings.Cut(args[0], "=")
+		args = args[1:]
+		if name = flagName(name); name == "" {
+			return flags
 		}
+		switch {
+		case found:
+		case slices.Contains(switches, name):
+			value = "true"
+		case len(args) > 0:
+			value, args = args[0], args[1:]
+		}
+		flags[name] = value
 	}
 	return flags
+}
+
+// flagName is empty for an argument that is no flag, which ends the flags.
+func flagName(arg string) string {
+	name, dashed := strings.CutPrefix(arg, "-")
+	if !dashed {
+		return ""
+	}
+	return strings.TrimPrefix(name, "-")
 }
 
 // port is 0 for none.

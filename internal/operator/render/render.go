@@ -36,6 +36,9 @@ const (
 	NetworkPolicyName = "hawser"
 	// GatingPolicy is the name of the policy that gates pods with inline volumes, and of its binding.
 	GatingPolicy = "hawser-pod-placement"
+
+	// refusals is the directory of the policies that refuse new intents and new pods with inline volumes.
+	refusals = "draining"
 )
 
 // Kinds that not every cluster has.
@@ -74,8 +77,17 @@ func (in Input) Monitors() (wanted, served bool) {
 
 // Objects of the installation, in the order in which they are applied: workloads come last.
 func Objects(in Input) ([]*unstructured.Unstructured, error) {
+	return in.objects(in.directories())
+}
+
+// Refusals are the policies of an installation that is drained, and their bindings.
+func Refusals(namespace string) ([]*unstructured.Unstructured, error) {
+	return Input{Namespace: namespace}.objects([]string{refusals})
+}
+
+func (in Input) objects(directories []string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
-	for _, directory := range in.directories() {
+	for _, directory := range directories {
 		more, err := load(config.Manifests, directory)
 		if err != nil {
 			return nil, fmt.Errorf("reading the manifests: %w", err)
@@ -98,7 +110,7 @@ func (in Input) directories() []string {
 		directories = append(directories, "foreign-namespace")
 	}
 	if in.Draining {
-		directories = append(directories, "draining")
+		directories = append(directories, refusals)
 	}
 	if in.Spec.AttachMode == volumesv1alpha1.AttachReplace {
 		directories = append(directories, "replace")
@@ -210,7 +222,7 @@ func order(object *unstructured.Unstructured) int {
 // Kinds of the objects that any VolumeManager can lead to, each once.
 func Kinds() ([]schema.GroupVersionKind, error) {
 	var kinds []schema.GroupVersionKind
-	for _, directory := range []string{"standalone", "foreign-namespace", "draining", "replace", "forget-gone-nodes",
+	for _, directory := range []string{"standalone", "foreign-namespace", refusals, "replace", "forget-gone-nodes",
 		"networkpolicy", "monitoring"} {
 		objects, err := load(config.Manifests, directory)
 		if err != nil {

@@ -190,6 +190,103 @@ func TestAnAdoptedSpecRendersTheSameWorkloads(t *testing.T) {
 	}
 }
 
+// TestAnAdoptedSpecHasTheFlagsInEveryForm: package flag accepts one or two dashes, and a value as the next argument.
+func TestAnAdoptedSpecHasTheFlagsInEveryForm(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		command, args []string
+		want          volumesv1alpha1.AttachMode
+		intents       volumesv1alpha1.PodIntents
+	}{
+		{"joined", nil, []string{"--attach-mode=Replace", "--pod-intents=true"}, "Replace", "Always"},
+		{"two arguments", nil, []string{"--attach-mode", "Replace", "--pod-intents", "true"}, "Replace", "Always"},
+		{"one dash", nil, []string{"-attach-mode", "Replace", "-pod-intents=true"}, "Replace", "Always"},
+		{"after a switch", nil, []string{"--leader-elect", "--attach-mode", "Replace", "-zap-devel", "--pod-intents", "true"},
+			"Replace", "Always"},
+		{"after a switch with a value", nil, []string{"--leader-elect=true", "--attach-mode", "Replace"}, "Replace", ""},
+		{"a value that begins with a dash", nil, []string{"--pprof-bind-address", "--attach-mode=Coexist",
+			"--attach-mode=Replace"}, "Replace", ""},
+		{"the last one wins", nil, []string{"--attach-mode=Coexist", "--attach-mode", "Replace"}, "Replace", ""},
+		{"in the command", []string{"/manager", "--attach-mode", "Replace"}, []string{"--pod-intents=true"}, "Replace",
+			"Always"},
+		{"after the end of the flags", nil, []string{"--pod-intents=true", "--", "--attach-mode=Replace"}, "", "Always"},
+		{"after an argument that is no flag", nil, []string{"--pod-intents=true", "run", "--attach-mode=Replace"}, "",
+			"Always"},
+		{"without a value", nil, []string{"--pod-intents=true", "--attach-mode"}, "", "Always"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			manager := &appsv1.Deployment{}
+			manager.Spec.Template.Spec.Containers = []corev1.Container{{Command: test.command, Args: test.args}}
+			spec := Adopted(manager, nil)
+			if spec.AttachMode != test.want || spec.PodIntents != test.intents {
+				t.Errorf("spec of a manager with command %q, arguments %q: attach mode %q, pod intents %q; want %q, %q",
+					test.command, test.args, spec.AttachMode, spec.PodIntents, test.want, test.intents)
+			}
+		})
+	}
+}
+
+func TestAFieldOfAnAdoptedSpecThatIsRefusedIsNamedWithItsFlag(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		cause metav1.StatusCause
+		want  []string
+	}{
+		{"a field", metav1.StatusCause{Field: "spec.agent.driverTimeout", Message: "must be a duration from 10s"},
+			[]string{"--driver-timeout of DaemonSet hawser-agent (spec.agent.driverTimeout)"}},
+		{"two fields", metav1.StatusCause{Field: "spec", Message: "attachMode Replace needs it. Set podIntents to Auto"},
+			[]string{"--attach-mode of Deployment hawser-manager (spec.attachMode)",
+				"--pod-intents of Deployment hawser-manager (spec.podIntents)"}},
+		{"a field without a flag", metav1.StatusCause{Field: "spec.manager.replicas", Message: "at most 5"}, nil},
+	} {
+		if got := Refused([]metav1.StatusCause{test.cause}); !slices.Equal(got, test.want) {
+			t.Errorf("%s: flags of %+v: %q, want %q", test.name, test.cause, got, test.want)
+		}
+	}
+}
+
+// TestEveryAdoptedFlagIsKnownByItsField compares with the flags that the source reads.
+func TestEveryAdoptedFlagIsKnownByItsField(t *testing.T) {
+	source, err := os.ReadFile("adopt.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := regexp.MustCompile(`flags\["([a-z-]+)"\]`).FindAllStringSubmatch(string(source), -1)
+	if len(read) == 0 {
+		t.Error("flags that adopt.go reads: none, want --attach-mode among them")
+	}
+	for _, match := range read {
+		known := slices.ContainsFunc(adopted, func(a struct{ field, flag, workload string }) bool {
+			return a.flag == match[1]
+		})
+		// Any level that is not known is left out.
+		if !known && match[1] != "zap-log-level" {
+			t.Errorf("adopt.go reads --%s, and no element of adopted has its field: want one", match[1])
+		}
+	}
+}
+
+// TestEverySwitchIsKnown compares with the flags that the programs define. An unknown one would swallow the next flag.
+func TestEverySwitchIsKnown(t *testing.T) {
+	defined := regexp.MustCompile(`BoolVar\([^,]+, "([a-z-]+)"`)
+	found := 0
+	for _, file := range []string{"cmd/manager/run.go", "cmd/agent/main.go"} {
+		text, err := os.ReadFile(filepath.Join(apiserver.Root(), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range defined.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if !slices.Contains(switches, match[1]) {
+				t.Errorf("%s defines --%s, which needs no value; switches are %q, want it among them", file, match[1], switches)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("flags without a value that the programs define: none, want --leader-elect")
+	}
+}
+
 // TestEveryFlagOfAUserHasItsField compares with the flags that the programs define.
 func TestEveryFlagOfAUserHasItsField(t *testing.T) {
 	withoutField := map[string]string{
