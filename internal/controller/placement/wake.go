@@ -37,7 +37,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	mapped := handler.EnqueueRequestsFromMapFunc
 	holders := mapped(c.waitingFor(volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonReadWriteOncePod))
 	nodes := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeNotFound, volumesv1alpha1.ReasonConstraintsContradict,
-		volumesv1alpha1.ReasonVolumeInUse))
+		volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonNodeLimitReached))
+	room := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeLimitReached))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
 		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(c.podChanged())).
@@ -49,15 +50,13 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, nodes, builder.WithPredicates(nodeChanged)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, builder.WithPredicates(useEnded)).
 		Watches(&corev1.ConfigMap{}, holders).
-		// These are only read at the moment of the decision. A watch has the cache keep them.
-		Watches(&storagev1.CSIDriver{}, nothing).
-		Watches(&storagev1.CSINode{}, nothing).
-		Watches(&storagev1.CSIStorageCapacity{}, nothing).
+		Watches(&storagev1.CSIDriver{}, room).
+		Watches(&storagev1.CSINode{}, room).
+		Watches(&storagev1.CSIStorageCapacity{}, room).
+		Watches(&storagev1.VolumeAttachment{}, room, builder.WithPredicates(attachmentChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
-
-var nothing = handler.Funcs{}
 
 // gated returns the gated pods that an index has under a key.
 func (c *Controller) gated(ctx context.Context, field, key string) []reconcile.Request {
@@ -185,6 +184,15 @@ func volumesOf(state *volumesv1alpha1.NodeVolumeState) []string {
 		names = append(names, state.Status.Volumes[i].VolumeName)
 	}
 	return names
+}
+
+// attachmentChanged lets through that an attachment came, which may be that of the pod's own volume, or that it does not
+// count any more.
+var attachmentChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*storagev1.VolumeAttachment), e.ObjectNew.(*storagev1.VolumeAttachment)
+		return handshake.AttachmentFrom(was).Gone() != handshake.AttachmentFrom(is).Gone()
+	},
 }
 
 // nodeChanged lets through that a node came, went or has other labels.
