@@ -26,6 +26,8 @@ type decision struct {
 	constrained bool
 	// first are the claims whose first user the pod becomes.
 	first []string
+	// behind: another pod comes first, which is being placed at this moment.
+	behind bool
 	// reason and message are those of the condition. They are empty for a pod that is placed and has nothing to say.
 	reason, message string
 }

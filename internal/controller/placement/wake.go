@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
@@ -54,8 +56,14 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&storagev1.CSINode{}, room).
 		Watches(&storagev1.CSIStorageCapacity{}, room).
 		Watches(&storagev1.VolumeAttachment{}, room, builder.WithPredicates(attachmentChanged)).
+		WatchesRawSource(source.Func(c.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
+}
+
+func (c *Controller) start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.queue = queue
+	return nil
 }
 
 // gated returns the gated pods that an index has under a key.
@@ -124,6 +132,7 @@ func (c *Controller) podChanged() predicate.Predicate {
 	}
 }
 
+// forget ends the records of a pod. The event that leads here wakes the others of its claims by ofPod.
 func (c *Controller) forget(pod types.UID) {
 	c.firsts.release(pod)
 	c.lifted.Delete(pod)
