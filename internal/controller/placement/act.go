@@ -29,8 +29,8 @@ import (
 // longestMessage of a condition.
 const longestMessage = 2048
 
-// report writes the condition, and an event, if they changed. A pod that was refused keeps that reason while another one
-// is tried: two that are refused would otherwise wake each other by their conditions for ever.
+// report writes the condition, and an event, if they changed. A pod that was refused keeps that reason while another
+// one is tried: two that are refused would otherwise wake each other by their conditions for ever.
 func (c *Controller) report(ctx context.Context, pod *corev1.Pod, d decision) error {
 	if d.behind && refused(pod) {
 		return nil

@@ -78,8 +78,8 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 	return matching(f.pod, result.terms, f.nodes)
 }
 
-// place excludes the nodes that cannot take the volumes now. If that leaves no node, not even one that is added, the pod
-// keeps its gate: its affinity could not be changed once there is room.
+// place excludes the nodes that cannot take the volumes now. If that leaves no node, not even one that is added, the
+// pod keeps its gate: its affinity could not be changed once there is room.
 func (f facts) place(result narrowed, first []string, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)

@@ -121,8 +121,8 @@ func matching(pod *corev1.Pod, terms []term, nodes []*corev1.Node) []*corev1.Nod
 	return found
 }
 
-// onlyOn reports whether the pod can run on none but these nodes, whatever nodes are added: its node selector, or each of
-// the terms, names them.
+// onlyOn reports whether the pod can run on none but these nodes, whatever nodes are added: its node selector, or each
+// of the terms, names them.
 func onlyOn(pod *corev1.Pod, terms []term, nodes []*corev1.Node) bool {
 	others := join(selectorTerm(pod), exceptNamed(nodes))
 	if len(terms) == 0 {

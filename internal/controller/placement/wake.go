@@ -195,8 +195,8 @@ func volumesOf(state *volumesv1alpha1.NodeVolumeState) []string {
 	return names
 }
 
-// attachmentChanged lets through that an attachment came, which may be that of the pod's own volume, or that it does not
-// count any more.
+// attachmentChanged lets through that an attachment came, which may be that of the pod's own volume, or that it does
+// not count any more.
 var attachmentChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*storagev1.VolumeAttachment), e.ObjectNew.(*storagev1.VolumeAttachment)
