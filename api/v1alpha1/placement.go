@@ -14,8 +14,8 @@ const GatedLabel = "volumes.hawser.io/gated"
 // first try has no such condition.
 const ConditionPlaceable = "volumes.hawser.io/Placeable"
 
-// Reasons of the condition Placeable that intents do not have. Those of a claim, its volume and the user of an
-// exclusive volume are the reasons of the conditions Resolved and Attached of an intent.
+// Reasons of the condition Placeable that intents do not have. Those of a claim, its volume, the user of an exclusive
+// volume and a full node are the reasons of the conditions Resolved and Attached of an intent.
 const (
 	ReasonPlaced                = "Placed"
 	ReasonAlternativeChosen     = "AlternativeChosen"
@@ -36,6 +36,6 @@ func PlacementReasons() []string {
 		ReasonClaimDeleting, ReasonClaimLost, ReasonClaimNotBound, ReasonStorageClassNotFound, ReasonNoProvisioner,
 		ReasonWaitForFirstConsumer, ReasonVolumeNotFound, ReasonVolumeBoundElsewhere, ReasonVolumeNotSupported,
 		ReasonVolumeModeMismatch, ReasonVolumeInUse, ReasonReadWriteOncePod, ReasonConstraintsContradict,
-		ReasonPlacementRefused,
+		ReasonPlacementRefused, ReasonNodeLimitReached,
 	}
 }

@@ -295,16 +295,48 @@ func aFullNodeIsLeftOut(t *testing.T, w *world) {
 				Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(1))}})
 		})
 	}
-	w.create(t, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "fills"},
+	fills := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "fills"},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-a",
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("another")}}})
-	claim := newClaim("small", volumeOptions{})
-	w.create(t, claim)
-	pv := newVolume(claim, volumeOptions{})
-	pv.Spec.CSI.Driver = driver
-	w.create(t, pv)
-	w.bind(t, claim)
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("another")}}}
+	w.create(t, fills)
+	for _, name := range []string{"small", "here", "larger"} {
+		claim := newClaim(name, volumeOptions{})
+		w.create(t, claim)
+		pv := newVolume(claim, volumeOptions{})
+		pv.Spec.CSI.Driver = driver
+		w.create(t, pv)
+		w.bind(t, claim)
+	}
 	w.expectPlaced(t, w.ofClaims(t, "small", "small"), corev1.LabelHostname+" NotIn node-a")
+	onNodeA := func(name string) *corev1.Pod {
+		pod := gatedPod(name, volumesv1alpha1.AttributeClaim, name)
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"node-a"}}}}}}}}
+		w.create(t, pod)
+		w.waits(t, pod, volumesv1alpha1.ReasonNodeLimitReached, "no other node than node-a")
+		return pod
+	}
+	larger := onNodeA("larger")
+	limits := csiNode("node-a")
+	w.change(t, limits, func() { limits.Spec.Drivers = limitOf(limits.Spec.Drivers, driver, 2) })
+	w.expectPlaced(t, larger, "metadata.name In node-a")
+	w.change(t, limits, func() { limits.Spec.Drivers = limitOf(limits.Spec.Drivers, driver, 1) })
+	here := onNodeA("here")
+	w.delete(t, fills)
+	w.expectPlaced(t, here, "metadata.name In node-a")
+}
+
+// limitOf returns the drivers with another limit of one of them.
+func limitOf(drivers []storagev1.CSINodeDriver, name string, limit int32) []storagev1.CSINodeDriver {
+	drivers = slices.Clone(drivers)
+	for i := range drivers {
+		if drivers[i].Name == name {
+			drivers[i].Allocatable = &storagev1.VolumeNodeResources{Count: &limit}
+		}
+	}
+	return drivers
 }
 
 func storageCapacityIsRead(t *testing.T, w *world) {
@@ -313,11 +345,14 @@ func storageCapacityIsRead(t *testing.T, w *world) {
 		Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}})
 	w.create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
+	published := map[string]*storagev1.CSIStorageCapacity{}
 	for _, zone := range []string{"a", "b"} {
 		size := capacity(map[string]string{"a": "512Mi", "b": "2Gi"}[zone])[corev1.ResourceStorage]
-		w.create(t, &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "local-" + zone},
+		published[zone] = &storagev1.CSIStorageCapacity{
+			ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: "local-" + zone},
 			StorageClassName: "local", Capacity: &size,
-			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}})
+			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}}
+		w.create(t, published[zone])
 	}
 	claim := newClaim("local", volumeOptions{})
 	claim.Spec.StorageClassName = ptr.To("local")
@@ -325,8 +360,10 @@ func storageCapacityIsRead(t *testing.T, w *world) {
 	pod := gatedPod("local", volumesv1alpha1.AttributeClaim, "local")
 	pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "node-a"}
 	w.create(t, pod)
-	w.placed(t, pod)
-	if c := index.Placeable(pod); c == nil || c.Reason != volumesv1alpha1.ReasonEveryNodeFull {
-		t.Errorf("pod local has the condition %+v, want EveryNodeFull: its node has 512Mi for a claim of 1Gi", c)
+	w.waits(t, pod, volumesv1alpha1.ReasonNodeLimitReached, "no other node than node-a")
+	w.change(t, published["a"], func() { published["a"].Capacity = published["b"].Capacity })
+	w.expectPlaced(t, pod, "")
+	if c := index.Placeable(pod); c == nil || c.Reason != volumesv1alpha1.ReasonPlaced {
+		t.Errorf("pod local has the condition %+v, want Placed", c)
 	}
 }

@@ -29,8 +29,12 @@ import (
 // longestMessage of a condition.
 const longestMessage = 2048
 
-// report writes the condition, and an event, if they changed.
+// report writes the condition, and an event, if they changed. A pod that was refused keeps that reason while another
+// one is tried: two that are refused would otherwise wake each other by their conditions for ever.
 func (c *Controller) report(ctx context.Context, pod *corev1.Pod, d decision) error {
+	if d.behind && refused(pod) {
+		return nil
+	}
 	_, err := c.write(ctx, pod, corev1.ConditionFalse, d.reason, d.message)
 	return err
 }
@@ -86,12 +90,10 @@ func (c *Controller) lift(ctx context.Context, pod *corev1.Pod, d decision) erro
 	if d.reason == "" {
 		d.reason, d.message = volumesv1alpha1.ReasonPlaced, "the pod's node affinity has what its volumes require"
 	}
-	was := index.Placeable(pod)
-	refused := was != nil && was.Reason == volumesv1alpha1.ReasonPlacementRefused
-	at := pod
+	again, at := refused(pod), pod
 	// The condition comes first, because no reconcile follows that would correct it. If the API server refused the
 	// pod before, it may do so again.
-	if !refused && (was != nil || d.reason != volumesv1alpha1.ReasonPlaced) {
+	if !again && (index.Placeable(pod) != nil || d.reason != volumesv1alpha1.ReasonPlaced) {
 		var err error
 		if at, err = c.write(ctx, pod, corev1.ConditionTrue, d.reason, d.message); err != nil || at == nil {
 			return err
@@ -104,21 +106,29 @@ func (c *Controller) lift(ctx context.Context, pod *corev1.Pod, d decision) erro
 		c.lifted.Delete(pod.UID)
 		return c.notLifted(ctx, at, err)
 	}
-	if refused {
+	if again {
 		_, err = c.write(ctx, placed, corev1.ConditionTrue, d.reason, d.message)
 	}
 	return err
+}
+
+// refused reports whether the API server did not accept the pod when it was last tried.
+func refused(pod *corev1.Pod) bool {
+	c := index.Placeable(pod)
+	return c != nil && c.Reason == volumesv1alpha1.ReasonPlacementRefused
 }
 
 // notLifted handles the error of a pod whose gate was to be lifted.
 func (c *Controller) notLifted(ctx context.Context, pod *corev1.Pod, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		c.firsts.release(pod.UID)
+		c.giveWay(pod)
 		return nil
 	case apierrors.IsConflict(err):
 		return nil // The event of the newer version leads here again.
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		// It may never be accepted, so it does not keep the others of its claims waiting.
+		c.giveWay(pod)
 		err = errors.Join(err, c.report(ctx, pod, decision{reason: volumesv1alpha1.ReasonPlacementRefused,
 			message: err.Error()}))
 	}

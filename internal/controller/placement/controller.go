@@ -25,6 +25,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -46,6 +47,8 @@ type Controller struct {
 	Clock  clock.PassiveClock
 
 	firsts firsts
+	// queue of the controller, for the pods that a reconcile of another one concerns. It is there before any reconcile.
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	// lifted: UIDs of pods whose gate was lifted, until the cache shows that.
 	lifted sync.Map
 }
@@ -64,10 +67,18 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("deciding on the nodes of pod %s: %w", req, err)
 	}
 	if !d.lift {
-		c.firsts.release(pod.UID)
+		c.giveWay(pod)
 		return reconcile.Result{}, c.report(ctx, pod, d)
 	}
 	return reconcile.Result{}, c.lift(ctx, pod, d)
+}
+
+// giveWay lets another pod be the first of the claims, and reconciles those that wait for this one: a pod that stays as
+// it is has no event.
+func (c *Controller) giveWay(pod *corev1.Pod) {
+	for _, key := range c.firsts.release(pod.UID) {
+		c.queue.Add(reconcile.Request{NamespacedName: key})
+	}
 }
 
 // concerns reports whether the pod waits for this controller alone.

@@ -19,7 +19,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,8 +42,11 @@ type world struct {
 	*controllertest.API
 	controller *Controller
 	events     *events.FakeRecorder
-	// refuse is the answer to every patch, if it is not nil.
-	refuse error
+	// refuse is the answer to every patch, if it is not nil; to those of the pod refused only, if there is one.
+	refuse  error
+	refused string
+	// meanwhile runs before a patch is answered.
+	meanwhile func()
 }
 
 // noLocks has no lock of any volume.
@@ -56,7 +61,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 				opts ...client.PatchOption) error {
-				if w.refuse != nil {
+				if w.meanwhile != nil {
+					w.meanwhile()
+				}
+				if w.refuse != nil && (w.refused == "" || w.refused == o.GetName()) {
 					return w.refuse
 				}
 				return c.Patch(ctx, o, p, opts...)
@@ -65,7 +73,36 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.API = controllertest.New(t, b, objects...)
 	w.controller = &Controller{Client: w.Client, Reader: w.Live, Locks: noLocks{}, Events: w.events,
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	if err := w.controller.start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
 	return w
+}
+
+// woken are the pods that were added to the queue since the last call.
+func (w *world) woken() []string {
+	var woken []string
+	for w.controller.queue.Len() > 0 {
+		request, _ := w.controller.queue.Get()
+		w.controller.queue.Done(request)
+		woken = append(woken, request.Name)
+	}
+	slices.Sort(woken)
+	return woken
+}
+
+// expectRefused reconciles the pod, which the API server does not accept.
+func (w *world) expectRefused(name string) {
+	w.Helper()
+	w.Sync()
+	_, err := w.controller.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
+		Name: name}})
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		w.Fatalf("pod %s: error %v, want the one of the API server, so that the pod is tried again", name, err)
+	}
+	w.expectGated(w.pod(name), "PlacementRefused", "not in this cluster")
 }
 
 // place reconciles the pod on what the API server has now.
@@ -297,18 +334,61 @@ func TestAPodThatIsNotPlacedAfterAllLeavesTheFirstPlaceToAnother(t *testing.T) {
 	w.expectPlaced(w.place("two"), "")
 }
 
-func TestAPodThatTheAPIServerRefusesSaysSoOnce(t *testing.T) {
-	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
-	w.refuse = apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("not in this cluster"))
-	for range 3 {
-		w.Sync()
-		_, err := w.controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "shop",
-			Name: "web"}})
-		if !apierrors.IsForbidden(err) {
-			t.Fatalf("error %v, want the one of the API server, so that the pod is tried again", err)
+var (
+	forbidden = apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("not in this cluster"))
+	invalid   = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web",
+		field.ErrorList{field.Forbidden(field.NewPath("spec"), "not in this cluster")})
+)
+
+func TestAPodThatTheAPIServerRefusesLetsTheOthersOfItsClaimBePlaced(t *testing.T) {
+	for name, answer := range map[string]error{"forbidden": forbidden, "invalid": invalid} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
+				gated("two", "data"))...)
+			w.refuse, w.refused = answer, "one"
+			w.meanwhile = func() {
+				w.meanwhile = nil
+				w.expectGated(w.placeStale("two"), "WaitForFirstConsumer", "pod shop/one, which comes first")
+			}
+			w.expectRefused("one")
+			if woken := w.woken(); !slices.Equal(woken, []string{"two"}) {
+				t.Errorf("pods %q are reconciled, want two: it waits for pod one, which was refused", woken)
+			}
+			w.expectPlaced(w.place("two"), "")
+		})
+	}
+}
+
+func TestTwoPodsThatAreRefusedDoNotWakeEachOtherForEver(t *testing.T) {
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce)...), gated("one", "data"),
+		gated("two", "data"))...)
+	w.refuse = forbidden
+	w.expectRefused("one")
+	w.expectRefused("two")
+	w.told()
+	version := w.pod("two").ResourceVersion
+	w.meanwhile = func() {
+		w.meanwhile = nil
+		if two := w.placeStale("two"); two.ResourceVersion != version {
+			t.Errorf("pod two was written while pod one was tried: %v; want that its reason stays", index.Placeable(two))
 		}
 	}
-	w.expectGated(w.pod("web"), "PlacementRefused", "not in this cluster")
+	w.expectRefused("one")
+	if woken := w.woken(); !slices.Equal(woken, []string{"two"}) {
+		t.Errorf("pods %q are reconciled, want two: it had to wait for pod one", woken)
+	}
+	w.expectRefused("two")
+	if woken, told := w.woken(), w.told(); len(woken) > 0 || len(told) > 0 {
+		t.Errorf("pods %q are reconciled, events %q; want none: each is tried again after its own backoff", woken, told)
+	}
+}
+
+func TestAPodThatTheAPIServerRefusesSaysSoOnce(t *testing.T) {
+	w := newWorld(t, append(append(twoNodes(), bound("data", corev1.ReadWriteOnce, "a")...), gated("web", "data"))...)
+	w.refuse = forbidden
+	for range 3 {
+		w.expectRefused("web")
+	}
 	if told := w.told(); len(told) != 1 {
 		t.Errorf("events %q, want one", told)
 	}

@@ -26,6 +26,8 @@ type decision struct {
 	constrained bool
 	// first are the claims whose first user the pod becomes.
 	first []string
+	// behind: another pod comes first, which is being placed at this moment.
+	behind bool
 	// reason and message are those of the condition. They are empty for a pod that is placed and has nothing to say.
 	reason, message string
 }
@@ -76,14 +78,19 @@ func (f facts) candidates(allowed alternatives) []*corev1.Node {
 	return matching(f.pod, result.terms, f.nodes)
 }
 
-// place excludes the nodes that cannot take the volumes now.
+// place excludes the nodes that cannot take the volumes now. If that leaves no node, not even one that is added, the
+// pod keeps its gate: its affinity could not be changed once there is room.
 func (f facts) place(result narrowed, first []string, constrained bool) decision {
 	candidates := matching(f.pod, result.terms, f.nodes)
 	excluded := slices.DeleteFunc(slices.Clone(candidates), f.hasRoom)
+	full := len(excluded) > 0 && len(excluded) == len(candidates)
+	if full && onlyOn(f.pod, result.terms, excluded) {
+		return noRoom(excluded).of(nil)
+	}
 	d := decision{lift: true, terms: without(result.terms, excluded, f.nodes), first: first,
 		constrained: constrained || len(excluded) > 0}
 	switch {
-	case len(excluded) > 0 && len(excluded) == len(candidates):
+	case full:
 		d.reason = volumesv1alpha1.ReasonEveryNodeFull
 		d.message = fmt.Sprintf("no node of today that the volumes allow has room for them (limit of the driver, or storage "+
 			"capacity): %s. The pod runs on a node that is added; once there is room on one of these, create the pod again",
@@ -103,6 +110,12 @@ func nowhere(pod *corev1.Pod, terms []term, nodes []*corev1.Node) bool {
 func contradiction() *waiting {
 	return waitFor(volumesv1alpha1.ReasonConstraintsContradict, "no node can have all volumes of the pod and satisfy the "+
 		"pod's own node selector and node affinity. Change the pod, or move a volume")
+}
+
+func noRoom(nodes []*corev1.Node) *waiting {
+	return waitFor(volumesv1alpha1.ReasonNodeLimitReached, "the pod can run on no other node than %s, which has no room "+
+		"for its volumes (limit of the driver, or storage capacity). The pod is placed once there is room, for example "+
+		"because a volume is detached there", names(nodes))
 }
 
 // of names the pod's volume in the message; v may be nil.

@@ -276,8 +276,17 @@ func capacityIn(class, zoneName, size string, largest ...string) storagev1.CSISt
 	return c
 }
 
+func host(name string) map[string]string { return map[string]string{corev1.LabelHostname: name} }
+
 func TestNodesWithoutRoomAreExcluded(t *testing.T) {
 	two := []volumeFacts{ofClaim(), ofClaim(func(v *volumeFacts) { v.claimName, v.name = "logs", "logs" })}
+	fullA := map[string]int{"node-a": 0}
+	onlyA := decideCase{waits: true, reason: "NodeLimitReached", message: "no other node than node-a, which has no room"}
+	waitsForA := func(name string, pod *corev1.Pod, volumes ...volumeFacts) decideCase {
+		c := onlyA
+		c.name, c.pod, c.volumes = name, pod, volumes
+		return c
+	}
 	for _, test := range []struct {
 		decideCase
 		// room that the driver has on nodes.
@@ -316,11 +325,39 @@ func TestNodesWithoutRoomAreExcluded(t *testing.T) {
 			selected("node-a", true))}, terms: "name=node-a"}, nil, nil},
 		{decideCase{name: "no capacity at all", volumes: []volumeFacts{ofClaim(unbound, publishing)},
 			terms: "host!node-a,node-b,node-c", reason: "EveryNodeFull", message: "node-a, node-b, node-c"}, nil, nil},
+
+		{waitsForA("a pod with a node selector for the host", podWith(host("node-a")), ofClaim()), fullA, nil},
+		{waitsForA("a pod with an affinity to the host", podWith(nil, "host=node-a"), ofClaim()), fullA, nil},
+		{waitsForA("a pod of a DaemonSet", podWith(nil, "name=node-a"), ofClaim()), fullA, nil},
+		{waitsForA("each term names a full node", podWith(nil, "name=node-a", "host=node-a zone=a"), ofClaim()), fullA, nil},
+		{waitsForA("a full node that was selected for the claim", podWith(nil), ofClaim(unbound,
+			selected("node-a", true))), fullA, nil},
+		{waitsForA("a full node of an intent", podWith(nil), ofIntent("node-a", true), ofClaim()), fullA, nil},
+		{waitsForA("a volume of a full host", podWith(nil), ofClaim(inZones("host=node-a"))), fullA, nil},
+		{waitsForA("a volume of a full node that its driver names by a label of its own", podWith(nil),
+			ofClaim(inZones("rack=node-a"))), fullA, nil},
+		{waitsForA("a node without capacity that the pod selects", podWith(host("node-a")), ofClaim(unbound, publishing)),
+			nil, nil},
+		{decideCase{name: "a zone whose only node is full may get another", pod: podWith(map[string]string{zone: "a"}),
+			volumes: []volumeFacts{ofClaim(inZones("zone=a"))}, terms: "zone=a host!node-a", reason: "EveryNodeFull",
+			message: "node-a"}, fullA, nil},
+		{decideCase{name: "one of two terms leaves room for a node that is added", pod: podWith(nil, "host=node-a",
+			"zone=a"), volumes: []volumeFacts{ofClaim()}, terms: "host=node-a host!node-a | zone=a host!node-a",
+			reason: "EveryNodeFull", message: "node-a"}, fullA, nil},
+		{decideCase{name: "a host that may yet be added", pod: podWith(nil, "host=node-a,node-x"),
+			volumes: []volumeFacts{ofClaim()}, terms: "host=node-a,node-x host!node-a", reason: "EveryNodeFull",
+			message: "node-a"}, fullA, nil},
+		{decideCase{name: "one of two hosts has room", pod: podWith(nil, "host=node-a,node-b"),
+			volumes: []volumeFacts{ofClaim()}, terms: "host=node-a,node-b host!node-a"}, fullA, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.expect(t, decide(facts{pod: podWith(nil), volumes: test.volumes, capacities: test.capacities,
+			pod := test.pod
+			if pod == nil {
+				pod = podWith(nil)
+			}
+			test.expect(t, decide(facts{pod: pod, volumes: test.volumes, capacities: test.capacities,
 				room:  map[string]map[string]int{testDriver: test.room},
-				nodes: nodesOf("node-a zone=a", "node-b zone=b", "node-c zone=b")}))
+				nodes: nodesOf("node-a zone=a rack=node-a", "node-b zone=b", "node-c zone=b")}))
 		})
 	}
 }

@@ -6,9 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 package placement
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
@@ -24,6 +27,8 @@ type firsts struct {
 type first struct {
 	uid  types.UID
 	name string
+	// behind are the pods that were told to wait for this one.
+	behind map[client.ObjectKey]bool
 }
 
 // take makes the pod the first of its claims, or lets it wait for the one that is.
@@ -32,27 +37,36 @@ func (s *firsts) take(f facts, d decision) decision {
 	defer s.mu.Unlock()
 	for _, claim := range d.first {
 		if p, taken := s.pods[claim]; taken && p.uid != f.pod.UID {
-			return decision{reason: volumesv1alpha1.ReasonWaitForFirstConsumer,
+			p.behind[client.ObjectKeyFromObject(f.pod)] = true
+			return decision{behind: true, reason: volumesv1alpha1.ReasonWaitForFirstConsumer,
 				message: "claim " + claim + " is used by pod " + p.name + ", which comes first: its node decides where the " +
 					"volume is"}
 		}
 	}
 	for _, claim := range d.first {
+		if _, again := s.pods[claim]; again {
+			continue
+		}
 		if s.pods == nil {
 			s.pods = map[string]first{}
 		}
-		s.pods[claim] = first{uid: f.pod.UID, name: f.pod.Namespace + "/" + f.pod.Name}
+		s.pods[claim] = first{uid: f.pod.UID, name: f.pod.Namespace + "/" + f.pod.Name,
+			behind: map[client.ObjectKey]bool{}}
 	}
 	return d
 }
 
-// release ends what take did for the pod: it was not placed, it is gone, or the cache shows that it has no gate.
-func (s *firsts) release(pod types.UID) {
+// release ends what take did for the pod: it was not placed, it is gone, or the cache shows that it has no gate. It
+// returns the pods that wait for it.
+func (s *firsts) release(pod types.UID) []client.ObjectKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var behind []client.ObjectKey
 	for claim, p := range s.pods {
 		if p.uid == pod {
+			behind = slices.AppendSeq(behind, maps.Keys(p.behind))
 			delete(s.pods, claim)
 		}
 	}
+	return behind
 }

@@ -121,6 +121,36 @@ func matching(pod *corev1.Pod, terms []term, nodes []*corev1.Node) []*corev1.Nod
 	return found
 }
 
+// onlyOn reports whether the pod can run on none but these nodes, whatever nodes are added: its node selector, or each
+// of the terms, names them.
+func onlyOn(pod *corev1.Pod, terms []term, nodes []*corev1.Node) bool {
+	others := join(selectorTerm(pod), exceptNamed(nodes))
+	if len(terms) == 0 {
+		return contradicts(others)
+	}
+	return !slices.ContainsFunc(terms, func(t term) bool { return !empty(t) && !contradicts(join(t, others)) })
+}
+
+// exceptNamed excludes the names of nodes, and every label that has such a name as its value: drivers of local volumes
+// name a node by a label of their own.
+func exceptNamed(nodes []*corev1.Node) term {
+	var all []string
+	byLabel := map[string][]string{}
+	for _, node := range nodes {
+		all = append(all, node.Name)
+		for key, value := range node.Labels {
+			if key == corev1.LabelHostname || value == node.Name {
+				byLabel[key] = append(byLabel[key], value)
+			}
+		}
+	}
+	t := term{MatchFields: []corev1.NodeSelectorRequirement{notIn(metav1.ObjectNameField, all...)}}
+	for key, values := range byLabel {
+		t.MatchExpressions = append(t.MatchExpressions, notIn(key, values...))
+	}
+	return t
+}
+
 // without excludes nodes from each term. It does not name the others: a node that does not exist yet may be used. A
 // node whose label for the host is missing, or is that of another node, is excluded by its name.
 func without(terms []term, excluded, nodes []*corev1.Node) []term {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/controller/backoff"
@@ -37,7 +39,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	mapped := handler.EnqueueRequestsFromMapFunc
 	holders := mapped(c.waitingFor(volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonReadWriteOncePod))
 	nodes := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeNotFound, volumesv1alpha1.ReasonConstraintsContradict,
-		volumesv1alpha1.ReasonVolumeInUse))
+		volumesv1alpha1.ReasonVolumeInUse, volumesv1alpha1.ReasonNodeLimitReached))
+	room := mapped(c.waitingFor(volumesv1alpha1.ReasonNodeLimitReached))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
 		Watches(&corev1.Pod{}, mapped(c.ofPod), builder.WithPredicates(c.podChanged())).
@@ -49,15 +52,19 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, nodes, builder.WithPredicates(nodeChanged)).
 		Watches(&volumesv1alpha1.NodeVolumeState{}, holders, builder.WithPredicates(useEnded)).
 		Watches(&corev1.ConfigMap{}, holders).
-		// These are only read at the moment of the decision. A watch has the cache keep them.
-		Watches(&storagev1.CSIDriver{}, nothing).
-		Watches(&storagev1.CSINode{}, nothing).
-		Watches(&storagev1.CSIStorageCapacity{}, nothing).
+		Watches(&storagev1.CSIDriver{}, room).
+		Watches(&storagev1.CSINode{}, room).
+		Watches(&storagev1.CSIStorageCapacity{}, room).
+		Watches(&storagev1.VolumeAttachment{}, room, builder.WithPredicates(attachmentChanged)).
+		WatchesRawSource(source.Func(c.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: backoff.Limiter()}).
 		Complete(c)
 }
 
-var nothing = handler.Funcs{}
+func (c *Controller) start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.queue = queue
+	return nil
+}
 
 // gated returns the gated pods that an index has under a key.
 func (c *Controller) gated(ctx context.Context, field, key string) []reconcile.Request {
@@ -125,6 +132,7 @@ func (c *Controller) podChanged() predicate.Predicate {
 	}
 }
 
+// forget ends the records of a pod. The event that leads here wakes the others of its claims by ofPod.
 func (c *Controller) forget(pod types.UID) {
 	c.firsts.release(pod)
 	c.lifted.Delete(pod)
@@ -185,6 +193,15 @@ func volumesOf(state *volumesv1alpha1.NodeVolumeState) []string {
 		names = append(names, state.Status.Volumes[i].VolumeName)
 	}
 	return names
+}
+
+// attachmentChanged lets through that an attachment came, which may be that of the pod's own volume, or that it does
+// not count any more.
+var attachmentChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*storagev1.VolumeAttachment), e.ObjectNew.(*storagev1.VolumeAttachment)
+		return handshake.AttachmentFrom(was).Gone() != handshake.AttachmentFrom(is).Gone()
+	},
 }
 
 // nodeChanged lets through that a node came, went or has other labels.
