@@ -534,7 +534,15 @@ func TestADeletionThatWasNotRefusedWaitsForTheVolumes(t *testing.T) {
 	s.awaitGone(t, volumeManager, "", "cluster", "nothing is in use any more")
 	s.expectNothingInstalled(t)
 	s.expectGates(t, gated, "example.com/queue")
-	// An API server may gate pods for a moment after the policy is gone.
+	// An API server may refuse or gate pods for a moment after the policies are gone.
+	check(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			err := s.admin.Create(ctx, inlinePod("late"), client.DryRunAll)
+			if apierrors.IsForbidden(err) {
+				return false, nil
+			}
+			return err == nil, err
+		}))
 	late := s.gatedPod(t, "late")
 	s.await(t, podKind, "default", "late", "its gate is lifted too", func(o *unstructured.Unstructured) bool {
 		return o.GetLabels()[volumesv1alpha1.GatedLabel] == ""
