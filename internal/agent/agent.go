@@ -101,7 +101,7 @@ type Agent struct {
 	steps   *operation.Environment
 	pods    *record.PodBinds
 	// plugin gives pods the volumes of intents.
-	plugin podPlugin
+	plugin *podPlugin
 
 	mu      sync.Mutex
 	volumes map[string]*operation.Volume

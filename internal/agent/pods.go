@@ -38,14 +38,14 @@ type podPlugin struct {
 	*inline.Plugin
 	changes *inline.Changes
 
-	mu *sync.Mutex
+	mu sync.Mutex
 	// failed is why it does not serve.
 	failed error
 }
 
-func (a *Agent) newPodPlugin() podPlugin {
+func (a *Agent) newPodPlugin() *podPlugin {
 	changes := inline.NewChanges()
-	return podPlugin{changes: changes, mu: &sync.Mutex{}, Plugin: inline.New(inline.Options{
+	return &podPlugin{changes: changes, Plugin: inline.New(inline.Options{
 		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
 		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,
 		Log: a.Log.WithName("pods"), Step: a.step,
@@ -55,7 +55,7 @@ func (a *Agent) newPodPlugin() podPlugin {
 }
 
 // notify wakes the calls that wait for an intent which uses the volume.
-func (p podPlugin) notify(r *record.Record) {
+func (p *podPlugin) notify(r *record.Record) {
 	for _, u := range r.Uses {
 		p.changes.Notify(types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name})
 	}
