@@ -214,7 +214,8 @@ type VolumeManagerSpec struct {
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// kubeletRoot is the kubelet's root directory, by the name that the kubelet has for it.
+	// kubeletRoot is the kubelet's root directory, by the name that the kubelet has for it. It cannot be changed while
+	// volumes are in use.
 	// +default="/var/lib/kubelet"
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$') && self.split('/').all(p, p != '..' && p != '.')",message="kubeletRoot must be an absolute path without '.', '..' and a final '/'"

@@ -127,6 +127,15 @@ spec:
 		"olm.operatorframework.io/owner-kind=ClusterExtension", "olm.operatorframework.io/owner-name=storage")
 }
 
+// moveKubelet tries to change the kubelet's directory. It changes nothing.
+func (s server) moveKubelet(t *testing.T) error {
+	t.Helper()
+	vm := &volumesv1alpha1.VolumeManager{}
+	vm.Name = "cluster"
+	return s.admin.Patch(t.Context(), vm, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec":{"kubeletRoot":"/data/kubelet"}}`)), client.DryRunAll)
+}
+
 func newIntent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
 	intent.Namespace, intent.Name = "default", name
@@ -159,6 +168,9 @@ func (s server) testGuarded(t *testing.T) {
 	if err := s.admin.Delete(t.Context(), vm, client.DryRunAll); err != nil {
 		t.Errorf("deleting the VolumeManager while nothing is in use: error %v, want none", err)
 	}
+	if err := s.moveKubelet(t); err != nil {
+		t.Errorf("changing spec.kubeletRoot while nothing is in use: error %v, want none", err)
+	}
 
 	first, second := newIntent("first"), newIntent("second")
 	for _, intent := range []client.Object{first, second} {
@@ -170,6 +182,10 @@ func (s server) testGuarded(t *testing.T) {
 	}
 	s.expectRefused(t, volumeManager, "", "cluster", "2 volume(s) are wanted, attached or in use through Hawser",
 		"set spec.removal of this VolumeManager to Drain")
+	if err := s.moveKubelet(t); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		"spec.kubeletRoot cannot be changed while 2 volume(s) are wanted, attached or in use") {
+		t.Errorf("changing spec.kubeletRoot while two volumes are in use: error %v, want one that counts them", err)
+	}
 	s.change(t, `{"removal":"Drain"}`)
 	if err := s.admin.Delete(t.Context(), vm, client.DryRunAll); err != nil {
 		t.Errorf("deleting a VolumeManager with Drain: error %v, want none", err)
