@@ -50,8 +50,7 @@ func (s suite) testKubectl(t *testing.T, before inventory) {
 // testInline runs a pod with an inline volume.
 func (s suite) testInline(t *testing.T) {
 	t.Helper()
-	pod := s.runPod(t, "inline", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver,
-		VolumeAttributes: map[string]string{volumesv1alpha1.AttributeClaim: ofInline}}})
+	pod := s.runPod(t, "inline", inlineVolume(ofInline))
 	check(t, s.Client.Delete(limited(t), pod))
 	s.awaitPod(t, pod, func(p *corev1.Pod) bool { return p == nil })
 }

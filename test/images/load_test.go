@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/ledger"
 	"github.com/hawser-io/hawser/test/system"
 )
@@ -32,6 +33,8 @@ const (
 // load is what uses volumes on node-a while Hawser is changed.
 type load struct {
 	suite
+	// inline: every other pod has the volume of its claim as an inline one.
+	inline bool
 	// paths of the published volumes on the node, and the handles of all volumes.
 	paths, handles []string
 	pods           []*corev1.Pod
@@ -47,10 +50,10 @@ type state struct {
 	calls []string
 }
 
-// putLoad publishes volumes and runs pods.
-func (s suite) putLoad(t *testing.T) *load {
+// putLoad publishes volumes and runs pods; with inline every other pod has an inline volume.
+func (s suite) putLoad(t *testing.T, inline bool) *load {
 	t.Helper()
-	l := &load{suite: s, numbers: make([]int, loadPods)}
+	l := &load{suite: s, inline: inline, numbers: make([]int, loadPods)}
 	name := func(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
 	for i := range loadIntents {
 		s.claim(t, name("published", i))
@@ -59,6 +62,9 @@ func (s suite) putLoad(t *testing.T) *load {
 	for i := range loadPods {
 		s.claim(t, name("pod", i))
 		pod := newPod(name("pod", i), "count", "/data/file")
+		if l.isInline(i) {
+			pod.Spec.Volumes[0].VolumeSource = inlineVolume(pod.Name)
+		}
 		s.create(t, pod)
 		l.pods = append(l.pods, pod)
 	}
@@ -86,6 +92,13 @@ func newPod(claim string, args ...string) *corev1.Pod {
 	}}
 }
 
+func inlineVolume(claim string) corev1.VolumeSource {
+	return corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver,
+		VolumeAttributes: map[string]string{volumesv1alpha1.AttributeClaim: claim}}}
+}
+
+func (l *load) isInline(pod int) bool { return l.inline && pod%2 == 1 }
+
 func isRunning(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodRunning }
 
 // findVolumes finds the handles of all volumes, and the files of the pods.
@@ -98,9 +111,14 @@ func (l *load) findVolumes(t *testing.T) {
 		l.handles = append(l.handles, volume.Spec.CSI.VolumeHandle)
 		byClaim[volume.Spec.ClaimRef.Name] = volume.Name
 	}
-	for _, pod := range l.pods {
+	for i, pod := range l.pods {
+		// The kubelet names the directory after the PersistentVolume, or after the volume in the pod.
+		name := byClaim[pod.Name]
+		if l.isInline(i) {
+			name = pod.Spec.Volumes[0].Name
+		}
 		l.counters = append(l.counters, filepath.Join(l.KubeletDir(nodeA), "pods", string(pod.UID), "volumes",
-			"kubernetes.io~csi", byClaim[pod.Name], "mount", "file"))
+			"kubernetes.io~csi", name, "mount", "file"))
 	}
 	if len(l.handles) != loadIntents+loadPods {
 		t.Fatalf("the load has %d volumes, want %d", len(l.handles), loadIntents+loadPods)

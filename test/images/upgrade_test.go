@@ -53,6 +53,12 @@ func (r release) base() string {
 	return filepath.Join(r.config, "default")
 }
 
+// hasPlugin reports whether its agents serve inline volumes.
+func (r release) hasPlugin() bool {
+	_, err := os.Stat(filepath.Join(r.config, "csidriver"))
+	return err == nil
+}
+
 // upgrade is a cluster whose nodes have the images of two releases.
 type upgrade struct {
 	suite
@@ -69,7 +75,7 @@ func TestUpgradeAndRollbackUnderLoad(t *testing.T) {
 	u := newUpgrade(t)
 	u.step(t, "the earlier release is installed", func(t *testing.T) {
 		u.installRelease(t)
-		u.load = u.putLoad(t)
+		u.load = u.putLoad(t, u.from.hasPlugin())
 	})
 	before, recorder := u.load.state(t), u.record(t, brokenImage)
 	if got := recorder.watches(volumesv1alpha1.ConditionPublished); got != loadIntents {
