@@ -99,6 +99,17 @@ func inlineVolume(claim string) corev1.VolumeSource {
 
 func (l *load) isInline(pod int) bool { return l.inline && pod%2 == 1 }
 
+// inlinePods counts the pods with inline volumes. Hawser makes an intent for each.
+func (l *load) inlinePods() int {
+	count := 0
+	for i := range l.pods {
+		if l.isInline(i) {
+			count++
+		}
+	}
+	return count
+}
+
 func isRunning(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodRunning }
 
 // findVolumes finds the handles of all volumes, and the files of the pods.

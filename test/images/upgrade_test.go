@@ -78,8 +78,9 @@ func TestUpgradeAndRollbackUnderLoad(t *testing.T) {
 		u.load = u.putLoad(t, u.from.hasPlugin())
 	})
 	before, recorder := u.load.state(t), u.record(t, brokenImage)
-	if got := recorder.watches(volumesv1alpha1.ConditionPublished); got != loadIntents {
-		t.Fatalf("%d intents are Published, want %d", got, loadIntents)
+	want := loadIntents + u.load.inlinePods()
+	if got := recorder.watches(volumesv1alpha1.ConditionPublished); got != want {
+		t.Fatalf("%d intents are Published, want %d", got, want)
 	}
 	for _, step := range []struct {
 		name string
