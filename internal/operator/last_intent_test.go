@@ -34,9 +34,6 @@ func TestIntentsThatOnlyShowWhatPodsUseGoWithoutDrain(t *testing.T) {
 	shows, user := newIntent("shows"), newIntent("user")
 	shows.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "1"}
 	shows.Spec.Publisher, shows.Spec.DesiredState = volumesv1alpha1.PublisherKubelet, volumesv1alpha1.DesiredAttached
-	for _, intent := range []*volumesv1alpha1.VolumeAttachmentIntent{shows, user} {
-		intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
-	}
 	check(t, s.asManager(t).Create(t.Context(), shows))
 	check(t, s.admin.Create(t.Context(), user))
 	s.awaitMark(t, volumeManager, "", "cluster", "1")
@@ -71,7 +68,6 @@ func TestIntentsThatOnlyShowWhatPodsUseGoWithoutDrain(t *testing.T) {
 func TestAnIntentOfTheLastMomentIsReleased(t *testing.T) {
 	s := newServer(t)
 	last := newIntent("last")
-	last.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	create := sync.OnceValue(func() error { return s.createOnceAccepted(t.Context(), last) })
 	s.rights.after = func(request *http.Request) {
 		if request.Method == http.MethodDelete && strings.HasSuffix(request.URL.Path, "policies/hawser-draining") {

@@ -139,6 +139,8 @@ func (s server) moveKubelet(t *testing.T) error {
 func newIntent(name string) *volumesv1alpha1.VolumeAttachmentIntent {
 	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
 	intent.Namespace, intent.Name = "default", name
+	// Where the API server has no policy that sets it, the manager does.
+	intent.Finalizers = []string{volumesv1alpha1.ReleaseFinalizer}
 	intent.Spec.NodeName = "node-b"
 	intent.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: name}
 	return intent
