@@ -152,7 +152,7 @@ func (a *Agent) StatsOfPods(ctx context.Context) []podstats.Volume {
 			return true
 		}
 		binds := a.pods.OfVolume(r.VolumeName)
-		figures := a.volume(r.VolumeName).Snapshot().Figures
+		figures := a.volume(r.VolumeName).Figures()
 		if len(binds) == 0 || figures == nil {
 			return true
 		}

@@ -195,7 +195,14 @@ func (v *Volume) ApplyChanges() {
 	clear(v.changes)
 }
 
-// Snapshot is what a report needs to know of the volume beside the facts.
+// Figures are those that the driver reported last; nil if it has not. Any goroutine may ask, such as one of a scrape.
+func (v *Volume) Figures() *report.Figures {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.figure
+}
+
+// Snapshot is what a report needs to know of the volume beside the facts. Only the volume's own reconcile may ask.
 func (v *Volume) Snapshot() report.Snapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()
