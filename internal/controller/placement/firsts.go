@@ -27,7 +27,7 @@ type firsts struct {
 type first struct {
 	uid  types.UID
 	name string
-	// behind are the pods that were told to wait for this one.
+	// behind are the pods that wait for this one by their condition.
 	behind map[client.ObjectKey]bool
 }
 
