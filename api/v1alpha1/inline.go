@@ -27,6 +27,9 @@ const (
 	AttributeIntent = "intent"
 	// AttributeClaim names a claim of the pod's namespace. Hawser creates the intent, owned by the pod.
 	AttributeClaim = "claim"
+	// AttributeIntents is a label selector. The pod gets a directory in which each intent of its namespace and node that
+	// has such labels has a subdirectory with its volume.
+	AttributeIntents = "intents"
 	// PlacementGate is the scheduling gate of pods whose inline volumes restrict the nodes that they may run on. The
 	// manager lifts it once the pod's node affinity has these restrictions.
 	PlacementGate = "volumes.hawser.io/placement"

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -86,6 +87,15 @@ type testPod struct {
 	name       string
 	attributes map[string]string
 	readOnly   bool
+	// uid is made of the name where the pod is not in the API.
+	uid types.UID
+}
+
+func (p testPod) id() string {
+	if p.uid != "" {
+		return string(p.uid)
+	}
+	return p.name + "-uid"
 }
 
 func (n *node) pod(name string, i *volumesv1alpha1.VolumeAttachmentIntent) testPod {
@@ -96,7 +106,7 @@ func (n *node) pod(name string, i *volumesv1alpha1.VolumeAttachmentIntent) testP
 }
 
 func (p testPod) dir() string {
-	return filepath.Join(p.kubelet, "pods", p.name+"-uid", "volumes", "kubernetes.io~csi", "data")
+	return filepath.Join(p.kubelet, "pods", p.id(), "volumes", "kubernetes.io~csi", "data")
 }
 
 func (p testPod) target() string { return filepath.Join(p.dir(), "mount") }
@@ -113,7 +123,7 @@ func (p testPod) made() {
 func (p testPod) request() *csi.NodePublishVolumeRequest {
 	attributes := map[string]string{
 		"csi.storage.k8s.io/pod.name": p.name, "csi.storage.k8s.io/pod.namespace": "default",
-		"csi.storage.k8s.io/pod.uid": p.name + "-uid", "csi.storage.k8s.io/ephemeral": "true",
+		"csi.storage.k8s.io/pod.uid": p.id(), "csi.storage.k8s.io/ephemeral": "true",
 		"csi.storage.k8s.io/serviceAccount.name": "default",
 	}
 	for k, v := range p.attributes {

@@ -141,7 +141,7 @@ func (m *Mounter) ClearPlace(ctx context.Context, dir, place string) error {
 	// Buffered: the caller may have given up.
 	there := make(chan bool, 1)
 	err := m.run(ctx, changes, "clearing of a place", filepath.Join(dir, place), func() error {
-		exists, err := m.emptyPlace(dir, place)
+		exists, err := emptyPlace(m.Table, dir, place)
 		there <- exists
 		return err
 	})
@@ -163,9 +163,9 @@ func (m *Mounter) ClearPlace(ctx context.Context, dir, place string) error {
 // emptyPlace unmounts what is mounted at the place, and reports whether the directory is there. The kernel refuses that
 // while a copy to which it propagates is in use. A copy that it leaves in place is looked for before and, because a
 // container may have started meanwhile, after the unmount: to remove the place would detach it.
-func (m *Mounter) emptyPlace(dir, place string) (there bool, err error) {
+func emptyPlace(read func() (*Table, error), dir, place string) (there bool, err error) {
 	path := filepath.Join(filepath.Clean(dir), place)
-	table, err := m.Table()
+	table, err := read()
 	if err != nil {
 		return false, err
 	}
@@ -189,7 +189,7 @@ func (m *Mounter) emptyPlace(dir, place string) (there bool, err error) {
 			return true, fmt.Errorf("unmounting %s: %w", path, err)
 		}
 	}
-	if table, err = m.Table(); err != nil {
+	if table, err = read(); err != nil {
 		return true, err
 	}
 	if left := table.All(path); len(left) != 0 {

@@ -34,6 +34,7 @@ var exceptions = []exception{
 	{"hawser-manager", "get", "volumeattachmentintents", "test/manager aNameConflictIsReported"},
 	// No pod of this package has an inline volume.
 	{"hawser-manager", "patch", "pods", "test/manager TestPlacement"},
+	{"hawser-agent", "get", "pods", "test/kubelet TestADirectoryOfIntentsFollowsTheirLabels"},
 	{"hawser-manager", "patch", "pods/status", "test/manager TestPlacement"},
 	{"hawser-manager", "get", "leases",
 		"internal/controller/attachment TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache"},

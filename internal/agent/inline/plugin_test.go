@@ -62,6 +62,16 @@ func (intents) Published(*volumesv1alpha1.VolumeAttachmentIntent) (*Publication,
 	return nil, nil
 }
 
+func (intents) InNamespace(context.Context, string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	return nil, nil
+}
+
+func (intents) ForcedAway(record.PodBind) bool { return false }
+
+func (intents) Pod(_ context.Context, pod record.PodReference) (*corev1.Pod, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{}, pod.Name)
+}
+
 // node is a plugin on a node of its own.
 type node struct {
 	*Plugin
@@ -84,7 +94,7 @@ func newNode(t *testing.T, i intents) node {
 		NodeName: "node-a", Version: "v1", Paths: record.Paths{Root: dir, Kubelet: dir}, Mounts: noMounts{},
 		Pods:    record.NewPodBinds(record.PodBindStore{Dir: filepath.Join(dir, "binds"), Replace: record.ReplaceFile}),
 		Intents: i, Changes: NewChanges(), Recorder: n.events, Clock: clock.RealClock{}, Log: logr.Discard(),
-		Released: func(string) {}, Step: func(string) {},
+		Released: func(string) {}, Enqueue: func(Place) {}, Held: func(Place, *mount.HeldError) {}, Step: func(string) {},
 	})
 	return n
 }

@@ -49,6 +49,14 @@ func TestARequestNamesAnIntentOfThePodsNamespace(t *testing.T) {
 	}
 }
 
+func TestARequestForADirectoryHasASelector(t *testing.T) {
+	attributes := map[string]string{"intents": "app in (db), tier!=test"}
+	r, err := parse(record.Paths{Kubelet: "/var/lib/kubelet"}, asked(attributes))
+	if err != nil || r.selector == nil || r.selector.String() != "app in (db),tier!=test" || r.intent.Name != "" {
+		t.Errorf("request %+v, error %v; want the selector app in (db),tier!=test and no intent", r, err)
+	}
+}
+
 func TestARequestIsRefusedWithTheReason(t *testing.T) {
 	paths := record.Paths{Kubelet: "/var/lib/kubelet"}
 	intent := map[string]string{"intent": "data"}
@@ -65,6 +73,10 @@ func TestARequestIsRefusedWithTheReason(t *testing.T) {
 		want    string
 	}{
 		"neither an intent nor a claim": {asked(nil), "names neither"},
+		"an intent and a selector":      {asked(map[string]string{"intent": "a", "intents": "app=db"}), "name one of them"},
+		"a claim and a selector":        {asked(map[string]string{"claim": "a", "intents": "app=db"}), "name one of them"},
+		"an empty selector":             {asked(map[string]string{"intents": " "}), "is an empty selector"},
+		"no selector":                   {asked(map[string]string{"intents": "app in"}), "is not a label selector"},
 		"both":                          {asked(map[string]string{"intent": "a", "claim": "b"}), "name one of them"},
 		"an unknown attribute": {asked(map[string]string{"intent": "a", "node": "b"}),
 			`unknown attribute "node"`},

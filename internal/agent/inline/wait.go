@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -151,9 +150,7 @@ func (w *wait) next() error {
 
 // reportWait sends the one event of the call about what it waits for.
 func (w *wait) reportWait() {
-	pod := w.request.pod
-	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	w.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonWaitingForIntent, "Publish", "%s",
-		hawserstatus.Shorten(w.because, longestNote))
+	w.event(w.request.pod, ReasonWaitingForIntent, w.because)
 }
+
+func shorten(note string) string { return hawserstatus.Shorten(note, longestNote) }
