@@ -21,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
+	"github.com/hawser-io/hawser/internal/controller/intentset"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
@@ -92,7 +93,10 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		Register(ctrl.Manager) error
 	}{
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
-		"claim":  &claim.Controller{Client: mgr.GetClient(), Slots: work},
+		"intent set": &intentset.Controller{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
+		},
+		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,

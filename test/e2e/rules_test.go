@@ -41,6 +41,13 @@ var exceptions = []exception{
 	{"hawser-manager", "delete", "nodevolumestates", "test/manager aNodeStateIsCreatedAndDeletedWithItsNode"},
 	{"hawser-manager", "update", "nodevolumestates/status",
 		"test/manager anUnreachableAgentIsReportedOnItsNodeStateAndIntents"},
+	// Sets of intents need nothing of the node that other intents do not.
+	{"hawser-manager", "*", "volumeattachmentintentsets", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "update", "volumeattachmentintentsets/status", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "watch", "namespaces", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "create", "persistentvolumeclaims", "config testSets"},
+	// The API server asks for it where an intent has the set as its owner. It is in no request.
+	{"hawser-manager", "update", "volumeattachmentintentsets/finalizers", "config testSets"},
 	// Roles that the programs of this package do not have, or do not need.
 	{"hawser-intent-viewer", "*", "*", "config testAggregation"},
 	{"hawser-intent-editor", "*", "*", "config testTenant"},
