@@ -29,7 +29,7 @@ func newSet(name string) *volumesv1alpha1.VolumeAttachmentIntentSet {
 			NodeSelector: &metav1.LabelSelector{},
 			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
 				Volume: &volumesv1alpha1.TemplateVolumeSource{
-					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
+					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}},
 			}},
 		},
 	}

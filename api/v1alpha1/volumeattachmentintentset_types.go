@@ -12,14 +12,15 @@ import (
 )
 
 // VolumeAttachmentIntentSetSpec is which nodes get an intent, and what it asks for.
-// +kubebuilder:validation:XValidation:rule="has(self.claimTemplate) != has(self.template.spec.volume)",message="set exactly one: claimTemplate for a claim of its own on each node, or template.spec.volume for one claim that all nodes share"
+// +kubebuilder:validation:XValidation:rule="has(self.claimTemplate) != (has(self.template) && has(self.template.spec) && has(self.template.spec.volume))",message="set exactly one: claimTemplate for a claim of its own on each node, or template.spec.volume for one claim that all nodes share"
 type VolumeAttachmentIntentSetSpec struct {
 	// nodeSelector selects the Nodes that get an intent. An empty one, {}, selects every Node.
 	// +required
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
 	// template of the intents. A change of it replaces the intents node by node.
-	// +required
+	// +default={}
+	// +optional
 	Template IntentTemplate `json:"template,omitzero"`
 
 	// claimTemplate makes one claim for each node, which is kept when the node or the set goes. A change applies to
@@ -39,7 +40,8 @@ type IntentTemplate struct {
 	Metadata TemplateMetadata `json:"metadata,omitzero"`
 
 	// spec of the intents, except for the node.
-	// +required
+	// +default={}
+	// +optional
 	Spec IntentTemplateSpec `json:"spec,omitzero"`
 }
 
@@ -93,7 +95,7 @@ type IntentTemplateSpec struct {
 type TemplateVolumeSource struct {
 	// persistentVolumeClaim names a claim in the set's own namespace.
 	// +required
-	PersistentVolumeClaim *PersistentVolumeClaimSource `json:"persistentVolumeClaim,omitempty"`
+	PersistentVolumeClaim PersistentVolumeClaimSource `json:"persistentVolumeClaim,omitzero"`
 }
 
 // ClaimTemplate is what the claims of a set have in common.
@@ -185,7 +187,7 @@ type VolumeAttachmentIntentSet struct {
 	// status counts the intents. An absent observedGeneration would be the same as a reconciled generation of 0.
 	// +default={"observedGeneration":-1}
 	// +optional
-	Status VolumeAttachmentIntentSetStatus `json:"status,omitempty"`
+	Status VolumeAttachmentIntentSetStatus `json:"status,omitzero"`
 }
 
 // VolumeAttachmentIntentSetList is a list of VolumeAttachmentIntentSets.

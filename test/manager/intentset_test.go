@@ -38,7 +38,7 @@ func newSet(name, pool, claim string) *volumesv1alpha1.VolumeAttachmentIntentSet
 			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
 				ReadOnly: true,
 				Volume: &volumesv1alpha1.TemplateVolumeSource{
-					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}},
+					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: claim}},
 			}},
 		},
 	}

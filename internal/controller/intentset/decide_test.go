@@ -27,7 +27,7 @@ func newSet() *volumesv1alpha1.VolumeAttachmentIntentSet {
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}},
 			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
 				Volume: &volumesv1alpha1.TemplateVolumeSource{
-					PersistentVolumeClaim: &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "shared"}},
+					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "shared"}},
 				DesiredState: volumesv1alpha1.DesiredPublished, Publisher: volumesv1alpha1.PublisherAgent,
 			}},
 		},
