@@ -223,6 +223,20 @@ func (a *Agent) StatsOfPods(ctx context.Context) []podstats.Volume {
 	return volumes
 }
 
+// StatsOfPublished returns the figures of all volumes that intents publish, as the drivers reported them last.
+func (a *Agent) StatsOfPublished() []podstats.Published {
+	var volumes []podstats.Published
+	a.views.Range(func(_, view any) bool {
+		if r := view.(*record.Record); r != nil && publishedPath(r) != "" {
+			if figures := a.volume(r.VolumeName).Figures(); figures != nil {
+				volumes = append(volumes, podstats.Published{Driver: r.Driver, Figures: *figures})
+			}
+		}
+		return true
+	})
+	return volumes
+}
+
 // claimOf is the claim of the intent whose volume a pod has; empty if the intent is gone or has another volume by now.
 func (a *Agent) claimOf(ctx context.Context, volume string, b record.PodBind) string {
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}

@@ -14,6 +14,7 @@ SPDX-License-Identifier: Apache-2.0
 //	placement        one pod with inline volumes: narrow its node affinity, lift its gate
 //	claim            one PersistentVolumeClaim: its finalizer, its size after an expansion
 //	node             one Node: its node state and the agent's Lease; declarations of administrators
+//	nodehealth       one NodeVolumeState: the conditions about its attachments
 //	secretaccess     one Node: which Secrets its agent may read
 //
 // Other packages that run in the manager:
