@@ -44,7 +44,7 @@ type podPlugin struct {
 }
 
 func (a *Agent) newPodPlugin() *podPlugin {
-	changes := inline.NewChanges()
+	changes := inline.NewChanges(a.Clock)
 	return &podPlugin{changes: changes, Plugin: inline.New(inline.Options{
 		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
 		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,

@@ -68,7 +68,7 @@ func (a *Agent) intentChanged(before, after any) {
 			a.queue.queue.Add(key{intent: client.ObjectKeyFromObject(i)})
 		}
 		a.queue.add(i.Status.UniqueVolumeName)
-		a.plugin.changes.Notify(client.ObjectKeyFromObject(i))
+		a.plugin.changes.Exists(client.ObjectKeyFromObject(i), after != nil && i.DeletionTimestamp.IsZero())
 		if after == nil {
 			a.intents.Forget(i.UID)
 		}
