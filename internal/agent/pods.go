@@ -46,7 +46,7 @@ type podPlugin struct {
 }
 
 func (a *Agent) newPodPlugin() *podPlugin {
-	changes := inline.NewChanges()
+	changes := inline.NewChanges(a.Clock)
 	holders := operation.NewHolders(a.Log, func(places []string) {
 		for _, path := range places {
 			a.enqueuePlace(inline.Place{Directory: filepath.Dir(path), Intent: filepath.Base(path)})

@@ -112,7 +112,7 @@ func filled(t *testing.T, node, content string) (*volume, *volumesv1alpha1.Volum
 }
 
 func TestADirectoryOfIntentsFollowsTheirLabels(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	for _, node := range sys.Nodes { // the kubelet's directory of one of them is a symbolic link
 		t.Run("on "+node, func(t *testing.T) {
 			v, first := filled(t, node, "first")
@@ -150,7 +150,7 @@ func TestADirectoryOfIntentsFollowsTheirLabels(t *testing.T) {
 }
 
 func TestAVolumeThatAPodHasOpenStaysInItsDirectory(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v, i := filled(t, nodeA, "held")
 	label(t, i, "held")
 	v.meanwhile = []string{"hold", "/data/" + i.Name + "/file"}
@@ -206,7 +206,7 @@ func hasOpen(pid int, suffix string) (bool, error) {
 }
 
 func TestTheVolumesOfADirectorySurviveTheirPods(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v, i := filled(t, nodeA, "kept")
 	label(t, i, "kept")
 	pod := v.inline(nodeA, selecting("kept"), receives)
@@ -262,7 +262,7 @@ func TestTheVolumesOfADirectorySurviveTheirPods(t *testing.T) {
 }
 
 func TestADirectoryIsReadOnlyAndRefusedAsThePodAsks(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v, i := filled(t, nodeA, "read")
 	label(t, i, "read")
 	file := "/data/" + i.Name + "/file"

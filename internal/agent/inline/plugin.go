@@ -115,6 +115,9 @@ const (
 	answerBefore = 5 * time.Second
 	// longestWait is for a caller without a deadline. It is the kubelet's.
 	longestWait = 2 * time.Minute
+	// longestUnseen is how long a call waits for an intent that the node does not see. Its pod may be one that was deleted
+	// before it had an intent, and a pod cannot end while the kubelet waits. A manager that takes over needs less.
+	longestUnseen = 30 * time.Second
 	// reportWaitAfter is after how long an event on the pod names what its volume waits for. The kubelet reports
 	// nothing before the call ends.
 	reportWaitAfter = 10 * time.Second

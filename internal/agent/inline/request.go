@@ -24,7 +24,7 @@ import (
 // Keys of the volume context that the kubelet sets; the author of a pod cannot. Later kubelets may add others under
 // the prefix.
 const (
-	kubeletPrefix = "csi.storage.k8s.io/"
+	kubeletPrefix = volumesv1alpha1.KubeletAttributes
 	podNamespace  = kubeletPrefix + "pod.namespace"
 	podName       = kubeletPrefix + "pod.name"
 	podUID        = kubeletPrefix + "pod.uid"

@@ -81,6 +81,8 @@ func (b *bench) goals() []goal {
 		share("{intent} published before, against no volume", p50(published), bare, 1.1),
 		{"intent created -> its directory seen by the running pod that selects it", "<= 300 ms",
 			fmt.Sprintf("%d ms", plugged.Milliseconds()), plugged > 0 && plugged <= 300*time.Millisecond},
+		share("{intent} published before, against an emptyDir", p50(published), p50(emptyVolume), 1.1),
+		share("emptyDir, against no volume: what the kubelet needs for any volume", p50(emptyVolume), bare, 1.1),
 		share("pod deleted -> the next one runs on another node, {claim} against upstream", moved(claimed),
 			moved(upstream), 1.0/5),
 		share(fmt.Sprintf("%d pods at once, {claim} against upstream", b.mass), b.of(claimed).mass, b.of(upstream).mass,
