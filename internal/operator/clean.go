@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/operator/render"
 )
 
 const policyGroup = "admissionregistration.k8s.io"
@@ -119,6 +120,21 @@ func (r remover) deleteInstallation(ctx context.Context) error {
 		if err := r.deleteOwn(ctx, kind); err != nil {
 			return err
 		}
+	}
+	return r.deleteRefusals(ctx)
+}
+
+// deleteRefusals deletes what this removal applied, perhaps a moment ago: the cache may not have it yet.
+func (r remover) deleteRefusals(ctx context.Context) error {
+	policies, err := render.Refusals(r.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, policy := range slices.Backward(policies) {
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, policy)); err != nil {
+			return fmt.Errorf("deleting %s: %w", identity(policy), err)
+		}
+		delete(r.applied, identity(policy))
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func TestAnIntentOfTheLastMomentIsReleased(t *testing.T) {
 	s := newServer(t)
 	last := newIntent("last")
 	create := sync.OnceValue(func() error { return s.createOnceAccepted(t.Context(), last) })
-	s.rights.after = func(request *http.Request) {
+	s.rights.after = func(request *http.Request, _ *http.Response) {
 		if request.Method == http.MethodDelete && strings.HasSuffix(request.URL.Path, "policies/hawser-draining") {
 			if err := create(); err != nil {
 				t.Errorf("creating intent default/last once the policy hawser-draining is deleted: error %v, want none", err)

@@ -55,6 +55,9 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	if !u.nothing() && (u.known || !pastDraining(vm)) {
 		return r.drain(ctx, vm, u)
 	}
+	if finished, err := r.isFinished(ctx, vm); finished || err != nil {
+		return 0, err
+	}
 	if err := errors.Join(r.ungate(ctx), r.refuseNew(ctx, vm)); err != nil {
 		return 0, err
 	}
@@ -68,6 +71,21 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 		return 0, errors.Join(r.stop(ctx), r.reportRemoval(ctx, vm, wait))
 	}
 	return 0, r.clean(ctx, vm)
+}
+
+// isFinished reports whether an earlier reconcile has let the VolumeManager go. The cache may not have that yet. What is
+// applied now would stay for good.
+func (r remover) isFinished(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (bool, error) {
+	live := &volumesv1alpha1.VolumeManagerList{}
+	if err := r.Live.List(ctx, live); err != nil {
+		return false, fmt.Errorf("reading the VolumeManager: %w", err)
+	}
+	for i := range live.Items {
+		if now := &live.Items[i]; now.UID == vm.UID {
+			return !controllerutil.ContainsFinalizer(now, volumesv1alpha1.RemovalFinalizer), nil
+		}
+	}
+	return true, nil
 }
 
 // pastDraining reports whether an earlier reconcile found nothing in use. What the kinds had is then of no interest.

@@ -30,6 +30,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/install"
 	"github.com/hawser-io/hawser/internal/operator"
+	"github.com/hawser-io/hawser/internal/operator/render"
 	"github.com/hawser-io/hawser/test/apiserver"
 )
 
@@ -449,7 +450,8 @@ func (s server) agentPod(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// expectNothingInstalled looks for the objects of config/standalone, except for the kinds and the namespace.
+// expectNothingInstalled looks for the objects of config/standalone, except for the kinds and the namespace, and for
+// policies of a removal.
 func (s server) expectNothingInstalled(t *testing.T) {
 	t.Helper()
 	for document := range strings.SplitSeq(s.kubectl(t, "kustomize", "standalone"), "\n---\n") {
@@ -464,6 +466,11 @@ func (s server) expectNothingInstalled(t *testing.T) {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("%s %s after the removal: error %v, want that it is gone", object.GetKind(), object.GetName(), err)
 		}
+	}
+	left := s.kubectl(t, "get", "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name", "-l",
+		render.ManagedByLabel+"="+render.ManagedBy)
+	if left != "" {
+		t.Errorf("policies after the removal: %s, want none", left)
 	}
 }
 

@@ -22,8 +22,8 @@ const role = "hawser-operator"
 type rights struct {
 	mu   sync.Mutex
 	used map[system.Rule]bool
-	// after is called with each request that was answered. The operator waits for it.
-	after func(*http.Request)
+	// after is called with each request that was answered, and with its answer. The operator waits for it.
+	after func(*http.Request, *http.Response)
 }
 
 func (r *rights) wrap(next http.RoundTripper) http.RoundTripper {
@@ -38,7 +38,7 @@ type recorder struct {
 func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := r.next.RoundTrip(request)
 	if err == nil && r.rights.after != nil {
-		r.rights.after(request)
+		r.rights.after(request, response)
 	}
 	if err == nil && response.StatusCode != http.StatusForbidden {
 		r.rights.note(request, response.StatusCode)

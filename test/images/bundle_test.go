@@ -6,14 +6,17 @@ SPDX-License-Identifier: Apache-2.0
 package images
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -116,5 +119,24 @@ func (s suite) deleteBundle(t *testing.T, objects []*unstructured.Unstructured, 
 	for _, object := range slices.Backward(objects) {
 		check(t, s.Client.Delete(limited(t), object, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	}
-	s.kubectl(t, "delete", "namespace", namespace.Name)
+	s.deleteNamespace(t, namespace)
+}
+
+// deleteNamespace deletes the administrator's namespace. No event signals that the API server has forgotten the policy
+// hawser-namespace, which refuses it for about a second more.
+func (s suite) deleteNamespace(t *testing.T, namespace *corev1.Namespace) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(limited(t), 100*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			last = s.Client.Delete(ctx, namespace.DeepCopy())
+			if apierrors.IsForbidden(last) && strings.Contains(last.Error(), "Delete VolumeManager cluster first") {
+				return false, nil
+			}
+			return true, last
+		})
+	if err != nil {
+		t.Fatalf("deleting namespace %s after the VolumeManager: error %v, last answer %v", namespace.Name, err, last)
+	}
+	s.kubectl(t, "wait", "--for=delete", "--timeout=2m", "namespace/"+namespace.Name)
 }

@@ -84,11 +84,12 @@ func newSuite(t *testing.T) suite {
 	ctrl.SetLogger(logr.Discard())
 	// The local cluster has accounts and pods of its own, which are not those of this installation.
 	t.Setenv("POD_NAMESPACE", "localcluster")
+	// A compilation without a cache takes longer than anything that the cluster is waited for.
+	bin, err := system.BuildRace(t.Context())
+	check(t, err)
+	program, err := system.BuildStatic(t.Context(), "./test/kubelet/cmd/program")
+	check(t, err)
 	ctx := limited(t)
-	bin, err := system.BuildRace(ctx)
-	check(t, err)
-	program, err := system.BuildStatic(ctx, "./test/kubelet/cmd/program")
-	check(t, err)
 	options := system.Options{Dir: os.Getenv(dirVariable), Bin: bin, Nodes: []string{nodeA, nodeB, goneNode},
 		Out: os.Stdout, ContainerProgram: program, OnlyUpstream: true}
 	if options.Dir == "" {
