@@ -66,6 +66,7 @@ manifests: ## Generate CRDs and roles into config/.
 rules: ## Make the alerting rules and the list of metrics from their sources.
 	go run ./hack/rules
 	go run ./hack/metrics
+	go run ./hack/dashboard
 
 .PHONY: check-rules
 check-rules: $(PROMTOOL) ## Check the alerting rules, and run their tests.

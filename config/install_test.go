@@ -89,6 +89,7 @@ func testInstallation(t *testing.T, namespace, prefix string) {
 	t.Run("only users with the verb may declare an attachment released", in.testDeclared)
 	t.Run("the manager may forget gone nodes only with the component", in.testForgetGoneNodes)
 	t.Run("a tenant's intents ask only for what the namespace allows", in.testTenant)
+	t.Run("a set of intents asks only for what the namespace allows", in.testSets)
 	t.Run("users of a namespace get the roles of its intents", in.testAggregation)
 	t.Run("metrics are read only with the right to", in.testMetrics)
 	t.Run("the API server accepts config/networkpolicy", in.testNetworkPolicy)
@@ -160,6 +161,8 @@ func (in installation) testSamples(t *testing.T) {
 	in.kubectl(t, "apply", "-k", "samples")
 	in.kubectl(t, "apply", "-k", filepath.Join("samples", "move"))
 	in.kubectl(t, "apply", "-k", filepath.Join("samples", "pods"))
+	in.kubectl(t, "apply", "-k", filepath.Join("samples", "gitops"))
+	in.testQuota(t)
 	var intents volumesv1alpha1.VolumeAttachmentIntentList
 	if err := in.admin.List(t.Context(), &intents, client.InNamespace("hawser-demo")); err != nil {
 		t.Fatal(err)

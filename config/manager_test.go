@@ -42,6 +42,8 @@ func (in installation) testManagerCreates(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	selector := &metav1.LabelSelector{MatchLabels: template.Labels}
+	storage := corev1.VolumeResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}
 	meta := metav1.ObjectMeta{Namespace: in.namespace, Name: "by-the-manager"}
 	manager := in.as(t, managerAccount)
 	for name, object := range map[string]client.Object{
@@ -57,7 +59,7 @@ func (in installation) testManagerCreates(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
 		"a ClusterRole": &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}},
 		"a claim": &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: storage}},
 	} {
 		t.Run(name, func(t *testing.T) { expectForbidden(t, manager.Create(t.Context(), object)) })
 	}
@@ -152,7 +154,7 @@ func (in installation) testManagerClaims(t *testing.T) {
 	expectForbidden(t, patchedStatus(t, manager, claim, `{"metadata":{"annotations":{"other":"1"}}}`), metadata)
 	in.grantRules(t, managerAccount, "claims",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"*"}})
-	expectForbidden(t, manager.Delete(t.Context(), claim.DeepCopy()), "neither create nor delete")
+	expectForbidden(t, manager.Delete(t.Context(), claim.DeepCopy()), "may delete no PersistentVolumeClaim")
 }
 
 // expectNoGrowth expects that the manager cannot change the size of a claim like this one, once it is bound. Everyone

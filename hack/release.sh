@@ -82,6 +82,9 @@ mkdir "$work/install"
 } >"$work/install/kustomization.yaml"
 "$KUBECTL" kustomize "$work/install" >"$output/install.yaml"
 
+cp config/grafana/hawser.json "$output/hawser-dashboard.json"
+cp config/prometheus/hawser.yaml "$output/hawser-alerts.yaml"
+
 hack/bundle.sh write "$version" "$images" "$work/olm"
 hack/bundle.sh check "$version" "$images" "$work/olm"
 mkdir "$work/bundle"

@@ -130,6 +130,15 @@ const (
 	// ConditionVolumesReleased is True once no volume is attached to the node or in use there. The node may then be
 	// removed.
 	ConditionVolumesReleased = "VolumesReleased"
+
+	// ConditionAttachmentsHealthy is False while the driver's attacher does not attach or detach a volume of the node, or
+	// while the node goes on under another name. The manager writes it. Absent as long as nothing was ever wrong.
+	ConditionAttachmentsHealthy = "AttachmentsHealthy"
+
+	// ConditionAttachmentsVerified is False while a driver lists a volume as published to the node that nothing attached,
+	// and Unknown while a driver of the node's volumes cannot be asked. The manager writes it. Absent as long as nothing
+	// was ever wrong, and without verification.
+	ConditionAttachmentsVerified = "AttachmentsVerified"
 )
 
 // Reasons of the Resolved condition.
@@ -164,6 +173,7 @@ const (
 	ReasonLocksUnreadable    = "LocksUnreadable"
 	ReasonAttaching          = "Attaching"
 	ReasonAttachFailed       = "AttachFailed"
+	ReasonAttacherSilent     = "AttacherNotAnswering"
 	ReasonDetaching          = "Detaching"
 	ReasonDetachFailed       = "DetachFailed"
 	ReasonDetached           = "Detached"
@@ -229,4 +239,8 @@ const (
 	ReasonAsExpected       = "AsExpected"
 	ReasonReleased         = "Released"
 	ReasonVolumesPresent   = "VolumesPresent"
+
+	ReasonNodeRenamed           = "NodeRenamed"
+	ReasonUnexpectedPublication = "UnexpectedPublication"
+	ReasonVerificationFailed    = "VerificationFailed"
 )

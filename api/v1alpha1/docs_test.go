@@ -30,10 +30,12 @@ type schema struct {
 
 // ofOthers are fields whose nested fields Kubernetes documents.
 var ofOthers = map[string]bool{"conditions": true, "nodeStageSecretRef": true, "nodePublishSecretRef": true,
-	"nodeExpandSecretRef": true, "tolerations": true, "resources": true}
+	"nodeExpandSecretRef": true, "tolerations": true, "resources": true, "nodeSelector": true, "claimTemplate": true}
 
 func TestEveryFieldIsInItsContractPage(t *testing.T) {
-	for _, kind := range []string{"volumeattachmentintent", "nodevolumestate", "volumemanager"} {
+	for _, kind := range []string{
+		"volumeattachmentintent", "volumeattachmentintentset", "nodevolumestate", "volumemanager",
+	} {
 		var crd struct {
 			Spec struct {
 				Versions []struct {
@@ -83,6 +85,8 @@ func TestEveryConditionAndReasonIsInItsPage(t *testing.T) {
 	expectInPages(t, "conditions.go", contracts, reasons)
 	manager := string(read(t, "docs", "reference", "volumemanager.md"))
 	expectInPages(t, "volumemanager_conditions.go", manager, manager)
+	set := string(read(t, "docs", "reference", "volumeattachmentintentset.md"))
+	expectInPages(t, "volumeattachmentintentset_conditions.go", set, rows(set))
 	waiting := string(read(t, "docs", "pods-waiting.md"))
 	expectInPages(t, "placement.go", waiting, rows(waiting))
 	for _, reason := range volumesv1alpha1.PlacementReasons() {

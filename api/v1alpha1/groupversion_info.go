@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 holds the first version of the volumes.hawser.io API:
 // VolumeAttachmentIntent says which volume is wanted on which node and how far,
+// VolumeAttachmentIntentSet keeps one intent for each node that a selector matches,
 // NodeVolumeState is the state of a node's volumes,
 // VolumeManager is how Hawser itself is set up.
 //
@@ -32,6 +33,7 @@ var (
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&VolumeAttachmentIntent{}, &VolumeAttachmentIntentList{},
+		&VolumeAttachmentIntentSet{}, &VolumeAttachmentIntentSetList{},
 		&NodeVolumeState{}, &NodeVolumeStateList{},
 		&VolumeManager{}, &VolumeManagerList{},
 	)

@@ -27,6 +27,12 @@ const (
 	AttributeIntent = "intent"
 	// AttributeClaim names a claim of the pod's namespace. Hawser creates the intent, owned by the pod.
 	AttributeClaim = "claim"
+	// AttributeIntents is a label selector. The pod gets a directory in which each intent of its namespace and node that
+	// has such labels has a subdirectory with its volume.
+	AttributeIntents = "intents"
+	// KubeletAttributes is the prefix of the attributes that the kubelet adds, with the pod's name, namespace and UID. It
+	// replaces those that the author of a pod sets.
+	KubeletAttributes = "csi.storage.k8s.io/"
 	// PlacementGate is the scheduling gate of pods whose inline volumes restrict the nodes that they may run on. The
 	// manager lifts it once the pod's node affinity has these restrictions.
 	PlacementGate = "volumes.hawser.io/placement"

@@ -94,8 +94,8 @@ type VolumeManagerStatus struct {
 	// agents counts the pods of the agents.
 	// +optional
 	Agents *WorkloadStatus `json:"agents,omitempty"`
-	// conditions are Available, Progressing, Degraded, Monitored where monitors are managed, and Removed while this
-	// object is being deleted.
+	// conditions are Available, Progressing, Degraded, Ready and Stalled, which sum up the others, Monitored where
+	// monitors are managed, and Removed while this object is being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -131,6 +131,9 @@ func run(ctx context.Context, f *flags) error {
 	if err := ctrlmetrics.Registry.Register(podstats.NewCollector(a.StatsOfPods)); err != nil {
 		return fmt.Errorf("registering the figures of pods' volumes: %w", err)
 	}
+	if err := ctrlmetrics.Registry.Register(podstats.NewPublishedCollector(a.StatsOfPublished)); err != nil {
+		return fmt.Errorf("registering the figures of published volumes: %w", err)
+	}
 	for _, r := range []manager.Runnable{manager.RunnableFunc(registry.Start), manager.RunnableFunc(watcher.Start), a} {
 		if err := mgr.Add(r); err != nil {
 			return err

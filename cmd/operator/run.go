@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -21,11 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/internal/metrics"
 	"github.com/hawser-io/hawser/internal/metrics/endpoint"
 	"github.com/hawser-io/hawser/internal/operator"
+	"github.com/hawser-io/hawser/internal/operator/rollout"
 	"github.com/hawser-io/hawser/internal/version"
 )
 
@@ -73,7 +77,14 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	progress := &rollout.Metrics{}
+	for _, c := range []prometheus.Collector{progress, metrics.BuildInfo("operator")} {
+		if err := ctrlmetrics.Registry.Register(c); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
+	}
 	if err := operator.Register(mgr, operator.Options{
+		Rollout:   progress,
 		Namespace: install.Namespace(), Version: version.Version, Kinds: kinds, Clock: clock.RealClock{},
 		// The names are those that tools of the operator framework collect as related images.
 		Images: volumesv1alpha1.Images{Manager: os.Getenv("RELATED_IMAGE_MANAGER"),

@@ -177,7 +177,7 @@ func foreign(t *testing.T) []string {
 
 func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 	known := foreign(t)
-	for _, list := range []func() ([]reference.Metric, error){reference.Manager, reference.Agent} {
+	for _, list := range reference.Programs {
 		all, err := list()
 		if err != nil {
 			t.Fatal(err)

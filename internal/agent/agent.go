@@ -150,6 +150,7 @@ func New(o Options) (*Agent, error) {
 	a.pods = record.NewPodBinds(record.PodBindStore{Dir: a.paths.PodBinds(), Replace: o.Host.ReplaceFile})
 	a.steps.Pods = a.pods
 	a.plugin = a.newPodPlugin()
+	a.steps.Directories = a.plugin
 	a.state.Read, a.state.Write = a.session.ReadState, a.session.WriteState
 	a.state.Render, a.state.Written = a.node.Render, a.observer.Reported
 	if o.Connections != nil {

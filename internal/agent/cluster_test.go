@@ -277,6 +277,13 @@ func (n *node) unfinalize(i *volumesv1alpha1.VolumeAttachmentIntent) {
 		[]byte(`{"metadata":{"finalizers":null}}`))))
 }
 
+// intentGone waits until the agent has released a deleted intent of the volume, and lets it go as the manager does.
+func (n *node) intentGone(i *volumesv1alpha1.VolumeAttachmentIntent, v testVolume) {
+	n.t.Helper()
+	n.eventually("the release of intent "+i.Name, func() bool { return n.isReleased(i, v) })
+	n.unfinalize(i)
+}
+
 // update changes the intent's spec.
 func (n *node) update(i *volumesv1alpha1.VolumeAttachmentIntent, f func(*volumesv1alpha1.VolumeAttachmentIntent)) {
 	n.t.Helper()

@@ -36,6 +36,8 @@ type fakeNode struct {
 	owning func(ctx context.Context, root string, progress func(int)) error
 	// nodes are the device nodes in each directory.
 	nodes map[string][]string
+	// held are the paths of mounts that a process uses.
+	held map[string]bool
 	// noNodes makes none be made.
 	noNodes bool
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
@@ -49,6 +51,7 @@ func newFakeNode() *fakeNode {
 		changes: make(chan struct{}, 1),
 		group:   map[string]int64{},
 		nodes:   map[string][]string{},
+		held:    map[string]bool{},
 	}
 }
 
@@ -251,7 +254,19 @@ func (n *fakeNode) Unmount(ctx context.Context, path string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	e, mounted := n.at(path)
+	table, err := n.Table()
+	if err != nil || mounted && len(table.Below(path)) > 0 {
+		return errors.Join(err, unix.EBUSY)
+	}
 	n.umount(path)
+	if mounted && e.IsDirectory() { // the filesystem with the places is gone
+		places, err := filepath.Glob(path + "/*")
+		for _, place := range places {
+			err = errors.Join(err, os.Remove(place))
+		}
+		return err
+	}
 	if _, still := n.at(path); still {
 		return mount.ErrStillMounted
 	}
@@ -269,6 +284,47 @@ func (n *fakeNode) EnsureDir(ctx context.Context, path string, perm fs.FileMode)
 		return mount.ErrOccupied
 	}
 	return os.MkdirAll(path, perm)
+}
+
+func (n *fakeNode) MakeDirectory(ctx context.Context, path string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if e, ok := n.at(path); ok {
+		if e.IsDirectory() {
+			return nil
+		}
+		return mount.ErrOccupied
+	}
+	n.mount(mount.Entry{Path: path, Root: "/", Minor: 90, FSType: "tmpfs", Source: "volumes.hawser.io",
+		Options: []string{"ro"}})
+	return nil
+}
+
+func (n *fakeNode) MakePlace(_ context.Context, dir, place string) error {
+	return os.MkdirAll(filepath.Join(dir, place), 0o755)
+}
+
+func (n *fakeNode) ClearPlace(ctx context.Context, dir, place string) error {
+	path := filepath.Join(dir, place)
+	n.mu.Lock()
+	held := n.held[path]
+	n.mu.Unlock()
+	if held {
+		return &mount.HeldError{Device: mount.Device{Path: path}, Holders: []mount.Holder{{PID: 1, Command: "db",
+			Use: "has " + path + " open"}}}
+	}
+	if err := n.Unmount(ctx, path); err != nil {
+		return err
+	}
+	return n.RemoveMountPoint(ctx, path)
+}
+
+// hold keeps what is mounted at the path from being taken away.
+func (n *fakeNode) hold(path string, held bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.held[path] = held
 }
 
 func (n *fakeNode) DeviceNodes(dir string) ([]string, error) {

@@ -56,6 +56,24 @@ func (b boundedMounts) Unmount(ctx context.Context, path string) error {
 	return b.Mounts.Unmount(ctx, path)
 }
 
+func (b boundedMounts) MakeDirectory(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.MakeDirectory(ctx, path)
+}
+
+func (b boundedMounts) MakePlace(ctx context.Context, dir, place string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.MakePlace(ctx, dir, place)
+}
+
+func (b boundedMounts) ClearPlace(ctx context.Context, dir, place string) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.Mounts.ClearPlace(ctx, dir, place)
+}
+
 func (b boundedMounts) SetDeviceNodes(ctx context.Context, dir string, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

@@ -37,6 +37,8 @@ var _ inline.Mounts = boundedMounts{}
 type podPlugin struct {
 	*inline.Plugin
 	changes *inline.Changes
+	// holders keep volumes in the directories of pods, by the paths of their places.
+	holders *operation.Holders
 
 	mu sync.Mutex
 	// failed is why it does not serve.
@@ -44,20 +46,36 @@ type podPlugin struct {
 }
 
 func (a *Agent) newPodPlugin() *podPlugin {
-	changes := inline.NewChanges()
-	return &podPlugin{changes: changes, Plugin: inline.New(inline.Options{
+	changes := inline.NewChanges(a.Clock)
+	holders := operation.NewHolders(a.Log, func(places []string) {
+		for _, path := range places {
+			a.enqueuePlace(inline.Place{Directory: filepath.Dir(path), Intent: filepath.Base(path)})
+		}
+	})
+	return &podPlugin{changes: changes, holders: holders, Plugin: inline.New(inline.Options{
 		NodeName: a.NodeName, Version: a.Version, Paths: a.paths, BootID: a.bootID, Mounts: a.Mounts, Pods: a.pods,
 		Intents: publishedIntents{a}, Changes: changes, Recorder: a.Recorder, Clock: a.Clock,
 		Log: a.Log.WithName("pods"), Step: a.step,
 		Booted:   func() time.Time { return a.Clock.Now().Add(-a.Uptime()) },
-		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) },
+		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) }, Enqueue: a.enqueuePlace,
+		Held: func(place inline.Place, held *mount.HeldError) {
+			holders.Await(filepath.Join(place.Directory, place.Intent), held)
+		},
 	})}
 }
 
-// notify wakes the calls that wait for an intent which uses the volume.
+func (a *Agent) enqueuePlace(place inline.Place) { a.queue.queue.Add(key{place: place}) }
+
+// intentChanged wakes the calls that wait for the intent, and has it shown in directories, or taken out of them.
+func (p *podPlugin) intentChanged(intent types.NamespacedName) {
+	p.changes.Notify(intent)
+	p.IntentChanged(intent)
+}
+
+// notify lets what depends on an intent which uses the volume go on.
 func (p *podPlugin) notify(r *record.Record) {
 	for _, u := range r.Uses {
-		p.changes.Notify(types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name})
+		p.intentChanged(types.NamespacedName{Namespace: u.Intent.Namespace, Name: u.Intent.Name})
 	}
 }
 
@@ -129,9 +147,8 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	if err != nil {
 		return nil, err
 	}
-	f := plan.Facts{Name: r.VolumeName, Paths: p.agent.paths, Now: p.agent.now(), Record: r,
-		Entry: handshake.AttachmentOf(nvs, r.VolumeName), Node: handshake.NodeOf(nvs, r.VolumeName),
-		Intents: []*volumesv1alpha1.VolumeAttachmentIntent{i}, Unconfirmed: !p.agent.state.Confirmed()}
+	f := p.facts(r, nvs)
+	f.Intents = []*volumesv1alpha1.VolumeAttachmentIntent{i}
 	f.Compare(table)
 	e, mounted := table.At(u.Path)
 	if !mounted || !f.Bindable(*u) {
@@ -140,6 +157,46 @@ func (p publishedIntents) Published(i *volumesv1alpha1.VolumeAttachmentIntent) (
 	return &inline.Publication{VolumeName: r.VolumeName, AttachmentUID: r.AttachmentUID, Path: u.Path,
 		Source:    record.SourceOf(e),
 		SinglePod: slices.Contains(f.VolumeSource().AccessModes, corev1.ReadWriteOncePod)}, nil
+}
+
+// facts are what is known of the volume without its intents and the mount table.
+func (p publishedIntents) facts(r *record.Record, nvs *volumesv1alpha1.NodeVolumeState) plan.Facts {
+	return plan.Facts{Name: r.VolumeName, Paths: p.agent.paths, Now: p.agent.now(), Record: r,
+		Entry: handshake.AttachmentOf(nvs, r.VolumeName), Node: handshake.NodeOf(nvs, r.VolumeName),
+		Unconfirmed: !p.agent.state.Confirmed()}
+}
+
+// InNamespace lists the node's intents in the namespace, from the cache.
+func (p publishedIntents) InNamespace(ctx context.Context,
+	namespace string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	if err := p.agent.Cache.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing intents: %w", err)
+	}
+	var intents []*volumesv1alpha1.VolumeAttachmentIntent
+	for i := range list.Items {
+		intents = append(intents, &list.Items[i])
+	}
+	return intents, nil
+}
+
+// ForcedAway reports whether the attachment of a bind was taken away while something of it is on the node.
+func (p publishedIntents) ForcedAway(b record.PodBind) bool {
+	view, known := p.agent.views.Load(b.VolumeName)
+	nvs := p.agent.state.Newest()
+	if !known || nvs == nil {
+		return false
+	}
+	r := view.(*record.Record)
+	return r.AttachmentUID == b.AttachmentUID && p.facts(r, nvs).Stale()
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+
+// Pod reads the pod from the API server.
+func (p publishedIntents) Pod(ctx context.Context, pod record.PodReference) (*corev1.Pod, error) {
+	read := &corev1.Pod{}
+	return read, p.agent.Live.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, read)
 }
 
 // StatsOfPods returns the figures of the volumes that pods have as inline volumes, under the claims of their intents.
@@ -166,6 +223,20 @@ func (a *Agent) StatsOfPods(ctx context.Context) []podstats.Volume {
 	return volumes
 }
 
+// StatsOfPublished returns the figures of all volumes that intents publish, as the drivers reported them last.
+func (a *Agent) StatsOfPublished() []podstats.Published {
+	var volumes []podstats.Published
+	a.views.Range(func(_, view any) bool {
+		if r := view.(*record.Record); r != nil && publishedPath(r) != "" {
+			if figures := a.volume(r.VolumeName).Figures(); figures != nil {
+				volumes = append(volumes, podstats.Published{Driver: r.Driver, Figures: *figures})
+			}
+		}
+		return true
+	})
+	return volumes
+}
+
 // claimOf is the claim of the intent whose volume a pod has; empty if the intent is gone or has another volume by now.
 func (a *Agent) claimOf(ctx context.Context, volume string, b record.PodBind) string {
 	i := &volumesv1alpha1.VolumeAttachmentIntent{}
@@ -178,7 +249,7 @@ func (a *Agent) claimOf(ctx context.Context, volume string, b record.PodBind) st
 }
 
 // recoverPods loads the pod binds of earlier processes, and makes records of those that only the mount table shows.
-func (a *Agent) recoverPods(records []*record.Record) error {
+func (a *Agent) recoverPods(ctx context.Context, records []*record.Record) error {
 	table, err := a.Mounts.Table()
 	if err != nil {
 		return err
@@ -197,18 +268,28 @@ func (a *Agent) recoverPods(records []*record.Record) error {
 			failures = append(failures, a.pods.Add(b, false))
 		}
 	}
+	a.plugin.EnqueueAll(ctx)
 	return errors.Join(failures...)
 }
 
 // unrecorded is the pod bind that a mount is, if it has no record. The kubelet's own record beside it names the plugin.
 func (a *Agent) unrecorded(e mount.Entry, records []*record.Record) (record.PodBind, bool) {
-	pod, ok := a.paths.PodOfVolume(e.Path)
+	target, directory := e.Path, ""
+	pod, ok := a.paths.PodOfVolume(target)
+	if !ok {
+		directory, _, pod, ok = a.paths.PlaceInVolume(e.Path)
+		target = directory
+	}
 	if _, known := a.pods.Get(e.Path); !ok || known ||
-		kubelet.InlineDriver(filepath.Dir(e.Path)) != volumesv1alpha1.InlineDriver {
+		kubelet.InlineDriver(filepath.Dir(target)) != volumesv1alpha1.InlineDriver {
 		return record.PodBind{}, false
 	}
 	b := record.PodBind{Target: e.Path, Pod: record.PodReference{UID: pod}, Source: record.SourceOf(e),
-		ReadOnly: e.ReadOnly(), BootID: a.bootID}
+		ReadOnly: e.ReadOnly(), BootID: a.bootID, Directory: directory}
+	if e.IsDirectory() && directory == "" {
+		b.Directory = e.Path
+		return b, true
+	}
 	for _, r := range records {
 		for _, u := range r.Uses {
 			if u.Source == b.Source && u.BootID == a.bootID {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
@@ -33,6 +37,8 @@ func TestPodsUseTheVolumesOfIntents(t *testing.T) {
 		"a pod that reads only gets a read-only mount":                              testPodReadOnly,
 		"a call waits until the intent is published":                                testPodWaits,
 		"a call that waits ends when the intent is deleted":                         testPodWaitEnds,
+		"a call for a claim ends when the intent of the pod has gone":               testPodOfClaimWaitEnds,
+		"an intent that is created again gives the pod its own volume alone":        testPodIntentAgain,
 		"an intent is released once its last pod is gone, and takes no other pod":   testPodHoldsIntent,
 		"a change of an intent takes effect once its pods are gone":                 testPodHoldsChange,
 		"a pod ends while the API server is down, after a restart of the agent":     testPodEndsAlone,
@@ -86,6 +92,15 @@ type testPod struct {
 	name       string
 	attributes map[string]string
 	readOnly   bool
+	// uid is made of the name where the pod is not in the API.
+	uid types.UID
+}
+
+func (p testPod) id() string {
+	if p.uid != "" {
+		return string(p.uid)
+	}
+	return p.name + "-uid"
 }
 
 func (n *node) pod(name string, i *volumesv1alpha1.VolumeAttachmentIntent) testPod {
@@ -96,7 +111,7 @@ func (n *node) pod(name string, i *volumesv1alpha1.VolumeAttachmentIntent) testP
 }
 
 func (p testPod) dir() string {
-	return filepath.Join(p.kubelet, "pods", p.name+"-uid", "volumes", "kubernetes.io~csi", "data")
+	return filepath.Join(p.kubelet, "pods", p.id(), "volumes", "kubernetes.io~csi", "data")
 }
 
 func (p testPod) target() string { return filepath.Join(p.dir(), "mount") }
@@ -113,7 +128,7 @@ func (p testPod) made() {
 func (p testPod) request() *csi.NodePublishVolumeRequest {
 	attributes := map[string]string{
 		"csi.storage.k8s.io/pod.name": p.name, "csi.storage.k8s.io/pod.namespace": "default",
-		"csi.storage.k8s.io/pod.uid": p.name + "-uid", "csi.storage.k8s.io/ephemeral": "true",
+		"csi.storage.k8s.io/pod.uid": p.id(), "csi.storage.k8s.io/ephemeral": "true",
 		"csi.storage.k8s.io/serviceAccount.name": "default",
 	}
 	for k, v := range p.attributes {
@@ -279,6 +294,84 @@ func testPodWaitEnds(t *testing.T, c *cluster) {
 		t.Errorf("publishing to pod %s: %v, want that the intent is being deleted", p.name, err)
 	}
 	p.nothing()
+}
+
+// testPodOfClaimWaitEnds asks again after the end of the intent, as a kubelet does for a pod that ends.
+func testPodOfClaimWaitEnds(t *testing.T, c *cluster) {
+	n, v, a := c.started(t)
+	p := testPod{node: n, name: "web", attributes: map[string]string{volumesv1alpha1.AttributeClaim: "data"}}
+	p.made()
+	made := func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Name = volumesv1alpha1.InlineIntentName("web", "web-uid", "data")
+		i.Labels = map[string]string{volumesv1alpha1.PodUIDLabel: "web-uid"}
+		i.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: "web-uid",
+			Controller: ptr.To(true)}}
+		i.Spec.Volume.PersistentVolumeClaim = &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}
+	}
+	i := n.want(v, "data", made)
+	answer := p.publish(a)
+	n.release(i)
+	if err := p.answer(answer); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("publishing to pod %s: %v, want that the intent is being deleted", p.name, err)
+	}
+	n.unfinalize(i)
+	p.refused(a, codes.FailedPrecondition, "deleted")
+	p.nothing()
+
+	again := n.want(v, "data", made) // somebody else had deleted it
+	n.attach(v, "uid-1")
+	n.ready(again)
+	p.mounted(a, v)
+	p.ended(a)
+}
+
+// testPodIntentAgain has the intent deleted, and created again for another volume, after the call has found what is
+// published for it.
+func testPodIntentAgain(t *testing.T, c *cluster) {
+	for _, at := range []string{"before pod record", "after pod record"} {
+		t.Run(at, func(t *testing.T) {
+			n := c.node(t)
+			earlier, later := testVolume{handle: "earlier"}, testVolume{handle: "later"}
+			n.attach(earlier, "uid-1")
+			n.attach(later, "uid-2")
+			reached, proceed := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			n.drive = func(o *Options) {
+				step := o.Step
+				o.Step = func(name string) {
+					if name == at {
+						once.Do(func() { close(reached); <-proceed })
+					}
+					step(name)
+				}
+			}
+			a := n.start()
+			i := n.want(earlier, "data")
+			n.ready(i)
+			p := n.pod("web", i)
+			answer := p.publish(a)
+			<-reached
+			n.release(i)
+			if at == "before pod record" {
+				n.intentGone(i, earlier)
+				n.ready(n.want(later, "data"))
+			} else {
+				n.usedBy(i, "default/web") // it is not undone under the call
+			}
+			close(proceed)
+			if err := p.answer(answer); err != nil {
+				t.Fatalf("publishing to pod %s: %v, want no error", p.name, err)
+			}
+			want := later
+			if at != "before pod record" {
+				want = earlier
+			}
+			if e, ok := n.kernel.at(p.target()); !ok || e.Minor != minorOf(want.handle) {
+				t.Errorf("at the target path of pod %s is %+v, want volume %s", p.name, e, want.handle)
+			}
+			p.ended(a)
+		})
+	}
 }
 
 func testPodHoldsIntent(t *testing.T, c *cluster) {
@@ -519,16 +612,30 @@ func TestAnAgentKilledAtAnyStepOfAPodLosesNothingAndLeavesNothing(t *testing.T) 
 	}
 }
 
-// podLife brings a volume into a pod and out of it, with an agent that is killed at the step, and one that comes after.
-// It returns the steps of the plugin.
+// podLife brings a volume into a pod and out of it on a node of its own; see node.podLife.
 func (c *cluster) podLife(t *testing.T, killAt string) (steps []string, killed bool) {
 	t.Helper()
 	n := c.node(t)
 	v := testVolume{handle: "vol"}
+	steps, killed = n.podLife(v, killAt, func(target string) bool {
+		e, ok := n.kernel.at(target)
+		return ok && e.Minor == minorOf(v.handle)
+	})
+	n.nothingLeft()
+	return steps, killed
+}
+
+// podLife brings a volume into a pod and out of it, with an agent that is killed at the step, and one that comes after.
+// has reports whether the volume is at the target path. It returns the steps of the plugin.
+func (n *node) podLife(v testVolume, killAt string, has func(target string) bool) (steps []string, killed bool) {
+	n.t.Helper()
 	n.attach(v, "uid-1")
-	var a *running
 	var passed []string
+	drive := n.drive
 	n.drive = func(o *Options) {
+		if drive != nil {
+			drive(o)
+		}
 		step := o.Step
 		o.Step = func(name string) {
 			if strings.Contains(name, "pod") || strings.Contains(name, "target") {
@@ -538,17 +645,17 @@ func (c *cluster) podLife(t *testing.T, killAt string) (steps []string, killed b
 		}
 	}
 	n.dieAt = killAt
-	a = n.start()
+	a := n.start()
 	i := n.want(v, "data")
 	n.ready(i)
 	p := n.pod("web", i)
 	again := func(call func(*running) <-chan error) {
-		t.Helper()
+		n.t.Helper()
 		answer := call(a)
 		select {
 		case err := <-answer:
 			if err != nil {
-				t.Fatalf("call of pod %s: %v, want no error", p.name, err)
+				n.t.Fatalf("call of pod %s: %v, want no error", p.name, err)
 			}
 			return
 		case <-a.dead:
@@ -557,17 +664,19 @@ func (c *cluster) podLife(t *testing.T, killAt string) (steps []string, killed b
 		n.dieAt = ""
 		a = n.start()
 		if err := p.answer(call(a)); err != nil {
-			t.Fatalf("call of pod %s after the agent was killed %s: %v, want no error", p.name, killAt, err)
+			n.t.Fatalf("call of pod %s after the agent was killed %s: %v, want no error", p.name, killAt, err)
 		}
 	}
 	again(p.publish)
-	if e, ok := n.kernel.at(p.target()); !ok || e.Minor != minorOf(v.handle) {
-		t.Fatalf("at the target path of pod %s is %+v, want volume %s", p.name, e, v.handle)
+	if !has(p.target()) {
+		n.t.Fatalf("target path of pod %s does not have volume %s, want it there", p.name, v.handle)
 	}
 	again(p.unpublish)
+	if has(p.target()) {
+		n.t.Errorf("target path of pod %s has volume %s, want it gone", p.name, v.handle)
+	}
 	p.nothing()
 	n.release(i)
 	n.gone(v)
-	n.nothingLeft()
 	return slices.Clone(passed), killed
 }

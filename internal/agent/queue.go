@@ -17,13 +17,15 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/hawser-io/hawser/internal/agent/inline"
 	"github.com/hawser-io/hawser/internal/status"
 )
 
-// key names what is to be reconciled: a volume, or an intent that has no volume yet.
+// key names what is to be reconciled: a volume, an intent that has no volume yet, or a place in the directory of a pod.
 type key struct {
 	volume string
 	intent types.NamespacedName
+	place  inline.Place
 }
 
 // queueName is the name of the queue in the metrics of workqueues.
@@ -124,8 +126,8 @@ func (d *dispatcher) process(ctx context.Context, k key) {
 	}
 	if err != nil {
 		d.queue.AddRateLimited(k)
-		d.log.Error(err, "reconciling failed, retrying", "volume", k.volume, "intent", k.intent,
-			"failures", d.queue.NumRequeues(k))
+		d.log.Error(err, "reconciling failed, retrying", "volume", k.volume, "intent", k.intent, "place",
+			k.place, "failures", d.queue.NumRequeues(k))
 		return
 	}
 	d.queue.Forget(k)

@@ -6,15 +6,20 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
@@ -33,6 +38,7 @@ func TestRealMountsOfPods(t *testing.T) {
 			"an option of the intent holds in its pods":                                      testRealPodOptions,
 			"a path at which nothing is published is never bound":                            testRealPodBarePath,
 			"a filesystem that was forced away is shut down in its pods":                     testRealPodForcedAway,
+			"links that are laid and taken away again meanwhile lead a pod nowhere else":     testRealPodLinksSwapped,
 		} {
 			t.Run(name+layout, func(t *testing.T) { test(t, c.realNodeWith(t, mkdir)) })
 		}
@@ -126,6 +132,140 @@ func testRealPodSubPath(t *testing.T, n *realNode) {
 	n.unbound(a, p)
 	n.unbound(a, late)
 	n.end(v, whole, part)
+}
+
+// testRealPodLinksSwapped has the tenant exchange the part of the volume for a link, again and again, while the agent
+// publishes it and pods come. What a pod gets is the part, or it gets nothing.
+func testRealPodLinksSwapped(t *testing.T, n *realNode) {
+	v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+	a := n.start()
+	n.attach(v, "uid-1")
+	whole := n.want(v, "whole")
+	root := n.ready(whole).Status.Path
+	part, link := filepath.Join(root, "part"), filepath.Join(root, "link")
+	n.must(errors.Join(os.Mkdir(part, 0o755), os.WriteFile(filepath.Join(part, "file"), []byte("part"), 0o600),
+		os.Symlink("/etc", link)))
+	stop := exchange(t, part, link)
+	for range 10 {
+		i := n.want(v, "part", func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			i.Spec.Mount = &volumesv1alpha1.MountSpec{SubPath: "part"}
+		})
+		n.intent(i, "published or refused", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+			c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
+			return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == volumesv1alpha1.ReasonSubPathInvalid)
+		})
+		p := n.pod("web", i)
+		answer := p.publish(a) // which waits while the sub path is refused
+		select {
+		case err := <-answer:
+			data, read := os.ReadFile(filepath.Join(p.target(), "file"))
+			if err != nil || read != nil || string(data) != "part" {
+				t.Errorf("file of pod %s: %q, errors %v and %v; want that of the part", p.name, data, err, read)
+			}
+			n.unbound(a, p)
+			n.release(i)
+		case <-time.After(200 * time.Millisecond):
+			n.release(i)
+			if err := p.answer(answer); err == nil {
+				n.unbound(a, p)
+			}
+		}
+		n.intentGone(i, v)
+	}
+	stop()
+	n.end(v, whole)
+}
+
+// exchange exchanges two files until stop is called.
+func exchange(t *testing.T, one, other string) (stop func()) {
+	t.Helper()
+	ended, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				failed <- nil
+				return
+			default:
+			}
+			if err := unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		if err := <-failed; err != nil {
+			t.Errorf("exchanging %s and %s: %v", one, other, err)
+		}
+	}
+}
+
+func TestAnAgentKilledAtAnyStepOfAPodLeavesNothingOfRealMounts(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	harnesstest.NeedProgram(t, "mkfs.ext4")
+	c := newCluster(t)
+	steps, _ := c.podLife(t, "")
+	for _, step := range steps {
+		t.Run(step, func(t *testing.T) {
+			n := c.realNode(t)
+			v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+			n.closesAt(step)
+			_, killed := n.podLife(v, step, func(target string) bool {
+				table, err := n.mounter.Table()
+				n.must(err)
+				e, ok := table.At(target)
+				return ok && e.FSType == "ext4"
+			})
+			if !killed {
+				t.Errorf("agent was not killed at step %q, want that it is", step)
+			}
+			n.end(v)
+		})
+	}
+}
+
+// closesAt closes what the agent has open before it is killed at the step, as the end of a process does.
+func (n *realNode) closesAt(step string) {
+	drive := n.drive
+	n.drive = func(o *Options) {
+		drive(o)
+		opened := &openMounts{Mounts: o.Mounts}
+		o.Mounts = opened
+		next := o.Step
+		o.Step = func(name string) {
+			if name == step && n.dieAt == step { // the next agent passes it too
+				opened.close()
+			}
+			next(name)
+		}
+	}
+}
+
+// openMounts remembers what was opened for a bind.
+type openMounts struct {
+	Mounts
+	mu    sync.Mutex
+	files []*os.File
+}
+
+func (m *openMounts) OpenMount(ctx context.Context, path string) (*os.File, error) {
+	file, err := m.Mounts.OpenMount(ctx, path)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.files = append(m.files, file)
+	}
+	return file, err
+}
+
+func (m *openMounts) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, file := range m.files {
+		_ = file.Close() // it may be closed already
+	}
 }
 
 func testRealPodOptions(t *testing.T, n *realNode) {

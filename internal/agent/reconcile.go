@@ -75,5 +75,6 @@ func (a *Agent) forgetVolume(v *operation.Volume) {
 	defer a.mu.Unlock()
 	if a.volumes[v.Name] == v {
 		delete(a.volumes, v.Name)
+		a.Calls.Forget(v.Name)
 	}
 }

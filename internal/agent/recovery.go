@@ -61,7 +61,7 @@ func (a *Agent) recoverRecords(ctx context.Context) error {
 	}
 	a.noteBroken(records, broken)
 	a.observer.Recover(nvs)
-	return a.recoverPods(records)
+	return a.recoverPods(ctx, records)
 }
 
 // rebuild makes records for volumes that the API says are in use here and that no record speaks of, and for broken

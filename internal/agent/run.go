@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/inline"
 	"github.com/hawser-io/hawser/internal/agent/operation"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/agent/report"
@@ -56,6 +57,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	lifetime, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(operation.ErrStopped)
 	a.steps.Lifetime, a.observer.Lifetime, a.holders.Lifetime = lifetime, lifetime, lifetime
+	a.plugin.holders.Lifetime = lifetime
 	if err := a.watch(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
@@ -165,7 +167,10 @@ func (a *Agent) firstReport(ctx context.Context) error {
 
 // reconcileKey is the dispatcher's handler.
 func (a *Agent) reconcileKey(ctx context.Context, k key) (time.Duration, error) {
-	if k.volume == "" {
+	switch {
+	case k.place != inline.Place{}:
+		return a.plugin.ReconcilePlace(ctx, k.place)
+	case k.volume == "":
 		return 0, a.reconcileIntent(ctx, k.intent)
 	}
 	return a.reconcile(ctx, k.volume)

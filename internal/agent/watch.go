@@ -68,7 +68,8 @@ func (a *Agent) intentChanged(before, after any) {
 			a.queue.queue.Add(key{intent: client.ObjectKeyFromObject(i)})
 		}
 		a.queue.add(i.Status.UniqueVolumeName)
-		a.plugin.changes.Notify(client.ObjectKeyFromObject(i))
+		a.plugin.changes.Exists(client.ObjectKeyFromObject(i), after != nil && i.DeletionTimestamp.IsZero())
+		a.plugin.IntentChanged(client.ObjectKeyFromObject(i))
 		if after == nil {
 			a.intents.Forget(i.UID)
 		}

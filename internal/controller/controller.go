@@ -21,8 +21,10 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/index"
 	"github.com/hawser-io/hawser/internal/controller/inflight"
 	"github.com/hawser-io/hawser/internal/controller/intent"
+	"github.com/hawser-io/hawser/internal/controller/intentset"
 	"github.com/hawser-io/hawser/internal/controller/liveness"
 	"github.com/hawser-io/hawser/internal/controller/node"
+	"github.com/hawser-io/hawser/internal/controller/nodehealth"
 	"github.com/hawser-io/hawser/internal/controller/nodestate"
 	"github.com/hawser-io/hawser/internal/controller/placement"
 	"github.com/hawser-io/hawser/internal/controller/pod"
@@ -87,12 +89,19 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.Add(&liveness.Listener{Tracker: tracker, Client: o.Leases}); err != nil {
 		return fmt.Errorf("adding the listener: %w", err)
 	}
+	var findings *verify.Findings
+	if o.VerifyPeriod > 0 && len(o.Endpoints) > 0 {
+		findings = &verify.Findings{}
+	}
 	locks := exclusive.New(mgr.GetClient(), mgr.GetAPIReader(), o.Clock, work)
 	for name, controller := range map[string]interface {
 		Register(ctrl.Manager) error
 	}{
 		"intent": &intent.Controller{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reporter: reporter},
-		"claim":  &claim.Controller{Client: mgr.GetClient(), Slots: work},
+		"intent set": &intentset.Controller{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: o.Clock,
+		},
+		"claim": &claim.Controller{Client: mgr.GetClient(), Slots: work},
 		"node": &node.Controller{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Tracker: tracker, Writer: writer,
 			Observations: observations, Replace: replace, Events: events, Clock: o.Clock, ForgetAfter: o.ForgetGoneNodesAfter,
@@ -114,8 +123,10 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		},
 		"secret access": &secretaccess.Controller{Client: mgr.GetClient(), Events: events},
 		"verification": &verify.Verifier{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Endpoints: o.Endpoints, Period: o.VerifyPeriod,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Findings: findings, Endpoints: o.Endpoints,
+			Period: o.VerifyPeriod,
 		},
+		"node health": &nodehealth.Controller{Client: mgr.GetClient(), Findings: findings},
 	} {
 		if err := controller.Register(mgr); err != nil {
 			return fmt.Errorf("registering %s: %w", name, err)

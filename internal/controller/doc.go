@@ -9,10 +9,12 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	attachment       one volume on all nodes: create, confirm and delete its VolumeAttachments
 //	intent           one intent: resolve it, set its finalizer, report Ready
+//	intentset        one set: an intent for each node that it selects
 //	pod              one pod: create and delete its intents
 //	placement        one pod with inline volumes: narrow its node affinity, lift its gate
 //	claim            one PersistentVolumeClaim: its finalizer, its size after an expansion
 //	node             one Node: its node state and the agent's Lease; declarations of administrators
+//	nodehealth       one NodeVolumeState: the conditions about its attachments
 //	secretaccess     one Node: which Secrets its agent may read
 //
 // Other packages that run in the manager:

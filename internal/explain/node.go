@@ -192,7 +192,11 @@ func (w *nodes) system() {
 	if w.f.Manager.Found {
 		conditions := w.f.Manager.Value.Status.Conditions
 		for i := range conditions {
-			if c := &conditions[i]; !good(c) {
+			c := &conditions[i]
+			if c.Type == volumesv1alpha1.ConditionReady || c.Type == volumesv1alpha1.ConditionStalled {
+				continue // they sum up the others
+			}
+			if !good(c) {
 				w.find(about{object: w.f.Manager.Ref, reason: c.Reason, detail: c.Message, level: catalog.Note,
 					since: c.LastTransitionTime.Time})
 			}

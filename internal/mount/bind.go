@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,6 +101,11 @@ func attach(fd int, target string, attr *unix.MountAttr) (err error) {
 	if err := unix.MountSetattr(clone, "", unix.AT_EMPTY_PATH, attr); err != nil {
 		return fmt.Errorf("setting mount options: %w", err)
 	}
+	return moveTo(clone, target)
+}
+
+// moveTo attaches a mount that is attached nowhere at target.
+func moveTo(mount int, target string) (err error) {
 	at, err := openPath(target, unix.O_NOFOLLOW)
 	if err != nil {
 		return fmt.Errorf("opening target: %w", err)
@@ -108,7 +114,7 @@ func attach(fd int, target string, attr *unix.MountAttr) (err error) {
 	if err := notSymlink(at); err != nil {
 		return err
 	}
-	if err := unix.MoveMount(clone, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+	if err := unix.MoveMount(mount, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
 		return fmt.Errorf("attaching mount: %w", err)
 	}
 	return nil
@@ -203,4 +209,88 @@ func (m *Mounter) unmount(ctx context.Context, operation, path string, flags int
 		}
 		return nil
 	})
+}
+
+// OpenMount opens the root of the mount at path for BindFile. A path at which nothing is mounted is ErrNotMounted: a
+// directory below a mount that has gone is never opened. What is opened stays the same mount, whatever happens at path.
+func (m *Mounter) OpenMount(ctx context.Context, path string) (*os.File, error) {
+	// Buffered: after the caller gave up, the garbage collector's finalizer closes the file.
+	opened := make(chan *os.File, 1)
+	err := m.run(ctx, reads, "mount lookup", path, func() error {
+		fd, err := openPath(path, unix.O_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", path, err)
+		}
+		if err := isMountRoot(fd); err != nil {
+			return errors.Join(fmt.Errorf("opening %s: %w", path, err), unix.Close(fd))
+		}
+		opened <- os.NewFile(uintptr(fd), path)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-opened, nil
+}
+
+func isMountRoot(fd int) error {
+	var stat unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat); err != nil {
+		return err
+	}
+	if stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return ErrNotMounted
+	}
+	return nil
+}
+
+// attribute is how one option changes a mount's attributes.
+type attribute struct{ set, clear uint64 }
+
+// attributes are the options that belong to a mount, not to its filesystem. Only these can differ between bind mounts.
+var attributes = map[string]attribute{
+	"defaults":    {},
+	"bind":        {},
+	"ro":          {set: unix.MOUNT_ATTR_RDONLY},
+	"rw":          {clear: unix.MOUNT_ATTR_RDONLY},
+	"nosuid":      {set: unix.MOUNT_ATTR_NOSUID},
+	"suid":        {clear: unix.MOUNT_ATTR_NOSUID},
+	"nodev":       {set: unix.MOUNT_ATTR_NODEV},
+	"dev":         {clear: unix.MOUNT_ATTR_NODEV},
+	"noexec":      {set: unix.MOUNT_ATTR_NOEXEC},
+	"exec":        {clear: unix.MOUNT_ATTR_NOEXEC},
+	"nosymfollow": {set: unix.MOUNT_ATTR_NOSYMFOLLOW},
+	"symfollow":   {clear: unix.MOUNT_ATTR_NOSYMFOLLOW},
+	"nodiratime":  {set: unix.MOUNT_ATTR_NODIRATIME},
+	"diratime":    {clear: unix.MOUNT_ATTR_NODIRATIME},
+	// The access time options exclude each other, so each clears the whole field before it sets its value.
+	"noatime":     {set: unix.MOUNT_ATTR_NOATIME, clear: unix.MOUNT_ATTR__ATIME},
+	"relatime":    {set: unix.MOUNT_ATTR_RELATIME, clear: unix.MOUNT_ATTR__ATIME},
+	"atime":       {set: unix.MOUNT_ATTR_RELATIME, clear: unix.MOUNT_ATTR__ATIME},
+	"strictatime": {set: unix.MOUNT_ATTR_STRICTATIME, clear: unix.MOUNT_ATTR__ATIME},
+}
+
+// bindAttributes converts options to attributes. Of contradictory options, the later one applies. readOnly is separate
+// from the options and overrides rw.
+func bindAttributes(readOnly bool, options []string) (*unix.MountAttr, error) {
+	attr := &unix.MountAttr{}
+	for _, option := range options {
+		a, ok := attributes[option]
+		if !ok {
+			return nil, fmt.Errorf("%w: %q cannot be set on a bind mount", ErrOption, optionName(option))
+		}
+		attr.Attr_set = attr.Attr_set&^a.clear | a.set
+		attr.Attr_clr = attr.Attr_clr&^a.set | a.clear
+	}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+		attr.Attr_clr &^= unix.MOUNT_ATTR_RDONLY
+	}
+	return attr, nil
+}
+
+// optionName removes an option's value, which may be a password.
+func optionName(option string) string {
+	key, _, _ := strings.Cut(option, "=")
+	return key
 }

@@ -45,19 +45,12 @@ type process struct {
 // uses lists how the process uses the device. Processes of one mount namespace report its mounts only once, for the
 // first of them.
 func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
-	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "mnt"))
+	table, first, err := p.table(tables)
 	if err != nil {
-		namespace = p.dir
+		return nil, err
 	}
 	var holders []Holder
-	table, seen := tables[namespace]
-	if !seen {
-		if table, err = ReadTable(filepath.Join(p.dir, "mountinfo")); errors.Is(err, unix.EINVAL) {
-			return nil, fs.ErrNotExist // a process that is ending has no mounts
-		} else if err != nil {
-			return nil, err
-		}
-		tables[namespace] = table
+	if first {
 		for _, e := range table.Entries() {
 			if e.Major == int(d.Major) && e.Minor == int(d.Minor) || e.Major == 0 && e.Source == d.Path {
 				holders = append(holders, p.holder("has it mounted at "+e.Path, false))
@@ -67,6 +60,26 @@ func (p process) uses(d Device, tables map[string]*Table) ([]Holder, error) {
 	}
 	opened, err := p.opened(d, table)
 	return append(holders, opened...), err
+}
+
+// table returns the mount table of the process. It is read once for each mount namespace; first is set when it is read.
+func (p process) table(tables map[string]*Table) (table *Table, first bool, err error) {
+	namespace, err := os.Readlink(filepath.Join(p.dir, "ns", "mnt"))
+	if err != nil {
+		namespace = p.dir
+	}
+	if table, seen := tables[namespace]; seen {
+		return table, false, nil
+	}
+	table, err = ReadTable(filepath.Join(p.dir, "mountinfo"))
+	if errors.Is(err, unix.EINVAL) {
+		return nil, false, fs.ErrNotExist // a process that is ending has no mounts
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	tables[namespace] = table
+	return table, true, nil
 }
 
 // opened returns the process if it has the device, or a file of its filesystem, open.

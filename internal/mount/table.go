@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -33,6 +34,9 @@ type Entry struct {
 	Options []string
 	// SuperOptions are the options of the filesystem.
 	SuperOptions []string
+	// PeerGroup is the group in which changes below the mount propagate, and Master the group that it receives them from
+	// without sending any. 0 is none.
+	PeerGroup, Master int
 }
 
 // ReadOnly reports whether this mount prevents all writes.
@@ -83,9 +87,24 @@ func Parse(data []byte) (*Table, error) {
 			ID: info.ID, ParentID: info.Parent, Major: info.Major, Minor: info.Minor,
 			Root: info.Root, Path: info.Mountpoint, FSType: info.FSType, Source: info.Source,
 			Options: splitOptions(info.Options), SuperOptions: splitOptions(info.VFSOptions),
+			PeerGroup: peerGroup(info.Optional, "shared:"), Master: peerGroup(info.Optional, "master:"),
 		}
 	}
 	return NewTable(entries), nil
+}
+
+// peerGroup is the peer group that the optional fields of a mount name after the key; 0 for none.
+func peerGroup(optional, key string) int {
+	for field := range strings.FieldsSeq(optional) {
+		if number, ok := strings.CutPrefix(field, key); ok {
+			id, err := strconv.Atoi(number)
+			if err != nil {
+				return 0
+			}
+			return id
+		}
+	}
+	return 0
 }
 
 // NewTable returns a table of the entries, for tests and fakes.

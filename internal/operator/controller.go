@@ -29,6 +29,7 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/operator/condition"
 	"github.com/hawser-io/hawser/internal/operator/render"
+	"github.com/hawser-io/hawser/internal/operator/rollout"
 )
 
 // DefaultDeadline is how long a pod may take to become ready before the VolumeManager is Degraded.
@@ -48,6 +49,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Deadline is DefaultDeadline by default.
 	Deadline time.Duration
+	// Rollout takes what is observed for the metrics; nil exports nothing.
+	Rollout *rollout.Metrics
 	// Recount is DefaultRecount by default.
 	Recount time.Duration
 	// Names of controllers are unique in a process, except in tests.
@@ -180,6 +183,7 @@ func (r *Reconciler) install(ctx context.Context, vm *volumesv1alpha1.VolumeMana
 		facts.Problems = append(facts.Problems, refused(failure)...)
 		decision = condition.Decide(facts)
 	}
+	r.Rollout.Observe(facts, !progressing(decision))
 	decision.Again = condition.Sooner(decision.Again, recount)
 	if leaving.condition != nil {
 		decision.Conditions = append(decision.Conditions, *leaving.condition)

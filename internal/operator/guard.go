@@ -119,6 +119,7 @@ func (r *Reconciler) guarded(ctx context.Context) ([]*metav1.PartialObjectMetada
 			all = append(all, guarded{kind: definition, name: o.definition, reader: r.Cache})
 		}
 	}
+	all = append(all, guarded{kind: definition, name: setsDefinition, reader: r.Cache})
 	for kind, key := range ownKinds(r.Namespace) {
 		all = append(all, guarded{kind, key.Namespace, key.Name, r.guards})
 	}

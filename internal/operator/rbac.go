@@ -65,7 +65,7 @@ package operator
 // What it protects against deletion. These objects were made with the operator; their names are fixed, except
 // for that of the extension.
 //
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=nodevolumestates.volumes.hawser.io;volumeattachmentintents.volumes.hawser.io;volumemanagers.volumes.hawser.io,verbs=patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=nodevolumestates.volumes.hawser.io;volumeattachmentintents.volumes.hawser.io;volumeattachmentintentsets.volumes.hawser.io;volumemanagers.volumes.hawser.io,verbs=patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=hawser-system,verbs=list;watch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=hawser-operator,verbs=patch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,resourceNames=hawser-operator,verbs=patch,namespace=hawser-system

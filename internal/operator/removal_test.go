@@ -48,6 +48,7 @@ var guarded = []struct {
 	{crdKind, "", "volumemanagers.volumes.hawser.io"},
 	{crdKind, "", "nodevolumestates.volumes.hawser.io"},
 	{crdKind, "", "volumeattachmentintents.volumes.hawser.io"},
+	{crdKind, "", "volumeattachmentintentsets.volumes.hawser.io"},
 	{deployment, namespace, "hawser-operator"},
 	{corev1.SchemeGroupVersion.WithKind("ServiceAccount"), namespace, "hawser-operator"},
 	{rbacv1.SchemeGroupVersion.WithKind("Role"), namespace, "hawser-operator"},

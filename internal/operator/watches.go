@@ -87,7 +87,13 @@ var enqueue = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Ob
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: volumesv1alpha1.VolumeManagerName}}}
 })
 
+// setsDefinition is that of a kind that the operator only protects: without it, all intents of all sets would go.
+const setsDefinition = "volumeattachmentintentsets.volumes.hawser.io"
+
 func (r *Reconciler) isOptional(object client.Object) bool {
+	if object.GetName() == setsDefinition {
+		return true
+	}
 	for _, o := range r.optional {
 		if o.definition == object.GetName() {
 			return true

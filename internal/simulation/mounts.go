@@ -163,6 +163,14 @@ func (k kernel) RemoveMountPoint(ctx context.Context, path string) error {
 	return nil
 }
 
+// No pod of the simulation has a directory.
+
+func (k kernel) MakeDirectory(context.Context, string) error { return errors.ErrUnsupported }
+
+func (k kernel) MakePlace(context.Context, string, string) error { return errors.ErrUnsupported }
+
+func (k kernel) ClearPlace(context.Context, string, string) error { return errors.ErrUnsupported }
+
 func (k kernel) DeviceNodes(string) ([]string, error) { return nil, nil }
 
 func (k kernel) SetDeviceNodes(context.Context, string, []string) error { return nil }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +30,7 @@ const GroupAnnotation = "pv.beta.kubernetes.io/gid"
 
 // Volume of a pod that lasts longer than the pod: one of a claim, or of an intent.
 type Volume struct {
-	// Name in spec.volumes of the pod.
+	// Name in spec.volumes of the pod. The volumes in a directory of intents share it.
 	Name string
 	// Intent through which the volume is attached. It is empty for a claim in attach mode Coexist. An intent that
 	// Hawser has yet to create has its name here too.
@@ -56,6 +57,8 @@ type Volume struct {
 // VolumesOfPod returns the volumes of the pod that belong to a claim or an intent, in the order of its spec. Other
 // volumes, such as configMaps, are left out.
 //
+// A directory of intents counts for each intent that its selector selects at present, on the pod's node.
+//
 // It reads each claim, intent and PersistentVolume once, and writes nothing. What does not exist yet leaves its fields
 // empty, without an error. The pod may be gated or have no node. The result is what the API has at present: use
 // WaitForReady on an Intent of the result, and call VolumesOfPod again.
@@ -63,16 +66,59 @@ func VolumesOfPod(ctx context.Context, reader client.Reader, pod *corev1.Pod) ([
 	var volumes []Volume
 	var failures []error
 	for i := range pod.Spec.Volumes {
-		v, ok, err := volumeOf(ctx, reader, pod, &pod.Spec.Volumes[i])
+		found, err := volumesOf(ctx, reader, pod, &pod.Spec.Volumes[i])
 		if err != nil {
 			failures = append(failures, fmt.Errorf("reading volume %s of pod %s/%s: %w", pod.Spec.Volumes[i].Name,
 				pod.Namespace, pod.Name, err))
-		} else if ok {
-			volumes = append(volumes, v)
 		}
+		volumes = append(volumes, found...)
 	}
 	if err := errors.Join(failures...); err != nil {
 		return nil, err
+	}
+	return volumes, nil
+}
+
+// volumesOf are the volumes that one volume of the spec stands for.
+func volumesOf(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume) ([]Volume, error) {
+	if in.CSI != nil && in.CSI.Driver == volumesv1alpha1.InlineDriver {
+		if selector := in.CSI.VolumeAttributes[volumesv1alpha1.AttributeIntents]; selector != "" {
+			return selected(ctx, reader, pod, in, selector)
+		}
+	}
+	v, ok, err := volumeOf(ctx, reader, pod, in)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return []Volume{v}, nil
+}
+
+// selected are the volumes that the selector of a directory selects at present.
+func selected(ctx context.Context, reader client.Reader, pod *corev1.Pod, in *corev1.Volume,
+	text string) ([]Volume, error) {
+	selector, err := labels.Parse(text)
+	if err != nil || selector.Empty() {
+		return nil, err // an empty one is refused, so the pod has nothing
+	}
+	list := &volumesv1alpha1.VolumeAttachmentIntentList{}
+	err = reader.List(ctx, list, client.InNamespace(pod.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	if err != nil {
+		return nil, err
+	}
+	var volumes []Volume
+	for i := range list.Items {
+		intent := &list.Items[i]
+		if intent.Spec.NodeName != pod.Spec.NodeName || metav1.GetControllerOf(intent) != nil {
+			continue
+		}
+		v := Volume{Name: in.Name, ReadOnly: ptr.Deref(in.CSI.ReadOnly, false)}
+		p := &podVolume{reader: reader, pod: pod, Volume: &v}
+		p.Intent = client.ObjectKeyFromObject(intent)
+		p.ofIntent(intent)
+		if err := p.readClaim(ctx); err != nil {
+			return nil, err
+		}
+		volumes = append(volumes, v)
 	}
 	return volumes, nil
 }
@@ -144,14 +190,19 @@ func (p *podVolume) readIntent(ctx context.Context) (found bool, err error) {
 	if !named && !metav1.IsControlledBy(intent, p.pod) {
 		return false, nil
 	}
-	if claim := intent.Spec.Volume.PersistentVolumeClaim; named && claim != nil {
+	p.ofIntent(intent)
+	return true, nil
+}
+
+// ofIntent adds what the intent has.
+func (p *podVolume) ofIntent(intent *volumesv1alpha1.VolumeAttachmentIntent) {
+	if claim := intent.Spec.Volume.PersistentVolumeClaim; p.Claim == "" && claim != nil {
 		p.Claim = claim.ClaimName
 	}
 	p.Ready = intent.Status.ObservedGeneration == intent.Generation &&
 		meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
 	p.Path, p.PersistentVolume, p.Mode = intent.Status.Path, intent.Status.VolumeName, intent.Status.VolumeMode
 	p.ReadOnly = p.ReadOnly || intent.Spec.ReadOnly
-	return true, nil
 }
 
 // readClaim adds what the claim and its volume have.

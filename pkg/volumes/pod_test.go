@@ -109,3 +109,34 @@ func TestVolumesOfAPodHaveWhatTheirClaimsAndIntentsHave(t *testing.T) {
 		t.Errorf("the volumes of the pod differ (-want +got):\n%s", diff)
 	}
 }
+
+func TestADirectoryOfIntentsCountsForEachIntentThatItSelects(t *testing.T) {
+	_, c := apiserver.Borrow(t)
+	labelled := func(i *volumesv1alpha1.VolumeAttachmentIntent) *volumesv1alpha1.VolumeAttachmentIntent {
+		i.Labels = map[string]string{"app": "db"}
+		return i
+	}
+	first := labelled(newIntent("disk-1", "one"))
+	published(t, c, first, "pv-one", "/published/one")
+	create(t, c, labelled(newIntent("disk-2", "two")))
+	create(t, c, newIntent("disk-3", "three"))
+	create(t, c, labelled(ownedBy(podUID, "of-a-pod", "four")))
+	elsewhere := labelled(newIntent("disk-5", "five"))
+	elsewhere.Spec.NodeName = "elsewhere"
+	create(t, c, elsewhere)
+	pod := podWith(inline("disks", volumesv1alpha1.AttributeIntents, "app=db", true),
+		inline("refused", volumesv1alpha1.AttributeIntents, " ", false))
+	pod.Spec.NodeName = first.Spec.NodeName
+	got, err := volumes.VolumesOfPod(limited(t), c, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []volumes.Volume{
+		{Name: "disks", Intent: client.ObjectKeyFromObject(first), Claim: "one", PersistentVolume: "pv-one", Ready: true,
+			Path: "/published/one", Mode: corev1.PersistentVolumeFilesystem, ReadOnly: true},
+		{Name: "disks", Intent: client.ObjectKey{Namespace: namespace, Name: "disk-2"}, Claim: "two", ReadOnly: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the volumes of the pod differ (-want +got):\n%s", diff)
+	}
+}

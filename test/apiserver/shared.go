@@ -128,7 +128,7 @@ func (p *controlPlane) count(ctx context.Context) ([]int, error) {
 	var counts []int
 	for _, list := range []client.ObjectList{
 		&volumesv1alpha1.VolumeAttachmentIntentList{}, &volumesv1alpha1.NodeVolumeStateList{},
-		&storagev1.VolumeAttachmentList{},
+		&volumesv1alpha1.VolumeAttachmentIntentSetList{}, &storagev1.VolumeAttachmentList{},
 		&storagev1.CSINodeList{}, &storagev1.CSIDriverList{}, &corev1.NodeList{}, &corev1.PodList{},
 		&corev1.PersistentVolumeList{},
 		&corev1.PersistentVolumeClaimList{}, &corev1.NamespaceList{}, &corev1.ConfigMapList{}, &coordinationv1.LeaseList{},

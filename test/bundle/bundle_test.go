@@ -145,7 +145,8 @@ func TestTheConsoleIsToldWhatToShow(t *testing.T) {
 	for _, example := range examples {
 		kinds = append(kinds, example.GetKind())
 	}
-	if want := []string{"VolumeAttachmentIntent", "VolumeManager"}; !slices.Equal(kinds, want) {
+	want := []string{"VolumeAttachmentIntent", "VolumeAttachmentIntentSet", "VolumeManager"}
+	if !slices.Equal(kinds, want) {
 		t.Errorf("examples of %q, want %q", kinds, want)
 	}
 	for key, want := range map[string]string{

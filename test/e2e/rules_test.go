@@ -34,12 +34,20 @@ var exceptions = []exception{
 	{"hawser-manager", "get", "volumeattachmentintents", "test/manager aNameConflictIsReported"},
 	// No pod of this package has an inline volume.
 	{"hawser-manager", "patch", "pods", "test/manager TestPlacement"},
+	{"hawser-agent", "get", "pods", "test/kubelet TestADirectoryOfIntentsFollowsTheirLabels"},
 	{"hawser-manager", "patch", "pods/status", "test/manager TestPlacement"},
 	{"hawser-manager", "get", "leases",
 		"internal/controller/attachment TestEvidenceIsConfirmedByWhatTheAPIServerShowsNowAndNotByTheCache"},
 	{"hawser-manager", "delete", "nodevolumestates", "test/manager aNodeStateIsCreatedAndDeletedWithItsNode"},
 	{"hawser-manager", "update", "nodevolumestates/status",
 		"test/manager anUnreachableAgentIsReportedOnItsNodeStateAndIntents"},
+	// Sets of intents need nothing of the node that other intents do not.
+	{"hawser-manager", "*", "volumeattachmentintentsets", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "update", "volumeattachmentintentsets/status", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "watch", "namespaces", "test/manager TestASetOfIntents"},
+	{"hawser-manager", "create", "persistentvolumeclaims", "config testSets"},
+	// The API server asks for it where an intent has the set as its owner. It is in no request.
+	{"hawser-manager", "update", "volumeattachmentintentsets/finalizers", "config testSets"},
 	// Roles that the programs of this package do not have, or do not need.
 	{"hawser-intent-viewer", "*", "*", "config testAggregation"},
 	{"hawser-intent-editor", "*", "*", "config testTenant"},

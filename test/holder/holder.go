@@ -42,11 +42,27 @@ var ownMounts = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 var forgetOthers = `awk '$5 ~ "^` + os.TempDir() +
 	`/" {print $5}' /proc/self/mountinfo | sort -r | xargs -r -n 1 umount -l || true`
 
+// Receiver starts a shell with its own mount table, in which later changes of shared mounts appear, as in a container
+// with mount propagation HostToContainer.
+func Receiver(t *testing.T, script string) Process {
+	t.Helper()
+	return start(t, exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-ec", script+wait))
+}
+
 // Start starts a shell, and returns once it has run the script.
 func Start(t *testing.T, script string, attr *syscall.SysProcAttr) Process {
 	t.Helper()
-	shell := exec.Command("sh", "-ec", script+"; echo ready; read end")
-	shell.SysProcAttr, shell.Stderr = attr, t.Output()
+	shell := exec.Command("sh", "-ec", script+wait)
+	shell.SysProcAttr = attr
+	return start(t, shell)
+}
+
+// wait is the end of every script.
+const wait = "; echo ready; read end"
+
+func start(t *testing.T, shell *exec.Cmd) Process {
+	t.Helper()
+	shell.Stderr = t.Output()
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

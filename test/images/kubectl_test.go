@@ -94,6 +94,7 @@ func wrongOrders(overlay string) []wrongOrder {
 		{"the kinds first", []string{"-k", inConfig("crd")}, []string{first,
 			needs("customresourcedefinitions nodevolumestates.volumes.hawser.io"),
 			needs("customresourcedefinitions volumeattachmentintents.volumes.hawser.io"),
+			needs("customresourcedefinitions volumeattachmentintentsets.volumes.hawser.io"),
 			needs("customresourcedefinitions volumemanagers.volumes.hawser.io")}},
 		{"the namespace first", []string{"namespace", hawser}, []string{first, needs("namespaces hawser-system")}},
 		{"the operator first", []string{"-k", inConfig("operator")}, []string{first,

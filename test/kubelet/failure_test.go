@@ -24,6 +24,7 @@ import (
 // None of these tests is parallel: each kills or stops a program that all volumes need.
 
 func TestAPodDeletedWithForceKeepsItsVolumeUntilTheKubeletHasReleasedIt(t *testing.T) {
+	reportsOften(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	first := v.pod(nodeA, v.write("kept"))
 	runs(t, first)
@@ -78,6 +79,7 @@ func (v *volume) attachments() []storagev1.VolumeAttachment {
 }
 
 func TestAPodDeletedWithForceKeepsItsVolumeUntilItsStoppedKubeletIsBackAndHasReleasedIt(t *testing.T) {
+	reportsOften(t)
 	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 		t.Run(string(mode), func(t *testing.T) {
 			v := newVolume(t, mode)
@@ -104,6 +106,7 @@ func TestAPodDeletedWithForceKeepsItsVolumeUntilItsStoppedKubeletIsBackAndHasRel
 // TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService leaves the container running. After the
 // detach, its writes do not reach the volume any more.
 func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testing.T) {
+	reportsOften(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	byForce = append(byForce, v.handle)
 	v.meanwhile = []string{"insist", v.path(), "kept"}
@@ -119,6 +122,7 @@ func TestAVolumeIsTakenFromAStoppedKubeletOnlyOnceTheNodeIsOutOfService(t *testi
 // TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService ends everything on the node at once.
 // A pod that waits there when the machine returns gets the volume.
 func TestAVolumeIsTakenFromAMachineWithoutPowerOnlyOnceTheNodeIsOutOfService(t *testing.T) {
+	reportsOften(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	runs(t, v.pod(nodeA, v.write("kept")))
 	if err := sys.Kill(system.Machine(nodeA)); err != nil {
@@ -247,6 +251,7 @@ func TestAControllerKilledInTheMiddleAttachesAndDetachesAfterwards(t *testing.T)
 	if os.Getenv(attachVariable) != hawser {
 		t.Skip("only Hawser's controller is killed")
 	}
+	reportsOften(t)
 	for _, method := range []string{"ControllerPublishVolume", "NodeUnpublishVolume", "ControllerUnpublishVolume"} {
 		t.Run(method, func(t *testing.T) {
 			filesystem, block := newVolume(t, corev1.PersistentVolumeFilesystem), newVolume(t, corev1.PersistentVolumeBlock)

@@ -80,7 +80,7 @@ func lateVolume(t *testing.T) *volume {
 }
 
 func TestAPodIsTheFirstConsumerOfTheClaimOfItsInlineVolume(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	schedules(t)
 	v := lateVolume(t)
 	begin := time.Now()
@@ -107,7 +107,7 @@ func TestAPodIsTheFirstConsumerOfTheClaimOfItsInlineVolume(t *testing.T) {
 
 // TestAPodRunsWhereTheVolumeOfItsInlineVolumeCanGo has the scheduler prefer the other node each time.
 func TestAPodRunsWhereTheVolumeOfItsInlineVolumeCanGo(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	schedules(t)
 	for _, node := range sys.Nodes {
 		t.Run("on "+node, func(t *testing.T) {
@@ -151,7 +151,7 @@ func (v *volume) allows(node string) {
 }
 
 func TestAGatedPodNamesTheHolderOfItsVolumeAndRunsOnceThatIsGone(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	schedules(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	holder := v.inline(nodeA, v.claimed(), nil, v.write("of the holder"))

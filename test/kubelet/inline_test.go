@@ -31,9 +31,7 @@ func (v *volume) inline(node string, attributes map[string]string, change func(*
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "inline-"},
 		Spec:       podSpec(node, false, v.meanwhile, steps...),
 	}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-		CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver, VolumeAttributes: attributes},
-	}}}
+	pod.Spec.Volumes = inlineOf(attributes)
 	if change != nil {
 		change(pod)
 	}
@@ -42,21 +40,29 @@ func (v *volume) inline(node string, attributes map[string]string, change func(*
 	return pod
 }
 
+// inlineOf is the inline volume "data" with the attributes.
+func inlineOf(attributes map[string]string) []corev1.Volume {
+	return []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		CSI: &corev1.CSIVolumeSource{Driver: volumesv1alpha1.InlineDriver, VolumeAttributes: attributes}}}}
+}
+
 func intentNamed(i *volumesv1alpha1.VolumeAttachmentIntent) map[string]string {
 	return map[string]string{volumesv1alpha1.AttributeIntent: i.Name}
 }
 
 func readOnly(pod *corev1.Pod) { pod.Spec.Volumes[0].CSI.ReadOnly = ptr.To(true) }
 
-func needHawser(t *testing.T) {
+// inlineVolumes begins a test of inline volumes: with Hawser alone, and on kubelets in their default configuration.
+func inlineVolumes(t *testing.T) {
 	t.Helper()
 	if os.Getenv(attachVariable) != hawser {
 		t.Skip("upstream does not know intents")
 	}
+	reportsByDefault(t)
 }
 
 func TestAPodUsesTheVolumeOfAnIntent(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	for _, node := range sys.Nodes { // the kubelet's directory of one of them is a symbolic link
 		t.Run("on "+node, func(t *testing.T) {
 			v := newVolume(t, corev1.PersistentVolumeFilesystem)

@@ -26,7 +26,7 @@ func (v *volume) claimed() map[string]string {
 }
 
 func TestAPodUsesAClaimThroughAnInlineVolume(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	begin := time.Now()
 	first := v.inline(nodeA, v.claimed(), nil, v.write("inline"))
@@ -64,7 +64,7 @@ func (v *volume) leavesNothing(nodes ...string) {
 }
 
 func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v, elsewhere := newVolume(t, corev1.PersistentVolumeFilesystem), newVolume(t, corev1.PersistentVolumeFilesystem)
 	block := newVolume(t, corev1.PersistentVolumeBlock)
 	mine, foreign, device := v.intent(nodeA), elsewhere.intent(nodeB), block.intent(nodeA)
@@ -85,6 +85,10 @@ func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
 		"a name in another namespace":   {map[string]string{intent: "kube-system/" + mine.Name}, nil, "is not a name"},
 		"an attribute for another namespace": {map[string]string{intent: mine.Name, "namespace": "kube-system"}, nil,
 			"unknown attribute"},
+		"an absolute path": {map[string]string{intent: "/etc"}, nil, "is not a name"},
+		"a forged namespace of the pod": {map[string]string{intent: "theirs",
+			volumesv1alpha1.KubeletAttributes + "pod.namespace": "kube-system"}, nil,
+			"VolumeAttachmentIntent " + namespace + "/theirs does not exist"},
 		"both an intent and a claim": {map[string]string{intent: mine.Name, claim: v.claim}, nil, "name one of them"},
 		"neither":                    {nil, nil, "names neither"},
 		"a filesystem": {map[string]string{intent: mine.Name}, func(p *corev1.Pod) {
@@ -99,8 +103,27 @@ func TestInlineVolumesThatAreRefusedSayWhy(t *testing.T) {
 	}
 }
 
+// TestAPodThatForgesWhatTheKubeletSaysOfItGetsItsOwnVolume has attributes with the names of the kubelet's own.
+func TestAPodThatForgesWhatTheKubeletSaysOfItGetsItsOwnVolume(t *testing.T) {
+	inlineVolumes(t)
+	v := newVolume(t, corev1.PersistentVolumeFilesystem)
+	intent := v.intent(nodeA)
+	for _, attributes := range []map[string]string{intentNamed(intent), v.claimed()} {
+		for key, value := range map[string]string{"pod.namespace": "kube-system", "pod.name": "another", "pod.uid": "another",
+			"ephemeral": "false", "serviceAccount.name": "another", "serviceAccount.tokens": "{}", "of.none": "x"} {
+			attributes[volumesv1alpha1.KubeletAttributes+key] = value
+		}
+		pod := v.inline(nodeA, attributes, nil, v.write("of the pod"))
+		runs(t, pod)
+		v.publishes(nodeA, intent, "of the pod")
+		remove(t, pod)
+	}
+	v.release(intent)
+	v.leavesNothing(nodeA)
+}
+
 func TestPodsWithInlineVolumesOutliveTheirAgentAndKubelet(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	v.meanwhile = []string{"insist", v.path(), "still here"}
 	intent := v.intent(nodeA)
@@ -132,7 +155,7 @@ func TestPodsWithInlineVolumesOutliveTheirAgentAndKubelet(t *testing.T) {
 }
 
 func TestAPodSeesOnlyTheSubPathOfItsIntent(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	whole := v.intent(nodeA)
 	pid, err := sys.PID(system.Machine(nodeA))

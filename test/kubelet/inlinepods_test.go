@@ -28,7 +28,7 @@ func mounts(pod *corev1.Pod, change func(*corev1.VolumeMount)) {
 }
 
 func TestPodsMountInlineVolumesAsOtherVolumes(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	intent := v.intent(nodeA)
 	group := v.inline(nodeA, intentNamed(intent), func(pod *corev1.Pod) {
@@ -61,7 +61,7 @@ func TestPodsMountInlineVolumesAsOtherVolumes(t *testing.T) {
 }
 
 func TestManyPodsShareOneIntent(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	intent := v.intent(nodeA)
 	const count = 10
@@ -88,7 +88,7 @@ func TestManyPodsShareOneIntent(t *testing.T) {
 }
 
 func TestAPodWithAnInlineVolumeThatIsDeletedWithForceKeepsItUntilItsKubeletIsBack(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	first := v.inline(nodeA, v.claimed(), nil, v.write("kept"))
 	runs(t, first)
@@ -112,7 +112,7 @@ func TestAPodWithAnInlineVolumeThatIsDeletedWithForceKeepsItUntilItsKubeletIsBac
 // TestPodsWithInlineVolumesRunAgainAfterAReboot ends everything on the node at once. Nothing is mounted afterwards, but
 // the records of the pods and those of the kubelet are there.
 func TestPodsWithInlineVolumesRunAgainAfterAReboot(t *testing.T) {
-	needHawser(t)
+	inlineVolumes(t)
 	v := newVolume(t, corev1.PersistentVolumeFilesystem)
 	v.meanwhile = []string{"insist", v.path(), "still here"}
 	intent := v.intent(nodeA)

@@ -32,6 +32,7 @@ func TestABlockVolumeOfAPodAndAnIntentStaysUntilBothAreGone(t *testing.T) {
 	if os.Getenv(attachVariable) != hawser {
 		t.Skip("upstream does not know intents")
 	}
+	reportsOften(t)
 	for _, node := range sys.Nodes { // the kubelet's directory of one of them is a symbolic link
 		t.Run("the pod leaves first on "+node, func(t *testing.T) {
 			v := newVolume(t, corev1.PersistentVolumeBlock)

@@ -34,6 +34,8 @@ const (
 	waitTimeout = 2 * time.Minute
 	// gracePeriod after which a silent node is not Ready.
 	gracePeriod = 12 * time.Second
+	// driverTimeout is how long an agent waits for a call to the driver of one that was killed.
+	driverTimeout = 20 * time.Second
 
 	// attachVariable enables this suite and selects the attaching controller: hawser or, for a comparison, upstream.
 	attachVariable = "HAWSER_TEST_E2E"
@@ -100,6 +102,7 @@ func start(ctx context.Context, attach string) error {
 		OnlyUpstream:          attach == upstream,
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=" + gracePeriod.String()},
 		ManagerArgs:           []string{"--attach-mode=Replace"},
+		AgentArgs:             []string{"--driver-timeout=" + driverTimeout.String()},
 	}
 	if options.Dir == "" {
 		options.Dir = "/tmp/hawser-test-e2e"

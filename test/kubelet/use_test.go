@@ -18,6 +18,7 @@ import (
 )
 
 func TestPodsWriteAndReadAFilesystemAndABlockVolumeOnBothNodes(t *testing.T) {
+	reportsOften(t)
 	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 		t.Run(string(mode), func(t *testing.T) {
 			v := newVolume(t, mode)
@@ -58,6 +59,7 @@ func (v *volume) last(method string) time.Time {
 // TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode moves the pod as an update of the set does. The new pod
 // is created when the old one is gone from the API. The old pod's volume is detached later.
 func TestAStatefulSetMovesItsExclusiveVolumeToAnotherNode(t *testing.T) {
+	reportsOften(t)
 	labels := map[string]string{"app": "moving"}
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "moving"},

@@ -68,6 +68,8 @@ func listFor(o client.Object) client.ObjectList {
 	switch o.(type) {
 	case *volumesv1alpha1.VolumeAttachmentIntent:
 		return &volumesv1alpha1.VolumeAttachmentIntentList{}
+	case *volumesv1alpha1.VolumeAttachmentIntentSet:
+		return &volumesv1alpha1.VolumeAttachmentIntentSetList{}
 	case *volumesv1alpha1.NodeVolumeState:
 		return &volumesv1alpha1.NodeVolumeStateList{}
 	case *storagev1.VolumeAttachment:

@@ -90,9 +90,12 @@ func TestAMissingAttacherIsReportedAndItsFinalizerCanBeRemovedAsDocumented(t *te
 	}
 	again := w.intent(t, "again", "here", "data")
 	if message := w.reason(t, again, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
-		volumesv1alpha1.ReasonDetachFailed); !strings.Contains(message, driverName) {
+		volumesv1alpha1.ReasonAttacherSilent); !strings.Contains(message, driverName) {
 		t.Errorf("message of intent %s: %q; want driver %s", again.Name, message, driverName)
 	}
+
+	until(t, w, stateOf("here"), "a condition reports the attacher", hasReason(
+		volumesv1alpha1.ConditionAttachmentsHealthy, volumesv1alpha1.ReasonAttacherSilent))
 
 	uid := va.UID
 	w.walk(t, documented(t, "troubleshoot.md", "An attacher that is gone", "csi-a46d7a27...", va.Name,
@@ -102,6 +105,32 @@ func TestAMissingAttacherIsReportedAndItsFinalizerCanBeRemovedAsDocumented(t *te
 	})
 	w.attacher.set("pv-data", "", false)
 	w.attached(t, again)
+	until(t, w, stateOf("here"), "nothing is wrong any more", hasReason(
+		volumesv1alpha1.ConditionAttachmentsHealthy, volumesv1alpha1.ReasonAsExpected))
+}
+
+func TestAnAttachThatNoAttacherAnswersIsReported(t *testing.T) {
+	w := newWorld(t)
+	c := newStepClock()
+	w.manage(t, managerOptions{clock: c})
+	w.node(t, "here")
+	w.volume(t, "unanswered", volumeOptions{})
+	w.attacher.set("pv-unanswered", "", true)
+	intent := w.intent(t, "unanswered", "here", "unanswered")
+	va := until(t, w, attachmentOf("unanswered", "here"), "it exists", exists[*storagev1.VolumeAttachment])
+	c.advance(3 * time.Minute)
+	w.change(t, va, func() { va.Labels = map[string]string{"look": "again"} })
+	if message := w.reason(t, intent, volumesv1alpha1.ConditionAttached, metav1.ConditionFalse,
+		volumesv1alpha1.ReasonAttacherSilent); !strings.Contains(message, driverName) ||
+		!strings.Contains(message, va.Name) {
+		t.Errorf("message of intent %s: %q; want driver %s and attachment %s", intent.Name, message, driverName, va.Name)
+	}
+	until(t, w, stateOf("here"), "a condition reports the attacher", hasReason(
+		volumesv1alpha1.ConditionAttachmentsHealthy, volumesv1alpha1.ReasonAttacherSilent))
+	w.attacher.set("pv-unanswered", "", false)
+	w.attached(t, intent)
+	until(t, w, stateOf("here"), "nothing is wrong any more", hasReason(
+		volumesv1alpha1.ConditionAttachmentsHealthy, volumesv1alpha1.ReasonAsExpected))
 }
 
 func TestADeletedNodeStateReportsWhatItWaitsForAndIsCreatedAgain(t *testing.T) {

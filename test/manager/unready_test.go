@@ -275,6 +275,8 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	if note := w.awaitEvent(t, "old-name", attachment.EventNodeRenamed); !strings.Contains(note, "new-name") {
 		t.Errorf("event of node state old-name: %q; want the new name", note)
 	}
+	until(t, w, stateOf("old-name"), "its condition names the other node", hasReason(
+		volumesv1alpha1.ConditionAttachmentsHealthy, volumesv1alpha1.ReasonNodeRenamed))
 	// The agent under the new name unmounts what no intent of its own asks for, as an administrator made it do.
 	w.changeStatus(t, state, func() { state.Status.Volumes, state.Status.Protocol.Reports = nil, 2 })
 	until(t, w, stateOf("old-name"), "the volume is detached", func(s *volumesv1alpha1.NodeVolumeState) bool {
@@ -282,6 +284,13 @@ func aRenamedNodeKeepsItsMountsUntilItsAgentReleasesThem(t *testing.T, w *world)
 	})
 	gone(t, w, intent)
 	waiting.awaitAttached(t)
+}
+
+func hasReason(kind, reason string) func(*volumesv1alpha1.NodeVolumeState) bool {
+	return func(s *volumesv1alpha1.NodeVolumeState) bool {
+		c := meta.FindStatusCondition(s.Status.Conditions, kind)
+		return c != nil && c.Reason == reason
+	}
 }
 
 func unreachable(s *volumesv1alpha1.NodeVolumeState) bool {

@@ -239,6 +239,16 @@ func (s *System) KubeletDir(node string) string {
 	return filepath.Join(s.Dir, "nodes", node, "kubelet")
 }
 
+// KubeletConfig is the configuration file of a node's real kubelet, which reads it when it starts.
+func (s *System) KubeletConfig(node string) string {
+	return filepath.Join(s.Dir, "nodes", node, "kubelet.yaml")
+}
+
+// StaticPods is the directory of a node's static pods.
+func (s *System) StaticPods(node string) string {
+	return filepath.Join(s.Dir, "nodes", node, "static-pods")
+}
+
 // AgentRoot of a node.
 func (s *System) AgentRoot(node string) string { return filepath.Join(s.Dir, "nodes", node, "root") }
 

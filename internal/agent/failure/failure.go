@@ -161,9 +161,10 @@ func (f *Failure) AwaitsOtherUse() bool {
 	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceReadOnly
 }
 
-// AwaitsHolder reports whether the end of a process that holds the device may let a retry succeed.
+// AwaitsHolder reports whether the end of a process that uses the device or the volume may let a retry succeed.
 func (f *Failure) AwaitsHolder() bool {
-	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceHeld
+	return f.Reason == volumesv1alpha1.ReasonReadOnlyNotEnforced || f.Reason == volumesv1alpha1.ReasonDeviceHeld ||
+		f.Reason == volumesv1alpha1.ReasonUsedByPods
 }
 
 // AwaitsMounts reports whether a change of the mount table may let a retry succeed.

@@ -7,20 +7,52 @@ package inline
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 )
+
+// rememberEnd is how long the end of an intent is remembered. The kubelet asks for a pod that ends for minutes at most.
+const rememberEnd = 10 * time.Minute
 
 // Changes tell calls that wait for an intent that it, or what the agent has of it, has changed.
 type Changes struct {
+	clock   clock.PassiveClock
 	mu      sync.Mutex
 	waiting map[types.NamespacedName]map[chan struct{}]bool
+	// ended: when intents were deleted that have not come again since.
+	ended map[types.NamespacedName]time.Time
 }
 
 // NewChanges returns Changes that no call waits for.
-func NewChanges() *Changes {
-	return &Changes{waiting: map[types.NamespacedName]map[chan struct{}]bool{}}
+func NewChanges(clock clock.PassiveClock) *Changes {
+	return &Changes{clock: clock, waiting: map[types.NamespacedName]map[chan struct{}]bool{},
+		ended: map[types.NamespacedName]time.Time{}}
+}
+
+// Exists records whether there is an intent of that name that is not being deleted, and signals the calls.
+func (c *Changes) Exists(intent types.NamespacedName, exists bool) {
+	c.mu.Lock()
+	now := c.clock.Now()
+	maps.DeleteFunc(c.ended, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > rememberEnd })
+	if _, known := c.ended[intent]; exists {
+		delete(c.ended, intent)
+	} else if !known {
+		c.ended[intent] = now
+	}
+	c.mu.Unlock()
+	c.Notify(intent)
+}
+
+// hasEnded reports whether the intent was there and was deleted, as far as this process has seen.
+func (c *Changes) hasEnded(intent types.NamespacedName) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ended := c.ended[intent]
+	return ended
 }
 
 // Notify signals every call that waits for the intent.

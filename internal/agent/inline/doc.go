@@ -7,6 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 //
 //	kubelet --NodePublishVolume--> parse, refuse --> wait until the agent has published the intent
 //	                                             --> record on disk --> bind into the pod's directory --> verify
+//	        or, for intents by label,    --> record on disk --> directory --> a place for each publication
+//	agent   --ReconcilePlace------> decide --> bind at the place, or unmount and remove the place
 //	kubelet --NodeUnpublishVolume-> unmount --> remove the empty directory --> remove the record
 //
 // The plugin never stages and never calls a driver. It binds what the agent has published, and only while the agent's
@@ -14,6 +16,9 @@ SPDX-License-Identifier: Apache-2.0
 // is recorded; see record.PodBinds for how the two are ordered.
 //
 // NodeUnpublishVolume works from the record and the mount table alone, so the end of a pod needs no API server.
+//
+// A place in a directory is a pod bind too. Nothing that a process uses is taken away from a running pod, and no
+// unmount is lazy. What cannot be taken away keeps its record, so its volume counts as used by the pod.
 //
 // A request comes from the kubelet, but its attributes come from the author of the pod. Only its own namespace, its own
 // node and the name of an intent or a claim can be asked for, so no attribute can lead to a path.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -31,6 +32,9 @@ type Mounts interface {
 	Unmount(ctx context.Context, path string) error
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
+	MakeDirectory(ctx context.Context, path string) error
+	MakePlace(ctx context.Context, dir, place string) error
+	ClearPlace(ctx context.Context, dir, place string) error
 }
 
 // Publication is what the agent has published for an intent.
@@ -54,6 +58,12 @@ type Intents interface {
 	// Published returns what is published for the intent by the record and the mount table, or nil while nothing is that
 	// pods may use.
 	Published(intent *volumesv1alpha1.VolumeAttachmentIntent) (*Publication, error)
+	// InNamespace lists the node's intents in the namespace, from the cache.
+	InNamespace(ctx context.Context, namespace string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error)
+	// ForcedAway reports whether the attachment of a bind was taken away while something of it is on the node.
+	ForcedAway(b record.PodBind) bool
+	// Pod reads the pod from the API server.
+	Pod(ctx context.Context, pod record.PodReference) (*corev1.Pod, error)
 }
 
 // Options of a Plugin.
@@ -72,6 +82,10 @@ type Options struct {
 	Booted func() time.Time
 	// Released is called when a pod has ended to use the volume.
 	Released func(volumeName string)
+	// Enqueue has ReconcilePlace called for the place.
+	Enqueue func(place Place)
+	// Held is called with what keeps the bind of a place from being taken away.
+	Held func(place Place, held *mount.HeldError)
 	// Step is called between any two parts of a call, with their names; tests stop the agent there.
 	Step func(name string)
 }
@@ -82,6 +96,7 @@ type Plugin struct {
 	csi.UnimplementedNodeServer
 	Options
 	targets targetLocks
+	places  places
 }
 
 var (
@@ -91,7 +106,8 @@ var (
 
 // New returns a plugin, which serves nothing before Serve.
 func New(o Options) *Plugin {
-	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}}}
+	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}},
+		places: places{ending: map[string]bool{}, held: map[string]heldPlace{}}}
 }
 
 const (
@@ -99,6 +115,9 @@ const (
 	answerBefore = 5 * time.Second
 	// longestWait is for a caller without a deadline. It is the kubelet's.
 	longestWait = 2 * time.Minute
+	// longestUnseen is how long a call waits for an intent that the node does not see. Its pod may be one that was deleted
+	// before it had an intent, and a pod cannot end while the kubelet waits. A manager that takes over needs less.
+	longestUnseen = 30 * time.Second
 	// reportWaitAfter is after how long an event on the pod names what its volume waits for. The kubelet reports
 	// nothing before the call ends.
 	reportWaitAfter = 10 * time.Second

@@ -62,6 +62,16 @@ func (intents) Published(*volumesv1alpha1.VolumeAttachmentIntent) (*Publication,
 	return nil, nil
 }
 
+func (intents) InNamespace(context.Context, string) ([]*volumesv1alpha1.VolumeAttachmentIntent, error) {
+	return nil, nil
+}
+
+func (intents) ForcedAway(record.PodBind) bool { return false }
+
+func (intents) Pod(_ context.Context, pod record.PodReference) (*corev1.Pod, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{}, pod.Name)
+}
+
 // node is a plugin on a node of its own.
 type node struct {
 	*Plugin
@@ -83,8 +93,8 @@ func newNode(t *testing.T, i intents) node {
 	n.Plugin = New(Options{
 		NodeName: "node-a", Version: "v1", Paths: record.Paths{Root: dir, Kubelet: dir}, Mounts: noMounts{},
 		Pods:    record.NewPodBinds(record.PodBindStore{Dir: filepath.Join(dir, "binds"), Replace: record.ReplaceFile}),
-		Intents: i, Changes: NewChanges(), Recorder: n.events, Clock: clock.RealClock{}, Log: logr.Discard(),
-		Released: func(string) {}, Step: func(string) {},
+		Intents: i, Changes: NewChanges(clock.RealClock{}), Recorder: n.events, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Released: func(string) {}, Enqueue: func(Place) {}, Held: func(Place, *mount.HeldError) {}, Step: func(string) {},
 	})
 	return n
 }
@@ -170,11 +180,13 @@ func TestACallThatWaitsReportsItOnceOnThePodAndEndsBeforeTheKubeletGivesUp(t *te
 		attributes map[string]string
 		intents    intents
 		want       string
+		ends       time.Duration
 	}{
 		"an intent that is not Ready": {map[string]string{"intent": "data"}, intents{cached: waiting},
-			"waiting for VolumeAttachmentIntent shop/data: VolumeInUseElsewhere: held by node node-b"},
+			"waiting for VolumeAttachmentIntent shop/data: VolumeInUseElsewhere: held by node node-b",
+			time.Minute - answerBefore},
 		"a claim whose intent is not there yet": {map[string]string{"claim": "data"}, intents{},
-			"for claim data"},
+			"for claim data", longestUnseen},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // in which time passes while all goroutines wait
@@ -194,8 +206,8 @@ func TestACallThatWaitsReportsItOnceOnThePodAndEndsBeforeTheKubeletGivesUp(t *te
 				if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("answer %v, want DeadlineExceeded with %q", err, c.want)
 				}
-				if took := time.Since(began); took != time.Minute-answerBefore {
-					t.Errorf("answer after %s, want it %s before the kubelet's minute is over", took, answerBefore)
+				if took := time.Since(began); took != c.ends {
+					t.Errorf("answer after %s, want it after %s, before the kubelet's minute is over", took, c.ends)
 				}
 				if left := len(n.events.Events); left > 0 {
 					t.Errorf("%d more events, want a single one for a call", left)
@@ -203,6 +215,36 @@ func TestACallThatWaitsReportsItOnceOnThePodAndEndsBeforeTheKubeletGivesUp(t *te
 			})
 		})
 	}
+}
+
+func TestTheIntentOfAClaimThatWasDeletedIsNotWaitedForUntilItIsThereAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, intents{})
+		key := types.NamespacedName{Namespace: "shop", Name: volumesv1alpha1.InlineIntentName("web", "uid-1", "data")}
+		ask := func() (took time.Duration, answer error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			answer = n.ask(ctx, map[string]string{"claim": "data"})
+			return time.Since(began), answer
+		}
+		n.Changes.Exists(key, true)
+		n.Changes.Exists(key, false)
+		if took, err := ask(); status.Code(err) != codes.FailedPrecondition || took != 0 ||
+			!strings.Contains(err.Error(), "was deleted") {
+			t.Errorf("answer %v after %s, want at once that the intent was deleted", err, took)
+		}
+		n.Changes.Exists(key, true)
+		if took, err := ask(); status.Code(err) != codes.DeadlineExceeded || took != longestUnseen {
+			t.Errorf("answer %v after %s, want a wait of %s for the intent that was created again", err, took, longestUnseen)
+		}
+		n.Changes.Exists(key, false)
+		<-time.After(rememberEnd + time.Second) // of the time in this test
+		n.Changes.Exists(types.NamespacedName{Name: "another"}, false)
+		if n.Changes.hasEnded(key) {
+			t.Errorf("the end of %s is remembered after %s, want it forgotten", key, rememberEnd)
+		}
+	})
 }
 
 func TestACallThatTheKubeletCancelsEndsAtOnce(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -35,16 +36,24 @@ func (p *Plugin) NodePublishVolume(ctx context.Context,
 		return nil, status.FromContextError(err).Err()
 	}
 	defer unlock()
-	called := p.Clock.Now()
-	done, err := p.alreadyBound(r)
-	if err == nil && !done {
-		err = p.publish(ctx, r, called)
+	if r.selector != nil {
+		err = directories{p}.publish(ctx, r)
+	} else {
+		err = p.publishVolume(ctx, r)
 	}
 	if err != nil {
 		p.Log.Info("a pod did not get its volume", "pod", r.pod, "intent", r.intent, "error", err.Error())
 		return nil, err
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+func (p *Plugin) publishVolume(ctx context.Context, r request) error {
+	called := p.Clock.Now()
+	if done, err := p.alreadyBound(r); err != nil || done {
+		return err
+	}
+	return p.publish(ctx, r, called)
 }
 
 // alreadyBound reports whether an earlier call has bound what the pod asks for. The kubelet repeats its call for
@@ -59,7 +68,8 @@ func (p *Plugin) alreadyBound(r request) (bool, error) {
 		return false, nil
 	}
 	b, known := p.Pods.Get(r.target)
-	if !known || b.Pod.UID != r.pod.UID || record.PresenceOfPart(table, r.target, b.Source) != record.Present {
+	if !known || b.IsDirectory() || b.Pod.UID != r.pod.UID ||
+		record.PresenceOfPart(table, r.target, b.Source) != record.Present {
 		return false, refused("another mount, %s of %s, is at the target path", mounts[0].Root, mounts[0].Source)
 	}
 	if b.Intent.Name != "" && (b.Intent.Namespace != r.intent.Namespace || b.Intent.Name != r.intent.Name) {
@@ -105,7 +115,7 @@ type found struct {
 func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	b := record.PodBind{
 		Target: r.target, Pod: r.pod, VolumeName: f.VolumeName, AttachmentUID: f.AttachmentUID, Source: f.Source,
-		ReadOnly: r.readOnly, BootID: p.BootID,
+		ReadOnly: r.readOnly, BootID: p.BootID, Directory: r.directory,
 		Intent: volumesv1alpha1.IntentReference{Namespace: f.intent.Namespace, Name: f.intent.Name, UID: f.intent.UID},
 	}
 	p.Step("before pod record")
@@ -119,7 +129,7 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	p.Step("after pod record")
 	if err := p.mount(ctx, b, f.Path); err != nil {
 		// The caller may have given up, and what was done has to be undone all the same.
-		if left := p.undo(context.WithoutCancel(ctx), r.target, true); left != nil {
+		if left := p.undoBind(context.WithoutCancel(ctx), b); left != nil {
 			// Not final: the kubelet asks to unpublish what may be there.
 			return status.Errorf(codes.Aborted, "%v; undoing that failed: %v", err, left)
 		}
@@ -138,7 +148,7 @@ func (p *Plugin) mount(ctx context.Context, b record.PodBind, path string) error
 		return err
 	}
 	defer published.Close() //nolint:errcheck // only bound
-	if err := p.Mounts.EnsureDir(ctx, b.Target, targetDirMode); err != nil {
+	if err := p.makeTarget(ctx, b); err != nil {
 		return internal(fmt.Errorf("creating the target path: %w", err))
 	}
 	p.Step("after target path")
@@ -148,6 +158,21 @@ func (p *Plugin) mount(ctx context.Context, b record.PodBind, path string) error
 	}
 	p.Step("after pod bind")
 	return p.shows(b.Target, b.Source)
+}
+
+func (p *Plugin) makeTarget(ctx context.Context, b record.PodBind) error {
+	if b.HasPlace() {
+		return p.Mounts.MakePlace(ctx, b.Directory, filepath.Base(b.Target))
+	}
+	return p.Mounts.EnsureDir(ctx, b.Target, targetDirMode)
+}
+
+// undoBind leaves nothing of a bind that this call has made.
+func (p *Plugin) undoBind(ctx context.Context, b record.PodBind) error {
+	if b.HasPlace() {
+		return p.clear(ctx, b)
+	}
+	return p.undo(ctx, b.Target, true)
 }
 
 // open opens the publication for a bind. It is opened before the mount table is read: a path at which nothing is
@@ -189,7 +214,7 @@ func (p *Plugin) undo(ctx context.Context, target string, own bool) error {
 		return err
 	}
 	p.Step("after pod record removal")
-	if known {
+	if known && b.VolumeName != "" {
 		p.Released(b.VolumeName)
 	}
 	// Last, because a directory that stays must not hold the volume.

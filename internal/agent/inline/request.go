@@ -13,6 +13,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -23,7 +24,7 @@ import (
 // Keys of the volume context that the kubelet sets; the author of a pod cannot. Later kubelets may add others under
 // the prefix.
 const (
-	kubeletPrefix = "csi.storage.k8s.io/"
+	kubeletPrefix = volumesv1alpha1.KubeletAttributes
 	podNamespace  = kubeletPrefix + "pod.namespace"
 	podName       = kubeletPrefix + "pod.name"
 	podUID        = kubeletPrefix + "pod.uid"
@@ -36,20 +37,24 @@ type request struct {
 	// intent whose volume the pod is to get. For a claim it is the one that the manager creates for the pod.
 	intent types.NamespacedName
 	// claim that the pod names; empty where it names an intent.
-	claim    string
+	claim string
+	// selector of the intents that a directory is to show; nil where the pod names an intent or a claim.
+	selector labels.Selector
 	target   string
-	readOnly bool
+	// directory in which the target is a place; empty where the target is the whole volume of the pod.
+	directory string
+	readOnly  bool
 }
 
 // parse returns what the pod asks for. It refuses whatever has no meaning, so that nothing is ignored by accident.
 func parse(paths record.Paths, req *csi.NodePublishVolumeRequest) (request, error) {
-	attributes := req.GetVolumeContext()
+	given := req.GetVolumeContext()
 	r := request{target: req.GetTargetPath(), readOnly: req.GetReadonly(), pod: record.PodReference{
-		Namespace: attributes[podNamespace], Name: attributes[podName], UID: types.UID(attributes[podUID])}}
+		Namespace: given[podNamespace], Name: given[podName], UID: types.UID(given[podUID])}}
 	if err := checkShape(req); err != nil {
 		return r, err
 	}
-	if r.pod.Namespace == "" || r.pod.Name == "" || r.pod.UID == "" || attributes[ephemeral] != "true" {
+	if r.pod.Namespace == "" || r.pod.Name == "" || r.pod.UID == "" || given[ephemeral] != "true" {
 		return r, invalid("the request does not name the pod of an inline volume; the CSIDriver %s needs "+
 			"podInfoOnMount and volumeLifecycleModes [Ephemeral]", volumesv1alpha1.InlineDriver)
 	}
@@ -58,8 +63,12 @@ func parse(paths record.Paths, req *csi.NodePublishVolumeRequest) (request, erro
 		return r, invalid("the target path %s is not that of a CSI volume of pod %s below %s", r.target, r.pod.UID,
 			paths.Kubelet)
 	}
-	attribute, name, err := wanted(attributes)
+	attribute, name, err := wanted(given)
 	if err != nil {
+		return r, err
+	}
+	if attribute == volumesv1alpha1.AttributeIntents {
+		r.selector, err = parseSelector(name)
 		return r, err
 	}
 	r.intent = types.NamespacedName{Namespace: r.pod.Namespace, Name: name}
@@ -89,29 +98,50 @@ func checkShape(req *csi.NodePublishVolumeRequest) error {
 	return nil
 }
 
+// attributes that say what the pod is to get. It names one of them.
+var attributes = []string{volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim,
+	volumesv1alpha1.AttributeIntents}
+
 // wanted returns the one attribute that names what the pod is to get.
-func wanted(attributes map[string]string) (attribute, name string, err error) {
-	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+func wanted(given map[string]string) (attribute, value string, err error) {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
 		switch {
 		case strings.HasPrefix(key, kubeletPrefix):
 			continue
-		case key != volumesv1alpha1.AttributeIntent && key != volumesv1alpha1.AttributeClaim:
-			return "", "", invalid("volumeAttributes has the unknown attribute %q; known are %s and %s", key,
-				volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim)
+		case !slices.Contains(attributes, key):
+			return "", "", invalid("volumeAttributes has the unknown attribute %q; known are %s", key,
+				strings.Join(attributes, ", "))
 		case attribute != "":
-			return "", "", invalid("volumeAttributes names both an intent and a claim; name one of them")
+			return "", "", invalid("volumeAttributes has both %s and %s; name one of them", attribute, key)
 		}
-		attribute, name = key, attributes[key]
+		attribute, value = key, given[key]
 	}
 	if attribute == "" {
-		return "", "", invalid("volumeAttributes names neither an intent (%s) nor a claim (%s) of the pod's namespace",
-			volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim)
+		return "", "", invalid("volumeAttributes names neither an intent (%s) nor a claim (%s) of the pod's namespace, and "+
+			"has no selector of intents (%s)", volumesv1alpha1.AttributeIntent, volumesv1alpha1.AttributeClaim,
+			volumesv1alpha1.AttributeIntents)
 	}
-	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+	if attribute == volumesv1alpha1.AttributeIntents {
+		return attribute, value, nil
+	}
+	if wrong := validation.IsDNS1123Subdomain(value); len(wrong) > 0 {
 		return "", "", invalid("the attribute %s is not a name: %q; it names an object of the pod's own namespace",
-			attribute, name)
+			attribute, value)
 	}
-	return attribute, name, nil
+	return attribute, value, nil
+}
+
+// parseSelector refuses a selector that selects every intent: that is rarely meant.
+func parseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, invalid("the attribute %s is not a label selector: %v", volumesv1alpha1.AttributeIntents, err)
+	}
+	if selector.Empty() {
+		return nil, invalid("the attribute %s is an empty selector; write the labels of the intents, for instance app=db",
+			volumesv1alpha1.AttributeIntents)
+	}
+	return selector, nil
 }
 
 func invalid(format string, args ...any) error {

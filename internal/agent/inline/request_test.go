@@ -49,6 +49,14 @@ func TestARequestNamesAnIntentOfThePodsNamespace(t *testing.T) {
 	}
 }
 
+func TestARequestForADirectoryHasASelector(t *testing.T) {
+	attributes := map[string]string{"intents": "app in (db), tier!=test"}
+	r, err := parse(record.Paths{Kubelet: "/var/lib/kubelet"}, asked(attributes))
+	if err != nil || r.selector == nil || r.selector.String() != "app in (db),tier!=test" || r.intent.Name != "" {
+		t.Errorf("request %+v, error %v; want the selector app in (db),tier!=test and no intent", r, err)
+	}
+}
+
 func TestARequestIsRefusedWithTheReason(t *testing.T) {
 	paths := record.Paths{Kubelet: "/var/lib/kubelet"}
 	intent := map[string]string{"intent": "data"}
@@ -65,12 +73,30 @@ func TestARequestIsRefusedWithTheReason(t *testing.T) {
 		want    string
 	}{
 		"neither an intent nor a claim": {asked(nil), "names neither"},
+		"an intent and a selector":      {asked(map[string]string{"intent": "a", "intents": "app=db"}), "name one of them"},
+		"a claim and a selector":        {asked(map[string]string{"claim": "a", "intents": "app=db"}), "name one of them"},
+		"an empty selector":             {asked(map[string]string{"intents": " "}), "is an empty selector"},
+		"no selector":                   {asked(map[string]string{"intents": "app in"}), "is not a label selector"},
 		"both":                          {asked(map[string]string{"intent": "a", "claim": "b"}), "name one of them"},
 		"an unknown attribute": {asked(map[string]string{"intent": "a", "node": "b"}),
 			`unknown attribute "node"`},
 		"an empty name":           {asked(map[string]string{"claim": ""}), "is not a name"},
 		"a path":                  {asked(map[string]string{"intent": "../data"}), "is not a name"},
 		"a name with a namespace": {asked(map[string]string{"intent": "other/data"}), "is not a name"},
+		"an absolute path":        {asked(map[string]string{"intent": "/etc"}), "is not a name"},
+		"a claim that is a path":  {asked(map[string]string{"claim": "../../data"}), "is not a name"},
+		"a parent directory":      {asked(map[string]string{"intent": ".."}), "is not a name"},
+		"a directory":             {asked(map[string]string{"claim": "."}), "is not a name"},
+		"a hidden name":           {asked(map[string]string{"intent": ".data"}), "is not a name"},
+		"a zero byte":             {asked(map[string]string{"intent": "data\x00x"}), "is not a name"},
+		"a line break":            {asked(map[string]string{"intent": "data\n"}), "is not a name"},
+		"a letter that looks so":  {asked(map[string]string{"intent": "d\u0430ta"}), "is not a name"},
+		"another spelling":        {asked(map[string]string{"Intent": "data"}), `unknown attribute "Intent"`},
+		"a space in an attribute": {asked(map[string]string{"intent ": "data"}), `unknown attribute "intent "`},
+		"an empty attribute":      {asked(map[string]string{"intent": "data", "": "x"}), `unknown attribute ""`},
+		"a namespace":             {asked(map[string]string{"intent": "data", "namespace": "x"}), "unknown attribute"},
+		"a pod":                   {asked(map[string]string{"intent": "data", "pod.uid": "x"}), "unknown attribute"},
+		"a sub path":              {asked(map[string]string{"intent": "data", "subPath": "x"}), "unknown attribute"},
 		"a name that is too long": {asked(map[string]string{"intent": strings.Repeat("a", 254)}), "is not a name"},
 		"no pod":                  {changed(func(r asks) { delete(r.VolumeContext, podUID) }), "podInfoOnMount"},
 		"a persistent volume":     {changed(func(r asks) { r.VolumeContext[ephemeral] = "false" }), "Ephemeral"},

@@ -35,7 +35,7 @@ func (p *Plugin) NodeUnpublishVolume(ctx context.Context,
 		return nil, status.FromContextError(err).Err()
 	}
 	defer unlock()
-	switch err := p.undo(ctx, target, false); {
+	switch err := p.unpublish(ctx, target); {
 	case errors.Is(err, mount.ErrOccupied):
 		return nil, status.Errorf(codes.FailedPrecondition, "%v; nothing in it is deleted", err)
 	case err != nil:
@@ -44,4 +44,15 @@ func (p *Plugin) NodeUnpublishVolume(ctx context.Context,
 	}
 	p.Log.Info("volume taken from a pod", "target", target)
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+func (p *Plugin) unpublish(ctx context.Context, target string) error {
+	directory, err := p.isDirectory(target)
+	if err != nil {
+		return err
+	}
+	if directory {
+		return directories{p}.end(ctx, target)
+	}
+	return p.undo(ctx, target, false)
 }

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -34,10 +33,12 @@ type wait struct {
 	request request
 	changed <-chan struct{}
 	forget  func()
-	// over is when the call has to end, late when an event is due.
-	over, late clock.Timer
+	// over is when the call has to end, late when an event is due. unseen is when it has to end without an intent.
+	over, late, unseen clock.Timer
 	// because is what the call waits for.
 	because string
+	// missing: the node does not see the intent.
+	missing bool
 	// explained: the API server has shown why the cache does not have the intent.
 	explained bool
 }
@@ -50,6 +51,7 @@ func (p *Plugin) newWait(ctx context.Context, r request) *wait {
 		within = time.Until(deadline)
 	}
 	w.over, w.late = p.Clock.NewTimer(within-answerBefore), p.Clock.NewTimer(reportWaitAfter)
+	w.unseen = p.Clock.NewTimer(longestUnseen)
 	return w
 }
 
@@ -57,6 +59,7 @@ func (w *wait) end() {
 	w.forget()
 	w.over.Stop()
 	w.late.Stop()
+	w.unseen.Stop()
 }
 
 // await returns the publication once it is there.
@@ -75,10 +78,11 @@ func (w *wait) await() (found, error) {
 // find returns the publication; nothing while it has to be waited for.
 func (w *wait) find() (found, error) {
 	intent, err := w.Intents.Cached(w.ctx, w.request.intent)
+	w.missing = intent == nil
 	switch {
 	case err != nil:
 		return found{}, internal(err)
-	case intent == nil:
+	case w.missing:
 		return found{}, w.absent()
 	}
 	if err := refuse(w.request, intent); err != nil {
@@ -97,8 +101,13 @@ func (w *wait) find() (found, error) {
 	return found{intent: intent, Publication: *published}, nil
 }
 
-// absent explains once why the node does not have the intent.
+// absent explains once why the node does not have the intent. The manager deletes the intent of a claim when the pod
+// ends, and creates none again: a kubelet that still asks for the pod must get its answer, or the pod cannot end. If
+// somebody else has deleted the intent, the kubelet asks again and finds the next one.
 func (w *wait) absent() error {
+	if w.request.claim != "" && w.Changes.hasEnded(w.request.intent) {
+		return refused("VolumeAttachmentIntent %s was deleted, as it is when its pod ends", w.request.intent)
+	}
 	w.because = fmt.Sprintf("waiting until the node sees VolumeAttachmentIntent %s", w.request.intent)
 	if w.request.claim != "" {
 		w.because = fmt.Sprintf("waiting until Hawser has created VolumeAttachmentIntent %s for claim %s",
@@ -140,6 +149,10 @@ func (w *wait) next() error {
 			return nil
 		case <-w.late.C():
 			w.reportWait()
+		case <-w.unseen.C():
+			if w.missing {
+				return status.Error(codes.DeadlineExceeded, w.because)
+			}
 		case <-w.over.C():
 			// Not final: the kubelet tries again, and asks to unpublish when the pod ends.
 			return status.Error(codes.DeadlineExceeded, w.because)
@@ -151,9 +164,7 @@ func (w *wait) next() error {
 
 // reportWait sends the one event of the call about what it waits for.
 func (w *wait) reportWait() {
-	pod := w.request.pod
-	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	w.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonWaitingForIntent, "Publish", "%s",
-		hawserstatus.Shorten(w.because, longestNote))
+	w.event(w.request.pod, ReasonWaitingForIntent, w.because)
 }
+
+func shorten(note string) string { return hawserstatus.Shorten(note, longestNote) }

@@ -44,6 +44,9 @@ func placed(parts []string) (Sign, bool) {
 	switch {
 	case at(0, "plugins") && at(1, "kubernetes.io") && at(2, "csi") && len(parts) > 4:
 		return placedByDriver(parts[3:])
+	case at(0, "pods") && at(2, "volumes") && at(3, "kubernetes.io~csi") && at(5, "mount") && len(parts) > 6:
+		// In the directory of an inline volume. In any other volume it is what a pod has mounted there.
+		return Sign{PersistentVolume: parts[4], Published: true, SubPathOf: filepath.Join(parts[:5]...)}, true
 	case at(0, "pods") && at(2, "volumes") && at(3, "kubernetes.io~csi") && len(parts) > 4:
 		return Sign{PersistentVolume: parts[4], Published: true}, true
 	case at(0, "pods") && at(2, "volume-subpaths") && len(parts) > 3:

@@ -21,6 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/handshake"
+	"github.com/hawser-io/hawser/internal/metrics"
 )
 
 const (
@@ -91,12 +92,13 @@ func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, op
 	done := make(chan error, 1)
 	finished := make(chan struct{})
 	started := env.Clock.Now()
-	call := env.Calls.Begin(v.Record.Driver)
+	call := env.Calls.Begin(v.Record.Driver, v.Name)
 	go func() {
 		defer close(finished)
-		defer call.End()
 		defer cancel()
-		done <- recoverPanic(callCtx, do)
+		err := recoverPanic(callCtx, do)
+		call.End(answerOf(err))
+		done <- err
 	}()
 	slow := env.Clock.NewTimer(slowCall)
 	defer slow.Stop()
@@ -127,6 +129,20 @@ func (env *Environment) runCall(ctx context.Context, v *Volume, f plan.Facts, op
 			return errors.Join(context.Cause(env.Lifetime), ErrStopped)
 		}
 	}
+}
+
+// answerOf is what the end of a call shows of the driver.
+func answerOf(err error) metrics.Answer {
+	if err == nil {
+		return metrics.Answered
+	}
+	switch driver.CodeOf(err) {
+	case "DeadlineExceeded":
+		return metrics.Unanswered
+	case "Unavailable", "Canceled", "Aborted":
+		return metrics.Undecided
+	}
+	return metrics.Answered
 }
 
 // ErrStopped: the process ends before the call did; the record knows of the call.

@@ -64,12 +64,21 @@ type Options struct {
 	Holders  *Holders
 	// Pods are the binds of publications in pods.
 	Pods *record.PodBinds
+	// Directories of pods show publications.
+	Directories Directories
 	// Gather collects what is known of the volume now.
 	Gather func(ctx context.Context, v *Volume) (plan.Facts, error)
 	// Requeue has the volume reconciled.
 	Requeue func(volume string)
 	// Step is called between any two parts of a step, with their names.
 	Step func(name string)
+}
+
+// Directories of pods show the publications of intents that their selectors match.
+type Directories interface {
+	// Withdraw takes the intent's publication of the volume out of every directory. The error is a *mount.HeldError while
+	// a process of a pod uses it.
+	Withdraw(ctx context.Context, volume string, intent volumesv1alpha1.IntentReference) error
 }
 
 // SecretReader reads Secrets live.
@@ -209,6 +218,9 @@ type Mounts interface {
 	EnsureDir(ctx context.Context, path string, perm fs.FileMode) error
 	EnsureFile(ctx context.Context, path string, perm fs.FileMode) error
 	RemoveMountPoint(ctx context.Context, path string) error
+	MakeDirectory(ctx context.Context, path string) error
+	MakePlace(ctx context.Context, dir, place string) error
+	ClearPlace(ctx context.Context, dir, place string) error
 	DeviceNodes(dir string) ([]string, error)
 	SetDeviceNodes(ctx context.Context, dir string, names []string) error
 	DeviceOf(ctx context.Context, path string) (mount.Device, error)

@@ -37,7 +37,7 @@ type Unpublisher struct{ *Environment }
 func (op Unpublisher) Unpublish(ctx context.Context, v *Volume, f plan.Facts, intent types.UID) error {
 	u := v.Record.UseOf(intent)
 	if u.Phase != record.PhaseNone {
-		end, err := op.keepPodsOut(f, *u)
+		end, err := op.keepPodsOut(ctx, v, f, *u)
 		if err != nil {
 			return err
 		}
@@ -64,18 +64,38 @@ func podInputs(f plan.Facts) string {
 	return "/" + strings.Join(targets, "/")
 }
 
-// keepPodsOut keeps new pods from the publication until end is called. It is an error while pods use the publication,
-// unless its attachment was taken away: then the filesystem is shut down, and what the pods have left is waited for
-// before the volume is released.
-func (op Unpublisher) keepPodsOut(f plan.Facts, u record.Use) (end func(), err error) {
+// keepPodsOut keeps new pods from the publication until end is called, and takes it out of the directories of pods. It
+// is an error while pods use the publication, unless its attachment was taken away: then the filesystem is shut down,
+// and what the pods have left is waited for before the volume is released.
+func (op Unpublisher) keepPodsOut(ctx context.Context, v *Volume, f plan.Facts, u record.Use) (end func(), err error) {
 	if f.Stale() {
+		// What cannot be taken out of a directory now is tried again there.
+		if err := op.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
+			op.Log.Info("a volume that was forced away stays in the directory of a pod", "volume", f.Name, "error", err.Error())
+		}
 		return func() {}, nil
 	}
 	end, ok := op.Pods.BeginUndo(f.Name, u.Intent)
-	if ok {
-		return end, nil
+	if !ok {
+		return nil, usedByPods(f.PodsOf(u))
 	}
-	return nil, usedByPods(f.PodsOf(u))
+	if err := op.Directories.Withdraw(ctx, f.Name, u.Intent); err != nil {
+		end()
+		return nil, op.heldInDirectory(v, err)
+	}
+	return end, nil
+}
+
+// heldInDirectory is the error for a publication that a process of a pod uses in the pod's directory. It is tried again
+// when the process ends; one that lets go without ending is noticed by the backoff.
+func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
+	var held *mount.HeldError
+	if !errors.As(err, &held) {
+		return fmt.Errorf("taking the volume out of the directory of a pod: %w", err)
+	}
+	op.Holders.Await(v.Name, held)
+	return &failure.Problem{Reason: volumesv1alpha1.ReasonUsedByPods, Message: fmt.Sprintf(
+		"waiting until nothing uses the volume in the directory of %v", err)}
 }
 
 // namedPods is how many pods a message names; the others are counted.

@@ -3,7 +3,8 @@ Copyright 2026 The Hawser Authors.
 SPDX-License-Identifier: Apache-2.0
 */
 
-// Package podstats exports how full the inline volumes of pods are. The kubelet exports kubelet_volume_stats_* for
+// Package podstats exports how full the inline volumes of pods are, and of each driver the fullest volume that intents
+// publish. The kubelet exports kubelet_volume_stats_* for
 // volumes that it mounts itself, and nothing for inline volumes. The figures here have the same meaning and labels.
 package podstats
 

@@ -47,6 +47,14 @@ func (p Paths) PodOfVolume(target string) (pod types.UID, ok bool) {
 	return types.UID(parts[0]), true
 }
 
+// PlaceInVolume is the directory of a path at which a pod has a mount in its directory, the pod, and the name of the
+// place. It reports false for any other path.
+func (p Paths) PlaceInVolume(path string) (directory, place string, pod types.UID, ok bool) {
+	directory, place = filepath.Dir(path), filepath.Base(path)
+	pod, ok = p.PodOfVolume(directory)
+	return directory, place, pod, ok && filepath.Clean(path) == path
+}
+
 // Published is where users find the volume. It always carries namespace and name.
 func (p Paths) Published(namespace, name string) string {
 	return filepath.Join(p.Root, "published", namespace, name)

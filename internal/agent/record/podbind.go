@@ -35,7 +35,18 @@ type PodBind struct {
 	Source   string `json:"source"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	BootID   string `json:"bootID"`
+	// Directory is the target of the pod's directory in which the bind has its place; empty for a bind that is the whole
+	// volume of a pod. The record of a directory itself names its own target, and no volume.
+	Directory string `json:"directory,omitempty"`
+	// Selector of the intents that a directory shows. Empty where the record was lost, and in every other record.
+	Selector string `json:"selector,omitempty"`
 }
+
+// IsDirectory reports whether it is the record of a directory.
+func (b PodBind) IsDirectory() bool { return b.Directory != "" && b.Directory == b.Target }
+
+// HasPlace reports whether it is the record of a bind that has its place in a directory.
+func (b PodBind) HasPlace() bool { return b.Directory != "" && b.Directory != b.Target }
 
 // PodReference names one pod.
 type PodReference struct {

@@ -51,7 +51,8 @@ func NewPodBinds(store PodBindStore) *PodBinds {
 }
 
 // Recover loads what earlier processes have left. A bind of which nothing is mounted at its target was not made, or was
-// undone: its record is removed. It returns the records that hold no bind, which are removed too.
+// undone: its record is removed. One with a place in a directory that is there is kept, because a process of the pod
+// may have a copy of the mount. It returns the records that hold no bind, which are removed too.
 func (p *PodBinds) Recover(table *mount.Table) ([]Broken, error) {
 	binds, broken, err := p.store.Load()
 	if err != nil {
@@ -60,7 +61,7 @@ func (p *PodBinds) Recover(table *mount.Table) ([]Broken, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range binds {
-		if len(table.All(b.Target)) > 0 {
+		if len(table.All(b.Target)) > 0 || b.HasPlace() && len(table.All(b.Directory)) > 0 {
 			p.binds[b.Target] = b
 		} else if err := p.store.Remove(b.Target); err != nil {
 			return nil, err
@@ -133,11 +134,28 @@ func (p *PodBinds) Remove(target string) error {
 
 // OfVolume lists the binds of the volume in the order of their targets.
 func (p *PodBinds) OfVolume(name string) []PodBind {
+	return p.all(func(b PodBind) bool { return b.VolumeName == name })
+}
+
+// Directories lists the directories of pods in the namespace, in the order of their targets.
+func (p *PodBinds) Directories(namespace string) []PodBind {
+	return p.all(func(b PodBind) bool { return b.IsDirectory() && b.Pod.Namespace == namespace })
+}
+
+// InDirectory lists the binds that have their place in the directory, in the order of their targets.
+func (p *PodBinds) InDirectory(target string) []PodBind {
+	return p.all(func(b PodBind) bool { return b.HasPlace() && b.Directory == target })
+}
+
+// All lists every bind in the order of the targets.
+func (p *PodBinds) All() []PodBind { return p.all(func(PodBind) bool { return true }) }
+
+func (p *PodBinds) all(with func(PodBind) bool) []PodBind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var found []PodBind
 	for b := range maps.Values(p.binds) {
-		if b.VolumeName == name {
+		if with(b) {
 			found = append(found, b)
 		}
 	}
@@ -146,13 +164,13 @@ func (p *PodBinds) OfVolume(name string) []PodBind {
 }
 
 // BeginUndo keeps new pods from the publication until end is called. It returns false, and does nothing, if a pod has
-// the publication bound.
+// the publication bound as its volume. What has its place in a directory has yet to be taken away.
 func (p *PodBinds) BeginUndo(volume string, intent volumesv1alpha1.IntentReference) (end func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := publication{volume, intent.Namespace, intent.Name}
 	for b := range maps.Values(p.binds) {
-		if b.publication() == key {
+		if b.publication() == key && !b.HasPlace() {
 			return nil, false
 		}
 	}

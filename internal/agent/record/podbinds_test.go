@@ -106,6 +106,35 @@ func TestRecordsOfPodsSurviveIfTheirTargetIsMounted(t *testing.T) {
 	}
 }
 
+func TestAPlaceInADirectoryIsNoVolumeOfAPodAndKeepsItsRecordWithTheDirectory(t *testing.T) {
+	binds, store := newBinds(t)
+	directory := PodBind{Target: "/pods/dir", Directory: "/pods/dir", Pod: PodReference{Namespace: "shop"}}
+	place := bindOf("dir/db")
+	place.Directory = directory.Target
+	for _, b := range []PodBind{directory, place} {
+		if err := binds.Add(b, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end, ok := binds.BeginUndo("v", place.Intent)
+	if !ok {
+		t.Fatal("a publication that only a directory shows is not undone, want that the directory gives it up first")
+	}
+	if err := binds.Add(place, false); !errors.Is(err, ErrUnpublishing) {
+		t.Errorf("adding a place while its publication is undone: error %v, want %v", err, ErrUnpublishing)
+	}
+	end()
+	later := NewPodBinds(store)
+	_, err := later.Recover(mount.NewTable([]mount.Entry{{ID: 1, Path: "/pods/dir", Root: "/"}}))
+	if err != nil || len(later.InDirectory("/pods/dir")) != 1 || len(later.Directories("shop")) != 1 {
+		t.Errorf("records with the directory mounted: %v, error %v; want the directory and its place", later.All(), err)
+	}
+	later = NewPodBinds(store)
+	if _, err := later.Recover(mount.NewTable(nil)); err != nil || len(later.All()) > 0 {
+		t.Errorf("records with nothing mounted: %v, error %v; want none", later.All(), err)
+	}
+}
+
 func TestABindThatIsNotOnTheDiskIsNotAdded(t *testing.T) {
 	full := errors.New("no space left on device")
 	binds := NewPodBinds(PodBindStore{Dir: t.TempDir(), Replace: func(string, []byte) error { return full }})

@@ -34,12 +34,34 @@ const EventFailedDetach = "FailedDetachVolume"
 // longestDetachError in bytes, as an event takes it too.
 const longestDetachError = 900
 
-// attacherPatience is how long a driver's attacher may take to detach a volume, or to say why it cannot.
+// attacherPatience is how long a driver's attacher may take to attach or detach a volume, or to say why it cannot.
 const attacherPatience = 2 * time.Minute
 
-// noteSilence records it as a failure that the attacher has neither detached the volume nor reported an error. It
+// noteSilence records that the attacher has neither carried out an attachment of the node nor reported an error. It
 // returns when that is due.
 func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Duration {
+	return sooner(r.noteSilentAttach(f, n), r.noteSilentDetach(f, n))
+}
+
+// noteSilentAttach: while the driver gets other volumes attached, this one is in its queue.
+func (r intentReporter) noteSilentAttach(f *decision.Facts, n *decision.Node) time.Duration {
+	a := n.Usable()
+	if a == nil || a.Attached || a.AttachError != nil || a.Created.IsZero() || n.State.Entry.State == handshake.Attached {
+		return 0
+	}
+	asked := a.Created
+	if progress := r.attachTimes.lastProgress(f.Driver); progress.After(asked) {
+		asked = progress
+	}
+	if left := attacherPatience - r.clock.Since(asked); left > 0 {
+		return left
+	}
+	a.Silent = true
+	return 0
+}
+
+// noteSilentDetach makes it an error of the attachment too, which the entry then shows.
+func (r intentReporter) noteSilentDetach(f *decision.Facts, n *decision.Node) time.Duration {
 	a := n.AttachmentOf(n.Detaching())
 	if a == nil || a.Deleted.IsZero() || a.Gone() || a.DetachError != nil {
 		return 0
@@ -50,6 +72,7 @@ func (r intentReporter) noteSilence(f *decision.Facts, n *decision.Node) time.Du
 	finalizers := slices.DeleteFunc(slices.Clone(a.Finalizers), func(s string) bool {
 		return s == volumesv1alpha1.ForcedAwayFinalizer
 	})
+	a.Silent = true
 	a.DetachError = &storagev1.VolumeError{Time: metav1.NewTime(a.Deleted.Add(attacherPatience)), Message: fmt.Sprintf(
 		"the attacher of driver %s has neither detached the volume nor said why not since %s, "+
 			"when VolumeAttachment %s was deleted; "+

@@ -71,6 +71,13 @@ func (b *attachTimes) left(
 	return max(quiet, 0)
 }
 
+// lastProgress is when the driver last got something attached; zero if it is not known.
+func (b *attachTimes) lastProgress(driver string) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.progress[driver]
+}
+
 // forget drops an intent that is gone.
 func (b *attachTimes) forget(uid types.UID) {
 	b.mu.Lock()

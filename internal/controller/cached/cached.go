@@ -55,6 +55,7 @@ func Options() cache.Options {
 			&storagev1.StorageClass{}:          {Transform: trimStorageClass},
 			&storagev1.VolumeAttachment{}:      {},
 			&volumesv1alpha1.NodeVolumeState{}: {},
+			namespaceMetadata():                {Transform: trimNamespace},
 		},
 	}
 }
@@ -161,6 +162,26 @@ func trimClaim(o any) (any, error) {
 	}
 	if node, ok := claim.Annotations[SelectedNodeAnnotation]; ok {
 		trimmed.Annotations = map[string]string{SelectedNodeAnnotation: node}
+	}
+	return trimmed, nil
+}
+
+// namespaceMetadata is how namespaces are cached: nothing reads their spec or status.
+func namespaceMetadata() *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return object
+}
+
+// trimNamespace keeps which nodes a namespace may use.
+func trimNamespace(o any) (any, error) {
+	namespace, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return o, nil
+	}
+	trimmed := &metav1.PartialObjectMetadata{TypeMeta: namespace.TypeMeta, ObjectMeta: identity(namespace.ObjectMeta)}
+	if nodes, ok := namespace.Annotations[volumesv1alpha1.AllowedNodesAnnotation]; ok {
+		trimmed.Annotations = map[string]string{volumesv1alpha1.AllowedNodesAnnotation: nodes}
 	}
 	return trimmed, nil
 }

@@ -108,7 +108,7 @@ func kinds() []client.ObjectList {
 		&corev1.ConfigMapList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{},
 		&corev1.PodList{}, &coordinationv1.LeaseList{}, &storagev1.CSIDriverList{}, &storagev1.CSINodeList{},
 		&storagev1.StorageClassList{}, &storagev1.VolumeAttachmentList{}, &volumesv1alpha1.NodeVolumeStateList{},
-		&storagev1.CSIStorageCapacityList{},
+		&storagev1.CSIStorageCapacityList{}, &corev1.NamespaceList{}, &volumesv1alpha1.VolumeAttachmentIntentSetList{},
 		&volumesv1alpha1.VolumeAttachmentIntentList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{},
 		&rbacv1.RoleBindingList{},
 	}

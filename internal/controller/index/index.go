@@ -40,6 +40,8 @@ const (
 	NodeClaim = "hawser.nodeClaim"
 	// Pod finds pod intents by "namespace/podName".
 	Pod = "hawser.pod"
+	// Set finds the intents of a VolumeAttachmentIntentSet by "namespace/setName".
+	Set = "hawser.set"
 	// InlineClaim finds pods that name a claim in an inline volume by "namespace/claimName", whether they have a node or
 	// not.
 	InlineClaim = "hawser.inlineClaim"
@@ -63,6 +65,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Volume, intentVolume},
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Node, intentNode},
 		{&volumesv1alpha1.VolumeAttachmentIntent{}, Pod, intentPod},
+		{&volumesv1alpha1.VolumeAttachmentIntent{}, Set, intentSet},
 		{&volumesv1alpha1.NodeVolumeState{}, Volume, stateVolumes},
 		{&corev1.Node{}, Volume, nodeVolumes},
 		{&volumesv1alpha1.NodeVolumeState{}, PersistentVolume, statePersistentVolumes},

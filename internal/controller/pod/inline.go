@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 package pod
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,11 +15,16 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// inlineClaim is the claim that an inline volume names; empty where the volume names none. One that names an intent too
-// is refused by the agent.
+// inlineClaim is the claim that an inline volume names; empty where the volume names none. The agent refuses one with
+// another attribute, except for those that the kubelet replaces.
 func inlineClaim(v *corev1.Volume) string {
-	if v.CSI == nil || v.CSI.Driver != volumesv1alpha1.InlineDriver || len(v.CSI.VolumeAttributes) != 1 {
+	if v.CSI == nil || v.CSI.Driver != volumesv1alpha1.InlineDriver {
 		return ""
+	}
+	for key := range v.CSI.VolumeAttributes {
+		if key != volumesv1alpha1.AttributeClaim && !strings.HasPrefix(key, volumesv1alpha1.KubeletAttributes) {
+			return ""
+		}
 	}
 	return v.CSI.VolumeAttributes[volumesv1alpha1.AttributeClaim]
 }

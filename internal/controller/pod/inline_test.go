@@ -88,9 +88,12 @@ func TestWhileSwitchedOffOnlyPodsWithInlineClaimsAreReconciled(t *testing.T) {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"an inline claim":   {inlinePodOf(map[string]string{"claim": "c"}), true},
-		"an inline intent":  {inlinePodOf(map[string]string{"intent": "c"}), false},
-		"an ordinary claim": {newWorld().pod, false},
+		"an inline claim": {inlinePodOf(map[string]string{"claim": "c"}), true},
+		"an inline claim, and what the kubelet replaces": {inlinePodOf(map[string]string{"claim": "c",
+			volumesv1alpha1.KubeletAttributes + "pod.uid": "u"}), true},
+		"an inline claim, and something else": {inlinePodOf(map[string]string{"claim": "c", "x": "y"}), false},
+		"an inline intent":                    {inlinePodOf(map[string]string{"intent": "c"}), false},
+		"an ordinary claim":                   {newWorld().pod, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := off.concerns(c.pod); got != c.want {

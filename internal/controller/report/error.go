@@ -46,7 +46,7 @@ func clearError(intent *volumesv1alpha1.VolumeAttachmentIntent, operations ...st
 // by itself, at about the time that is named; ours is to wait for its answer.
 func setAttacherError(intent *volumesv1alpha1.VolumeAttachmentIntent, found *decision.Finding) {
 	operation := OperationAttach
-	if found.Reason == volumesv1alpha1.ReasonDetachFailed {
+	if found.Reason == volumesv1alpha1.ReasonDetachFailed || found.Reason == volumesv1alpha1.ReasonAttacherSilent {
 		operation = OperationDetach
 	}
 	at := found.Error.Time.Time

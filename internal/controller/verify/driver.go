@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -21,14 +22,14 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// Reasons of events.
+// Reasons of events. The last two are also reasons of a condition.
 const (
 	// ReasonAttachmentLost: the driver does not list an attached volume as published.
 	ReasonAttachmentLost = "AttachmentLost"
 	// ReasonUnexpectedPublication: the driver lists a volume as published that nothing of the cluster attached.
-	ReasonUnexpectedPublication = "UnexpectedPublication"
+	ReasonUnexpectedPublication = volumesv1alpha1.ReasonUnexpectedPublication
 	// ReasonVerificationFailed: the driver cannot be asked.
-	ReasonVerificationFailed = "VerificationFailed"
+	ReasonVerificationFailed = volumesv1alpha1.ReasonVerificationFailed
 )
 
 // longestPause bounds how many verifications are let go by before an attachment that the driver goes on not listing
@@ -53,6 +54,10 @@ type driver struct {
 	unexpected map[publication]bool
 	// failure is what was last reported of a driver that cannot be asked; empty when it could be.
 	failure string
+	// passes that succeeded in a row, and that failed in a row.
+	passes, failures int
+	// onNodes are the unexpected publications that were found twice, by node.
+	onNodes map[string][]string
 }
 
 // mended is an attachment that the driver did not list.
@@ -68,6 +73,23 @@ func (d *driver) verify(ctx context.Context) {
 		return
 	}
 	d.tellFailure(err)
+	d.note(err)
+}
+
+// note what this verification found for the conditions of the nodes. It takes two to find an unexpected publication,
+// and two failures to be one.
+func (d *driver) note(err error) {
+	if err != nil {
+		d.passes, d.failures, d.onNodes = 0, d.failures+1, nil
+	} else {
+		d.passes, d.failures = d.passes+1, 0
+	}
+	found := Finding{Settled: d.passes > 1, Unexpected: d.onNodes}
+	if d.failures > 1 {
+		// The first failure: the message does not change from one to the next.
+		found.Failure = d.failure
+	}
+	d.Findings.set(d.name, found)
 }
 
 func (d *driver) pass(ctx context.Context) error {
@@ -195,15 +217,20 @@ func (d *driver) tellLost(ctx context.Context, a attachment, va *storagev1.Volum
 func (d *driver) report(ctx context.Context, s *snapshot, found map[publication]bool) {
 	count := 0
 	told := maps.Clone(found)
+	d.onNodes = map[string][]string{}
 	for p := range found {
 		was, known := d.unexpected[p]
 		told[p] = known
 		if known {
 			count++
+			d.onNodes[s.nodes[p.id]] = append(d.onNodes[s.nodes[p.id]], p.handle)
 		}
 		if known && !was {
 			d.tellUnexpected(ctx, s, p)
 		}
+	}
+	for _, handles := range d.onNodes {
+		slices.Sort(handles)
 	}
 	d.unexpected = told
 	unexpectedPublications.WithLabelValues(d.name).Set(float64(count))

@@ -237,7 +237,7 @@ func TestAVolumeThatTheDriverKeepsNotListingIsAttachedLessAndLessOften(t *testin
 func TestNothingIsAttachedAgainOnDoubt(t *testing.T) {
 	terminating := metav1.Now()
 	renamed := va("h", "a")
-	renamed.Annotations = map[string]string{nodeIDAnnotation: "old-id"}
+	renamed.Annotations = map[string]string{NodeIDAnnotation: "old-id"}
 	detaching := state("a", va("h", "a"))
 	detaching.Spec.Attachments[0].State = volumesv1alpha1.AttachmentDetaching
 	going := va("h", "a")

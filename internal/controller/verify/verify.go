@@ -38,6 +38,8 @@ type Verifier struct {
 	// Reader reads live.
 	Reader client.Reader
 	Events events.EventRecorder
+	// Findings take what is found; nil keeps nothing.
+	Findings *Findings
 	// Endpoints of the drivers' controller services. Drivers without one are not verified.
 	Endpoints Endpoints
 	// Period between verifications, more or less; 0 is never.

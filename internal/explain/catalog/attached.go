@@ -61,4 +61,8 @@ var attached = []Entry{
 		Run:  []string{"kubectl get configmaps -n {system} -l volumes.hawser.io/exclusive-locks=true"}},
 	{Code: "HWS214", Reason: volumesv1alpha1.ReasonAttachmentLost, Level: Waiting, Depth: Direct, Acts: Hawser,
 		Says: "Another actor removed the attachment, or the driver does not list it. The volume is attached again."},
+	{Code: "HWS215", Reason: volumesv1alpha1.ReasonAttacherSilent, Level: Problem, Depth: Root, Acts: Storage,
+		Says: "The driver's external-attacher has not touched the attachment for two minutes.",
+		Way:  "Run the driver's external-attacher. If it runs, see in its log that it holds its Lease.",
+		Run:  []string{"kubectl get volumeattachment {attachment} -o yaml", "kubectl get pods -A | grep -i attacher"}},
 }

@@ -110,7 +110,9 @@ func unresolved(command string) bool {
 }
 
 // groups are the parts of the catalog, in the order of their codes.
-var groups = [][]Entry{fine, resolved, attached, node, ready, manager, scheduling, claims, placement, upstream, links}
+var groups = [][]Entry{
+	fine, resolved, sets, attached, node, ready, manager, scheduling, claims, placement, upstream, links,
+}
 
 // All entries, in the order of their codes.
 func All() []Entry { return slices.Concat(groups...) }

@@ -23,6 +23,7 @@ import (
 	"github.com/hawser-io/hawser/internal/controller/verify"
 	"github.com/hawser-io/hawser/internal/driver/csi"
 	"github.com/hawser-io/hawser/internal/metrics"
+	"github.com/hawser-io/hawser/internal/operator/rollout"
 )
 
 // Metric is one family.
@@ -43,9 +44,15 @@ func Manager() ([]Metric, error) {
 // Agent lists the agent's metrics.
 func Agent() ([]Metric, error) {
 	collectors := append(metrics.Collectors(), csi.Collectors()...)
-	collectors = append(collectors, podstats.NewCollector(nil))
+	collectors = append(collectors, podstats.NewCollector(nil), podstats.NewPublishedCollector(nil))
 	return Of(append(collectors, metrics.NewCalls(clock.RealClock{}), metrics.BuildInfo("agent"))...)
 }
+
+// Operator lists the operator's metrics.
+func Operator() ([]Metric, error) { return Of(&rollout.Metrics{}, metrics.BuildInfo("operator")) }
+
+// Programs have their lists of metrics by name.
+var Programs = map[string]func() ([]Metric, error){"manager": Manager, "agent": Agent, "operator": Operator}
 
 // Of lists what collectors describe, by name.
 func Of(collectors ...prometheus.Collector) ([]Metric, error) {
@@ -121,7 +128,7 @@ func Table(all []Metric) string {
 
 // Page replaces the tables of a page. Each is between two comments that name it.
 func Page(page string) (string, error) {
-	for name, list := range map[string]func() ([]Metric, error){"manager": Manager, "agent": Agent} {
+	for name, list := range Programs {
 		all, err := list()
 		if err != nil {
 			return "", err

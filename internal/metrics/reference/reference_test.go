@@ -35,7 +35,7 @@ func TestOwnMetricsAreNamedAsPrometheusAdvises(t *testing.T) {
 	var families []*dto.MetricFamily
 	types := map[string]dto.MetricType{"counter": dto.MetricType_COUNTER, "gauge": dto.MetricType_GAUGE,
 		"histogram": dto.MetricType_HISTOGRAM}
-	for name, list := range map[string]func() ([]Metric, error){"manager": Manager, "agent": Agent} {
+	for name, list := range Programs {
 		all, err := list()
 		if err != nil {
 			t.Fatal(err)

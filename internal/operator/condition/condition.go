@@ -90,7 +90,25 @@ func Decide(f Facts) Decision {
 	if f.MonitorsWanted {
 		conditions = append(conditions, f.monitored())
 	}
-	return Decision{Conditions: conditions, Again: again}
+	return Decision{Conditions: append(conditions, summary(conditions[0], conditions[1], degraded)...), Again: again}
+}
+
+// summary is Ready and Stalled, by which tools of GitOps judge any object. What waits for a person is Stalled.
+func summary(available, progressing, degraded metav1.Condition) []metav1.Condition {
+	ready := available
+	switch {
+	case degraded.Status == metav1.ConditionTrue:
+		ready = degraded
+	case available.Status != metav1.ConditionTrue:
+	case progressing.Status == metav1.ConditionTrue:
+		ready = progressing
+	}
+	stalled := degraded.Status == metav1.ConditionTrue
+	isReady := !stalled && progressing.Status != metav1.ConditionTrue && available.Status == metav1.ConditionTrue
+	return []metav1.Condition{
+		newCondition(volumesv1alpha1.ConditionReady, isReady, ready.Reason, ready.Message),
+		newCondition(volumesv1alpha1.ConditionStalled, stalled, degraded.Reason, degraded.Message),
+	}
 }
 
 func newCondition(kind string, status bool, reason, message string) metav1.Condition {

@@ -7,6 +7,7 @@ package condition
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,6 +207,37 @@ func TestConditionsCountAndName(t *testing.T) {
 				t.Errorf("again after %s, want %s", got.Again, test.again)
 			}
 		})
+	}
+}
+
+// TestReadyAndStalledSumUpTheOtherConditions: tools of GitOps read no others.
+func TestReadyAndStalledSumUpTheOtherConditions(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*Facts)
+		want   string
+	}{
+		{"all is well", func(*Facts) {}, "Ready=True AsExpected, Stalled=False AsExpected"},
+		{"a rollout", func(f *Facts) { f.Agents.Updated = 3 }, "Ready=False RollingOut, Stalled=False AsExpected"},
+		{"no manager is ready", func(f *Facts) { f.Manager.Ready = 0 },
+			"Ready=False ManagerNotReady, Stalled=False AsExpected"},
+		{"a problem", func(f *Facts) { f.Problems = []Problem{{"ApplyFailed", "no"}} },
+			"Ready=False ApplyFailed, Stalled=True ApplyFailed"},
+		{"a problem during a rollout", func(f *Facts) {
+			f.Problems, f.Agents.Updated = []Problem{{"ApplyFailed", "no"}}, 3
+		}, "Ready=False ApplyFailed, Stalled=True ApplyFailed"},
+	} {
+		facts := well()
+		test.change(&facts)
+		var got []string
+		for _, c := range Decide(facts).Conditions {
+			if c.Type == "Ready" || c.Type == "Stalled" {
+				got = append(got, c.Type+"="+string(c.Status)+" "+c.Reason)
+			}
+		}
+		if strings.Join(got, ", ") != test.want {
+			t.Errorf("%s: conditions %v, want %s", test.name, got, test.want)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (b *bench) alone(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, k := range []kind{noVolume, published, claimed, upstream} {
+	for _, k := range []kind{noVolume, emptyVolume, published, claimed, upstream} {
 		b.say("one pod at a time, %-9s created -> running  %s", k.name, times(b.of(k).running))
 	}
 	for _, k := range []kind{noVolume, claimed} {
@@ -72,7 +72,7 @@ func (b *bench) alone(ctx context.Context) error {
 }
 
 func (b *bench) turn(ctx context.Context, counts bool) error {
-	for _, k := range []kind{noVolume, published, claimed, upstream} {
+	for _, k := range []kind{noVolume, emptyVolume, published, claimed, upstream} {
 		if err := b.apart(ctx); err != nil {
 			return err
 		}

@@ -36,6 +36,10 @@ type kind struct {
 
 var (
 	noVolume = kind{"no volume", nil}
+	// emptyVolume needs nothing but the kubelet's own work for a volume.
+	emptyVolume = kind{"emptyDir", func(string) *corev1.VolumeSource {
+		return &corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	}}
 	// published is the volume of an intent that is published before. It has the name of its claim.
 	published = kind{"{intent}", inline(volumesv1alpha1.AttributeIntent)}
 	claimed   = kind{"{claim}", inline(volumesv1alpha1.AttributeClaim)}

@@ -64,8 +64,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	// The signal that ended the run must not interrupt its end.
 	defer func() { err = errors.Join(err, b.Down(context.WithoutCancel(ctx))) }()
-	for _, part := range []func(context.Context) error{b.StartScheduler, b.prepare, b.alone, b.moves, b.together,
-		b.replaced} {
+	for _, part := range []func(context.Context) error{b.StartScheduler, b.prepare, b.alone, b.plugged, b.moves,
+		b.together, b.replaced} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -86,6 +86,8 @@ type bench struct {
 type result struct {
 	// running: created -> container running. moved: deleted -> the next pod runs on the other node.
 	running, moved []time.Duration
+	// plugged: intent created -> its volume is mounted in the directory of a running pod.
+	plugged []time.Duration
 	// mass: many created at once -> all running.
 	mass time.Duration
 	// writes to the API for each pod of those that were counted.

@@ -72,12 +72,17 @@ func share(what string, ours, theirs time.Duration, most float64) goal {
 func (b *bench) goals() []goal {
 	p50 := func(k kind) time.Duration { return judge.Of(b.of(k).running).P50 }
 	moved := func(k kind) time.Duration { return judge.Of(b.of(k).moved).P50 }
+	plugged := judge.Of(b.of(hotplug).plugged).P50
 	bare, most := p50(noVolume), p50(noVolume)*12/10+time.Second
 	return []goal{
 		share("created -> running, {claim} against upstream", p50(claimed), p50(upstream), 1.0/8),
 		{"created -> running, {claim} against no volume", "<= 1.2x and 1 s",
 			fmt.Sprintf("%d ms, %d ms", p50(claimed).Milliseconds(), bare.Milliseconds()), p50(claimed) <= most},
 		share("{intent} published before, against no volume", p50(published), bare, 1.1),
+		{"intent created -> its directory seen by the running pod that selects it", "<= 300 ms",
+			fmt.Sprintf("%d ms", plugged.Milliseconds()), plugged > 0 && plugged <= 300*time.Millisecond},
+		share("{intent} published before, against an emptyDir", p50(published), p50(emptyVolume), 1.1),
+		share("emptyDir, against no volume: what the kubelet needs for any volume", p50(emptyVolume), bare, 1.1),
 		share("pod deleted -> the next one runs on another node, {claim} against upstream", moved(claimed),
 			moved(upstream), 1.0/5),
 		share(fmt.Sprintf("%d pods at once, {claim} against upstream", b.mass), b.of(claimed).mass, b.of(upstream).mass,

@@ -45,6 +45,9 @@ func (l Layout) AuditLog() string { return filepath.Join(l.Root, "audit.log") }
 // Node is the directory of one node.
 func (l Layout) Node(node string) string { return filepath.Join(l.Root, "nodes", node) }
 
+// StaticPods replaces /etc/kubernetes/manifests of a real node.
+func (l Layout) StaticPods(node string) string { return filepath.Join(l.Node(node), "static-pods") }
+
 // KubeletDir replaces /var/lib/kubelet of a real node.
 func (l Layout) KubeletDir(node string) string { return filepath.Join(l.Node(node), "kubelet") }
 

@@ -62,6 +62,7 @@ failCgroupV1: false
 failSwapOn: false
 evictionHard: {memory.available: 1Mi, nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
 readOnlyPort: 0
+staticPodPath: %[5]q
 `
 
 // oftenReports has the kubelet write the node's status, with the volumes in use, every second instead of every ten.
@@ -76,8 +77,10 @@ func (n realNode) writeConfigs() error {
 		return err
 	}
 	cni := n.file("cni")
-	if err := os.MkdirAll(cni, 0o755); err != nil {
-		return fmt.Errorf("making %s: %w", cni, err)
+	for _, dir := range []string{cni, n.Layout.StaticPods(n.name)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making %s: %w", dir, err)
+		}
 	}
 	reports := oftenReports
 	if n.KubeletDefaults {
@@ -89,7 +92,7 @@ func (n realNode) writeConfigs() error {
 			n.file("containerd"), containerdSocket, Image, cni, shimPath, n.runc),
 		n.file("kubelet.yaml"): fmt.Sprintf(kubeletConfig,
 			n.authority.CertificateFile(), containerdSocket, n.Layout.PodLogs(n.name),
-			n.Layout.controlGroup(n.name)) + reports,
+			n.Layout.controlGroup(n.name), n.Layout.StaticPods(n.name)) + reports,
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return fmt.Errorf("writing the node's configuration: %w", err)

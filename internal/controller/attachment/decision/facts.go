@@ -66,8 +66,10 @@ type Attachment struct {
 	// Held: an intent counts on it.
 	Held bool
 	handshake.Attachment
-	// Deleted is when it was asked to go; zero while it was not.
-	Deleted time.Time
+	// Created is when it was created, Deleted when it was asked to go; zero while it was not.
+	Created, Deleted time.Time
+	// Silent: the attacher should have answered by now.
+	Silent bool
 	// AttachError and DetachError are what the driver's attacher last said.
 	AttachError, DetachError *storagev1.VolumeError
 	// PublishContext is what the driver answered when it attached.

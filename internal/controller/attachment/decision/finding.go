@@ -7,6 +7,7 @@ package decision
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
@@ -50,7 +51,7 @@ func FindingOf(f *Facts, n *Node, i *Intent) *Finding {
 		return not(volumesv1alpha1.ReasonDetached,
 			"the volume is not attached, and is not as long as the intent does not resolve: %s", i.Result.Message)
 	}
-	return findProgress(n)
+	return findProgress(f, n)
 }
 
 func findAttached(f *Facts, n *Node, i *Intent) *Finding {
@@ -111,8 +112,11 @@ func findEarlier(f *Facts, n *Node, _ *Intent) *Finding {
 				"that nothing of attachment %s is left",
 			n.Name, n.Entry.Evidence.Type, n.State.Entry.UID)
 	case n.State.Entry.State == handshake.Detaching && a != nil && a.DetachError != nil:
-		found := not(volumesv1alpha1.ReasonDetachFailed, "an earlier attachment to node %s cannot be detached: %s", n.Name,
-			a.DetachError.Message)
+		reason := volumesv1alpha1.ReasonDetachFailed
+		if a.Silent {
+			reason = volumesv1alpha1.ReasonAttacherSilent
+		}
+		found := not(reason, "an earlier attachment to node %s cannot be detached: %s", n.Name, a.DetachError.Message)
 		found.Error = a.DetachError
 		return found
 	case n.State.Entry.State == handshake.Detaching:
@@ -171,7 +175,7 @@ func findPolicies(f *Facts, _ *Node, _ *Intent) *Finding {
 }
 
 // findProgress: all that is left to wait for is the driver's attacher.
-func findProgress(n *Node) *Finding {
+func findProgress(f *Facts, n *Node) *Finding {
 	a := n.Usable()
 	switch {
 	case a == nil && len(n.Attachments) > 0:
@@ -184,6 +188,11 @@ func findProgress(n *Node) *Finding {
 		}
 		found.Error = a.AttachError
 		return found
+	case a != nil && a.Silent:
+		return not(volumesv1alpha1.ReasonAttacherSilent,
+			"the attacher of driver %s has neither attached the volume nor said why not since %s, "+
+				"when VolumeAttachment %s was created: see that the driver's external-attacher runs",
+			f.Driver, a.Created.UTC().Format(time.RFC3339), a.Name)
 	case a != nil:
 		return not(volumesv1alpha1.ReasonAttaching, "waiting for the driver to carry out VolumeAttachment %s", a.Name)
 	}

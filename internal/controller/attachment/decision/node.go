@@ -203,7 +203,7 @@ func (n *Node) AddAttachment(va *storagev1.VolumeAttachment) {
 		AttachError: va.Status.AttachError, DetachError: va.Status.DetachError,
 		PublishContext: va.Status.AttachmentMetadata,
 	}
-	a.Held = IsHeld(va)
+	a.Held, a.Created = IsHeld(va), va.CreationTimestamp.Time
 	if va.DeletionTimestamp != nil {
 		a.Deleted = va.DeletionTimestamp.Time
 	}

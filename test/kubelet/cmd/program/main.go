@@ -22,6 +22,7 @@ program write  PATH TEXT    write the text to the beginning of a file or device,
 program append PATH TEXT    append the text to a file, synchronously
 program insist PATH TEXT    write again and again until it is ended, whatever the result
 program refused PATH        fail unless the file cannot be written because its filesystem is read-only
+program hold   PATH         keep a file open until SIGUSR1, then wait until it is ended
 program count  PATH         write the next number and read it back, again and again until it is ended; fail at an error
 program read   PATH TEXT    fail unless a file contains only that text, or a device begins with it`
 
@@ -49,6 +50,8 @@ func run(args []string) error {
 		return nil
 	case len(args) == 2 && args[0] == "refused":
 		return refused(args[1])
+	case len(args) == 2 && args[0] == "hold":
+		return hold(args[1])
 	case len(args) == 2 && args[0] == "count":
 		return count(args[1])
 	case len(args) == 3 && args[0] == "read":
@@ -83,6 +86,23 @@ func insist(path, text string) {
 		case <-again.C:
 		}
 	}
+}
+
+func hold(path string) error {
+	ends, release := ended(), make(chan os.Signal, 1)
+	signal.Notify(release, syscall.SIGUSR1)
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	select {
+	case <-release:
+		err = file.Close()
+		<-ends
+	case <-ends:
+		err = file.Close()
+	}
+	return err
 }
 
 func refused(path string) error {

@@ -1,0 +1,433 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
+)
+
+func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
+	runAll(t, map[string]func(*testing.T, *cluster){
+		"volumes come, go and are relabelled while the pod runs":                      testDirectoryFollows,
+		"a volume that a process uses stays until it lets go":                         testDirectoryHeld,
+		"a pod that reads only gets its volumes read-only, and a new one as well":     testDirectoryReadOnly,
+		"what happened while no agent ran is made up for":                             testDirectoryRestart,
+		"the record of a directory that is lost is found in the mount table":          testDirectoryRecordLost,
+		"a volume that was forced away goes, and comes again on its next attachment":  testDirectoryForcedAway,
+		"a pod that cannot have a directory is refused with the reason":               testDirectoryRefused,
+		"the end of the pod waits for what is mounted in its directory by others":     testDirectoryForeignMount,
+		"a volume that a directory shows is one of a pod, also for its figures":       testDirectoryFigures,
+		"an intent of a pod, one for less, or of another label is not in a directory": testDirectorySelects,
+	})
+}
+
+// directory is a pod, in the API too, whose inline volume data shows the intents that the selector matches.
+func (n *node) directory(name, selector string, change func(*corev1.Pod)) testPod {
+	n.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n.name + "-" + name},
+		Spec: corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "main", Image: "none",
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data",
+				MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}}},
+			Volumes: []corev1.Volume{{Name: "data"}}},
+	}
+	if change != nil {
+		change(pod)
+	}
+	n.must(n.client.Create(n.t.Context(), pod))
+	p := testPod{node: n, name: pod.Name, uid: pod.UID,
+		attributes: map[string]string{volumesv1alpha1.AttributeIntents: selector}}
+	p.made()
+	return p
+}
+
+func labelled(value string) func(*volumesv1alpha1.VolumeAttachmentIntent) {
+	return func(i *volumesv1alpha1.VolumeAttachmentIntent) { i.Labels = map[string]string{"app": value} }
+}
+
+// opened publishes the directory of the pod.
+func (p testPod) opened(r *running) {
+	p.t.Helper()
+	if err := p.answer(p.publish(r)); err != nil {
+		p.t.Fatalf("publishing to pod %s: %v, want no error", p.name, err)
+	}
+	if e, ok := p.kernel.at(p.target()); !ok || !e.IsDirectory() {
+		p.t.Errorf("at the target path of pod %s is %+v, want a directory", p.name, e)
+	}
+}
+
+func (p testPod) place(i *volumesv1alpha1.VolumeAttachmentIntent) string {
+	return filepath.Join(p.target(), i.Name)
+}
+
+// holds waits until the directory shows these volumes at the places of their intents, and nothing else.
+func (p testPod) holds(want map[*volumesv1alpha1.VolumeAttachmentIntent]testVolume) {
+	p.t.Helper()
+	p.eventually("what the directory of pod "+p.name+" is to show", func() bool {
+		entries, err := os.ReadDir(p.target())
+		p.must(err)
+		if len(entries) != len(want) {
+			return false
+		}
+		for i, v := range want {
+			if e, ok := p.kernel.at(p.place(i)); !ok || e.Minor != minorOf(v.handle) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+type shows map[*volumesv1alpha1.VolumeAttachmentIntent]testVolume
+
+func testDirectoryFollows(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	other := testVolume{handle: "other"}
+	n.attach(other, "uid-other")
+	db := n.want(v, "data", labelled("db"))
+	n.ready(db)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{db: v})
+	web := n.want(other, "second", labelled("web"))
+	n.ready(web)
+	p.holds(shows{db: v})
+	n.update(web, labelled("db"))
+	p.holds(shows{db: v, web: other})
+	p.opened(a) // as a kubelet does after its own restart
+	n.update(db, labelled("web"))
+	p.holds(shows{web: other})
+	n.ready(db)
+	n.update(db, labelled("db"))
+	p.holds(shows{db: v, web: other})
+	n.release(db)
+	n.gone(v)
+	p.holds(shows{web: other})
+	p.endedBeside(a)
+	p.nothing()
+	n.ready(web)
+	n.release(web)
+	n.gone(other)
+	n.nothingLeft()
+}
+
+func testDirectoryHeld(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	n.kernel.hold(p.place(i), true)
+	n.update(i, labelled("web"))
+	n.eventually("an event that names the process", func() bool {
+		for {
+			select {
+			case note := <-a.events.Events:
+				if strings.Contains(note, "VolumeHeld") && strings.Contains(note, "process 1 (db)") {
+					return true
+				}
+			default:
+				return false
+			}
+		}
+	})
+	p.holds(shows{i: v})
+	n.release(i)
+	n.intent(i, "waiting for the process", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
+		return c != nil && c.Reason == volumesv1alpha1.ReasonUsedByPods &&
+			strings.Contains(c.Message, "pod default/"+p.name) && strings.Contains(c.Message, "process 1 (db)")
+	})
+	n.notCalled("unpublish vol")
+	n.kernel.hold(p.place(i), false)
+	n.gone(v)
+	p.holds(nil)
+	p.ended(a)
+	n.nothingLeft()
+}
+
+func testDirectoryReadOnly(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.readOnly = true
+	p.opened(a)
+	p.holds(shows{i: v})
+	n.update(i, labelled("web"))
+	p.holds(nil)
+	n.update(i, labelled("db"))
+	p.holds(shows{i: v})
+	if e, _ := n.kernel.at(p.place(i)); !e.ReadOnly() {
+		t.Errorf("mount of intent %s in the directory of pod %s: %+v, want it read-only", i.Name, p.name, e)
+	}
+	p.ended(a)
+}
+
+func testDirectoryRestart(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	other := testVolume{handle: "other"}
+	n.attach(other, "uid-other")
+	leaves, comes := n.want(v, "leaves", labelled("db")), n.want(other, "comes", labelled("web"))
+	n.ready(leaves)
+	n.ready(comes)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{leaves: v})
+	a.kill()
+	n.update(leaves, labelled("web"))
+	n.update(comes, labelled("db"))
+	a = n.start()
+	p.holds(shows{comes: other})
+	a.kill()
+	n.release(comes)
+	a = n.start()
+	n.gone(other)
+	p.holds(nil)
+	p.ended(a)
+}
+
+func testDirectoryRecordLost(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	a.stop()
+	n.must(os.RemoveAll(filepath.Join(n.root, "pods")))
+	a = n.start()
+	p.holds(shows{i: v})
+	p.opened(a) // as a kubelet does after its own restart; then the selector is known again
+	n.update(i, labelled("web"))
+	p.holds(nil)
+	n.release(i)
+	n.gone(v)
+	p.ended(a)
+	n.nothingLeft()
+}
+
+func testDirectoryForcedAway(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	n.kernel.hold(p.place(i), true)
+	n.attach(v, "uid-2")
+	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
+	n.notCalled("unstage vol")
+	n.kernel.hold(p.place(i), false)
+	n.calledTimes("stage vol", 2)
+	p.holds(shows{i: v})
+	p.ended(a)
+}
+
+func testDirectoryRefused(t *testing.T, c *cluster) {
+	n, _, a := c.started(t)
+	for name, change := range map[string]func(*corev1.Pod){
+		"subpath":   func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].SubPath = "part" },
+		"hostusers": func(p *corev1.Pod) { p.Spec.HostUsers = ptr.To(false) },
+		"fsgroup": func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
+		},
+	} {
+		p := n.directory(name, "app=db", change)
+		p.refused(a, codes.FailedPrecondition, "is a directory of intents")
+		p.nothing()
+	}
+	missing := n.directory("missing", "app=db", nil)
+	missing.uid = "another"
+	missing.made()
+	missing.refused(a, codes.NotFound, "does not exist in the API")
+	missing.nothing()
+}
+
+func testDirectoryForeignMount(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	own := filepath.Join(p.place(i), "own")
+	n.must(os.MkdirAll(own, 0o755))
+	n.kernel.mount(n.kernel.filesystemOf("foreign", "tmpfs", own))
+	n.must(os.RemoveAll(own)) // of the volume, which is not there in this kernel
+	p.ended(a)
+	if _, mounted := n.kernel.at(own); mounted {
+		t.Errorf("%s is mounted after the end of pod %s, want that it is not", own, p.name)
+	}
+}
+
+func testDirectoryFigures(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	found := a.pods.OfVolume(v.name())
+	if len(found) != 1 || found[0].Pod.Name != p.name || !found[0].HasPlace() {
+		t.Errorf("pods of volume %s: %+v, want pod %s with its directory", v.handle, found, p.name)
+	}
+	p.ended(a)
+}
+
+func testDirectorySelects(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	n.ready(n.want(v, "other", labelled("web")))
+	staged := n.want(v, "staged", labelled("db"), func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+		i.Spec.DesiredState = volumesv1alpha1.DesiredStaged
+	})
+	n.ready(staged)
+	shown := n.want(v, "shown", labelled("db"))
+	n.ready(shown)
+	p := n.directory("web", "app in (db)", nil)
+	p.opened(a)
+	p.holds(shows{shown: v})
+	p.ended(a)
+}
+
+func TestAnAgentKilledAtAnyStepOfADirectoryLosesNothingAndLeavesNothing(t *testing.T) {
+	c := newCluster(t)
+	killedAtEachStep(t, func(t *testing.T, killAt string) ([]string, bool) {
+		n, v := c.node(t), testVolume{handle: "vol"}
+		n.attach(v, "uid-1")
+		mounted := func(path string) bool { _, ok := n.kernel.at(path); return ok }
+		return n.directoryLife(v, mounted, killAt, func(i *volumesv1alpha1.VolumeAttachmentIntent) {
+			n.release(i)
+			n.gone(v)
+			n.nothingLeft()
+		})
+	})
+}
+
+func TestAnAgentKilledAtAnyStepOfADirectoryWithRealMountsLeavesNothing(t *testing.T) {
+	harnesstest.NeedRoot(t)
+	harnesstest.NeedProgram(t, "mkfs.ext4")
+	c := newCluster(t)
+	killedAtEachStep(t, func(t *testing.T, killAt string) ([]string, bool) {
+		n := c.realNode(t)
+		v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
+		n.attach(v, "uid-1")
+		mounted := func(path string) bool {
+			table, err := n.mounter.Table()
+			n.must(err)
+			_, ok := table.At(path)
+			return ok
+		}
+		return n.directoryLife(v, mounted, killAt, func(i *volumesv1alpha1.VolumeAttachmentIntent) { n.end(v, i) })
+	})
+}
+
+// killedAtEachStep lives once without a kill, which shows the steps, and once for each of them.
+func killedAtEachStep(t *testing.T, live func(t *testing.T, killAt string) (steps []string, killed bool)) {
+	t.Helper()
+	steps, _ := live(t, "")
+	if len(steps) < 8 {
+		t.Fatalf("steps of a directory %v, want at least 8", steps)
+	}
+	for _, step := range steps {
+		t.Run(step, func(t *testing.T) {
+			if _, killed := live(t, step); !killed {
+				t.Errorf("agent was not killed at step %q, want that it is", step)
+			}
+		})
+	}
+}
+
+// directoryLife shows a volume in the directory of a pod, takes it out by a label, shows it again, and ends the pod.
+// The agent is killed at the step, and another one comes after. It returns the steps of the plugin.
+func (n *node) directoryLife(v testVolume, mounted func(path string) bool, killAt string,
+	end func(*volumesv1alpha1.VolumeAttachmentIntent)) (steps []string, killed bool) {
+	n.t.Helper()
+	var passing sync.Mutex
+	drive := n.drive
+	n.drive = func(o *Options) {
+		if drive != nil {
+			drive(o)
+		}
+		step := o.Step
+		o.Step = func(name string) {
+			if strings.Contains(name, "pod ") || strings.Contains(name, "directory") ||
+				strings.Contains(name, "place") {
+				passing.Lock()
+				steps = append(steps, name)
+				passing.Unlock()
+			}
+			step(name)
+		}
+	}
+	n.dieAt = killAt
+	a := n.start()
+	revive := func() {
+		if isClosed(a.dead) {
+			killed, n.dieAt = true, ""
+			a = n.start()
+		}
+	}
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	call := func(call func(*running) <-chan error) {
+		n.t.Helper()
+		answer := call(a)
+		select {
+		case err := <-answer:
+			n.must(err)
+		case <-a.dead:
+			revive()
+			n.must(p.answer(call(a)))
+		}
+	}
+	reaches := func(want shows) {
+		n.t.Helper()
+		n.eventually("the directory as it is to be", func() bool {
+			revive()
+			entries, err := os.ReadDir(p.target())
+			return err == nil && mounted(p.place(i)) == (len(want) == 1) && len(entries) == len(want)
+		})
+	}
+	call(p.publish)
+	reaches(shows{i: v})
+	n.update(i, labelled("web"))
+	reaches(nil)
+	n.update(i, labelled("db"))
+	reaches(shows{i: v})
+	call(p.unpublish)
+	p.nothing()
+	revive()
+	end(i)
+	passing.Lock()
+	defer passing.Unlock()
+	slices.Sort(steps)
+	return slices.Compact(steps), killed
+}
+
+// isClosed reports whether the channel is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,226 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+)
+
+// ReasonMountPropagation is the reason of the event on a pod whose containers do not see changes of a directory.
+const ReasonMountPropagation = "MountPropagationMissing"
+
+// directories are the directories of intents that pods have.
+type directories struct{ *Plugin }
+
+// publish mounts a directory at the target, and shows in it what is published now. What comes later follows by
+// ReconcilePlace.
+func (p directories) publish(ctx context.Context, r request) error {
+	there, err := p.there(r)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if err := p.checkPod(ctx, r); err != nil {
+			return err
+		}
+		if err := p.make(ctx, r); err != nil {
+			return err
+		}
+		p.Log.Info("directory of intents mounted into a pod", "pod", r.pod, "selector", r.selector.String())
+	}
+	p.setEnding(r.target, false)
+	for _, place := range p.placesOf(ctx, record.PodBind{Target: r.target, Pod: r.pod}) {
+		if retry, err := p.ReconcilePlace(ctx, place); err != nil || retry > 0 {
+			p.Log.Info("a place of a directory is not as it should be yet", "place", place, "error", err)
+			p.Enqueue(place)
+		}
+	}
+	return nil
+}
+
+// there reports whether an earlier call has made what the pod asks for.
+func (p directories) there(r request) (bool, error) {
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return false, internal(err)
+	}
+	if len(table.All(r.target)) == 0 {
+		return false, nil
+	}
+	e, _ := table.At(r.target)
+	b, known := p.Pods.Get(r.target)
+	switch {
+	case !e.IsDirectory() || !known || !b.IsDirectory() || b.Pod.UID != r.pod.UID:
+		return false, refused("another mount, %s of %s, is at the target path", e.Root, e.Source)
+	case b.Selector == "": // its record was lost
+		return true, internalIf(p.Pods.Add(p.recordOf(r), false))
+	case b.Selector != r.selector.String():
+		return false, refused("a directory for the selector %q is at the target path", b.Selector)
+	}
+	return true, nil
+}
+
+func (p directories) recordOf(r request) record.PodBind {
+	return record.PodBind{Target: r.target, Directory: r.target, Pod: r.pod, Selector: r.selector.String(),
+		ReadOnly: r.readOnly, BootID: p.BootID}
+}
+
+// checkPod refuses a directory where the pod cannot use one. Containers that do not see later changes get an event.
+func (p directories) checkPod(ctx context.Context, r request) error {
+	pod, err := p.Intents.Pod(ctx, r.pod)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !isPod(pod, r.pod):
+		return status.Errorf(codes.NotFound, "pod %s with UID %s does not exist in the API", r.pod, r.pod.UID)
+	case err != nil:
+		return status.Errorf(codes.Unavailable, "how pod %s mounts the volume is not known: %v", r.pod, err)
+	}
+	volume := filepath.Base(filepath.Dir(r.target))
+	problem, deaf := examine(pod, volume, r.readOnly)
+	if problem != "" {
+		return refused("volume %s is a directory of intents: %s", volume, problem)
+	}
+	for _, container := range deaf {
+		p.event(r.pod, ReasonMountPropagation, fmt.Sprintf("container %s mounts volume %s without mountPropagation "+
+			"HostToContainer, so it sees only those volumes that were there when it started, and keeps them until it ends",
+			container, volume))
+	}
+	return nil
+}
+
+// event sends an event about the pod.
+func (p *Plugin) event(pod record.PodReference, reason, note string) {
+	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	p.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, "Publish", "%s", shorten(note))
+}
+
+// make records the directory and mounts it. After a failure nothing is left.
+func (p directories) make(ctx context.Context, r request) error {
+	p.Step("before directory record")
+	if err := p.Pods.Add(p.recordOf(r), false); err != nil {
+		return internal(err)
+	}
+	p.Step("after directory record")
+	err := p.Mounts.EnsureDir(ctx, r.target, targetDirMode)
+	if err == nil {
+		err = p.Mounts.MakeDirectory(ctx, r.target)
+	}
+	if err != nil {
+		if left := p.undo(context.WithoutCancel(ctx), r.target, true); left != nil {
+			return status.Errorf(codes.Aborted, "%v; undoing that failed: %v", err, left)
+		}
+		return internal(err)
+	}
+	p.Step("after directory mount")
+	return nil
+}
+
+// isDirectory reports whether a directory is, or was, at the target.
+func (p *Plugin) isDirectory(target string) (bool, error) {
+	if b, known := p.Pods.Get(target); known {
+		return b.IsDirectory(), nil
+	}
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(table.All(target), mount.Entry.IsDirectory), nil
+}
+
+// end takes away everything below the target, and then the directory itself. It ends early at whatever is in
+// use: the kernel is never asked to detach that.
+func (p directories) end(ctx context.Context, target string) error {
+	p.setEnding(target, true) // nothing is shown from here on
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	below := table.Below(target)
+	slices.SortStableFunc(below, func(x, y mount.Entry) int { // the innermost first
+		return cmp.Compare(strings.Count(y.Path, "/"), strings.Count(x.Path, "/"))
+	})
+	for _, e := range below {
+		if err := p.endMount(ctx, e.Path); err != nil {
+			return err
+		}
+	}
+	for _, b := range p.Pods.InDirectory(target) {
+		if err := p.endPlace(ctx, b); err != nil {
+			return err
+		}
+	}
+	p.Step("before directory unmount")
+	if err := p.undo(ctx, target, false); err != nil {
+		return err
+	}
+	p.setEnding(target, false)
+	return nil
+}
+
+// endMount unmounts once at the path. A place of that path is not changed meanwhile.
+func (p directories) endMount(ctx context.Context, path string) error {
+	unlock, err := p.targets.lock(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := p.Mounts.Unmount(ctx, path); err != nil && !errors.Is(err, mount.ErrStillMounted) {
+		return err
+	}
+	p.Step("after unmount in directory")
+	return nil
+}
+
+// endPlace unmounts what may have been mounted at a place meanwhile, and removes its record. The place itself goes with
+// the directory: to remove it would detach the copies that others may have of its mount.
+func (p directories) endPlace(ctx context.Context, b record.PodBind) error {
+	unlock, err := p.targets.lock(ctx, b.Target)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return err
+	}
+	for range table.All(b.Target) {
+		if err := p.Mounts.Unmount(ctx, b.Target); err != nil && !errors.Is(err, mount.ErrStillMounted) {
+			return err
+		}
+	}
+	return p.forget(b)
+}
+
+// forget removes the record of a bind, and lets its volume go on.
+func (p *Plugin) forget(b record.PodBind) error {
+	if err := p.Pods.Remove(b.Target); err != nil {
+		return err
+	}
+	p.Step("after place record removal")
+	p.Released(b.VolumeName)
+	return nil
+}
+
+func internalIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return internal(err)
+}

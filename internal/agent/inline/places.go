@@ -1,0 +1,248 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/agent/record"
+	"github.com/hawser-io/hawser/internal/mount"
+	hawserstatus "github.com/hawser-io/hawser/internal/status"
+)
+
+// ReasonVolumeHeld is the reason of the event on a pod that keeps a volume which its directory shows no more.
+const ReasonVolumeHeld = "VolumeHeld"
+
+// Place is the place of an intent in the directory of a pod.
+type Place struct {
+	// Directory is the target path of the directory.
+	Directory string
+	// Intent is the name of the place, and of the intent in the pod's namespace.
+	Intent string
+}
+
+func (l Place) target() string { return filepath.Join(l.Directory, l.Intent) }
+
+// places is what the plugin remembers of directories that no record has.
+type places struct {
+	mu sync.Mutex
+	// ending are the directories whose pods have ended.
+	ending map[string]bool
+	// held counts, by target, how often a bind could not be taken away, and has the reason of the last time.
+	held map[string]heldPlace
+}
+
+type heldPlace struct {
+	attempts int32
+	because  string
+}
+
+func (p *Plugin) setEnding(directory string, ending bool) {
+	p.places.mu.Lock()
+	defer p.places.mu.Unlock()
+	if delete(p.places.ending, directory); ending {
+		p.places.ending[directory] = true
+	}
+}
+
+func (p *Plugin) isEnding(directory string) bool {
+	p.places.mu.Lock()
+	defer p.places.mu.Unlock()
+	return p.places.ending[directory]
+}
+
+// placesOf are the places that the directory has, and those that it may get.
+func (p *Plugin) placesOf(ctx context.Context, directory record.PodBind) []Place {
+	var names []string
+	for _, b := range p.Pods.InDirectory(directory.Target) {
+		names = append(names, filepath.Base(b.Target))
+	}
+	list, err := p.Intents.InNamespace(ctx, directory.Pod.Namespace)
+	if err != nil { // the cache is read after its start, so this is an error of the program
+		p.Log.Error(err, "the intents of a directory are not known", "directory", directory.Target)
+	}
+	for _, i := range list {
+		names = append(names, i.Name)
+	}
+	slices.Sort(names)
+	var all []Place
+	for _, name := range slices.Compact(names) {
+		all = append(all, Place{Directory: directory.Target, Intent: name})
+	}
+	return all
+}
+
+// EnqueueAll has every place of every directory reconciled.
+func (p *Plugin) EnqueueAll(ctx context.Context) {
+	for _, b := range p.Pods.All() {
+		if !b.IsDirectory() {
+			continue
+		}
+		for _, place := range p.placesOf(ctx, b) {
+			p.Enqueue(place)
+		}
+	}
+}
+
+// IntentChanged has the places of the intent reconciled.
+func (p *Plugin) IntentChanged(intent types.NamespacedName) {
+	for _, b := range p.Pods.Directories(intent.Namespace) {
+		p.Enqueue(Place{Directory: b.Target, Intent: intent.Name})
+	}
+}
+
+// ReconcilePlace shows the volume of the intent at its place in the directory, or takes it away. It returns after how
+// long to try again what a process of the pod keeps; zero if there is nothing to wait for.
+func (p *Plugin) ReconcilePlace(ctx context.Context, place Place) (retry time.Duration, err error) {
+	unlock, err := p.targets.lock(ctx, place.target())
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	directory, known := p.Pods.Get(place.Directory)
+	if !known || !directory.IsDirectory() || p.isEnding(place.Directory) {
+		return 0, nil
+	}
+	for range 2 { // what is taken away may have to be shown as it is now
+		f, err := p.factsOf(ctx, directory, place)
+		if err != nil {
+			return 0, err
+		}
+		switch decide(f) {
+		case show:
+			return 0, p.show(ctx, directory, place, f)
+		case takeAway:
+			if err := p.clear(ctx, *f.bind); err != nil {
+				return p.noteHeld(*f.bind, err)
+			}
+		default:
+			p.forgetHeld(place.target())
+			return 0, nil
+		}
+	}
+	return 0, nil
+}
+
+func (p *Plugin) factsOf(ctx context.Context, directory record.PodBind, place Place) (placeFacts, error) {
+	var f placeFacts
+	var err error
+	if directory.Selector != "" {
+		if f.selector, err = labels.Parse(directory.Selector); err != nil {
+			return f, fmt.Errorf("reading the selector of directory %s: %w", directory.Target, err)
+		}
+	}
+	key := types.NamespacedName{Namespace: directory.Pod.Namespace, Name: place.Intent}
+	if f.intent, err = p.Intents.Cached(ctx, key); err != nil {
+		return f, err
+	}
+	if f.intent != nil {
+		if f.published, err = p.Intents.Published(f.intent); err != nil {
+			return f, err
+		}
+	}
+	b, bound := p.Pods.Get(place.target())
+	if !bound {
+		return f, nil
+	}
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return f, err
+	}
+	f.bind, f.forcedAway = &b, p.Intents.ForcedAway(b)
+	f.mounted = record.PresenceOfPart(table, b.Target, b.Source) == record.Present
+	return f, nil
+}
+
+// show binds the publication at the place. One that has gone meanwhile comes back as another change.
+func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place, f placeFacts) error {
+	r := request{pod: directory.Pod, target: place.target(), directory: directory.Target, readOnly: directory.ReadOnly,
+		intent: types.NamespacedName{Namespace: f.intent.Namespace, Name: f.intent.Name}}
+	err := p.bind(ctx, r, found{intent: f.intent, Publication: *f.published})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// clear takes the bind away from its place, unless something uses it.
+func (p *Plugin) clear(ctx context.Context, b record.PodBind) error {
+	p.Step("before place is cleared")
+	if err := p.Mounts.ClearPlace(ctx, b.Directory, filepath.Base(b.Target)); err != nil {
+		return err
+	}
+	p.Step("after place is cleared")
+	p.forgetHeld(b.Target)
+	p.Log.Info("volume taken out of the directory of a pod", "pod", b.Pod, "intent", b.Intent, "volume", b.VolumeName)
+	return p.forget(b)
+}
+
+// noteHeld reports, once for each holder, that a bind stays because of it.
+func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ error) {
+	var held *mount.HeldError
+	if !errors.As(err, &held) {
+		return 0, err
+	}
+	because := held.Error()
+	p.places.mu.Lock()
+	h := p.places.held[b.Target]
+	news := h.because != because
+	h = heldPlace{attempts: h.attempts + 1, because: because}
+	p.places.held[b.Target] = h
+	p.places.mu.Unlock()
+	if news {
+		p.event(b.Pod, ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s stays in the directory of "+
+			"the pod until nothing uses it: %s", b.Intent.Namespace, b.Intent.Name, because))
+	}
+	p.Held(Place{Directory: b.Directory, Intent: filepath.Base(b.Target)}, held)
+	return hawserstatus.Backoff(h.attempts), nil
+}
+
+func (p *Plugin) forgetHeld(target string) {
+	p.places.mu.Lock()
+	defer p.places.mu.Unlock()
+	delete(p.places.held, target)
+}
+
+// Withdraw takes the publication of the intent out of every directory that shows it. It ends at the first one that a
+// process uses, with a *mount.HeldError that names it.
+func (p *Plugin) Withdraw(ctx context.Context, volume string, intent volumesv1alpha1.IntentReference) error {
+	for _, b := range p.Pods.OfVolume(volume) {
+		if !b.HasPlace() || !b.Shows(volume, intent) {
+			continue
+		}
+		if err := p.withdraw(ctx, b); err != nil {
+			return fmt.Errorf("pod %s: %w", b.Pod, err)
+		}
+	}
+	return nil
+}
+
+func (p *Plugin) withdraw(ctx context.Context, b record.PodBind) error {
+	unlock, err := p.targets.lock(ctx, b.Target)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, still := p.Pods.Get(b.Target); !still {
+		return nil
+	}
+	if err := p.clear(ctx, b); err != nil {
+		// ReconcilePlace tries again, and reports it on the pod.
+		p.Enqueue(Place{Directory: b.Directory, Intent: filepath.Base(b.Target)})
+		return err
+	}
+	return nil
+}

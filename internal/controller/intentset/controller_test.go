@@ -1,0 +1,283 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package intentset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/controllertest"
+)
+
+// server is an API server with a controller of sets.
+type server struct {
+	*testing.T
+	*controllertest.API
+	controller *Controller
+	// writes to the API server, in their order.
+	writes []string
+	// refuse the creation of intents.
+	refuse bool
+}
+
+func newServer(t *testing.T, objects ...client.Object) *server {
+	t.Helper()
+	s := &server{T: t}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}
+	s.API = controllertest.New(t, fake.NewClientBuilder().WithScheme(controllertest.Scheme()).
+		WithStatusSubresource(&volumesv1alpha1.VolumeAttachmentIntentSet{}, &volumesv1alpha1.VolumeAttachmentIntent{}),
+		append(objects, namespace)...)
+	wrote := func(verb string, o client.Object) {
+		s.writes = append(s.writes, fmt.Sprintf("%s %s", verb, o.GetName()))
+	}
+	counted := interceptor.NewClient(s.Client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			wrote("create", o)
+			if s.refuse {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "volumeattachmentintents"}, o.GetName(),
+					fmt.Errorf("exceeded quota"))
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			wrote("delete", o)
+			return c.Delete(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
+			wrote("patch", o)
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			wrote("status", o)
+			return c.Status().Update(ctx, o, opts...)
+		},
+	})
+	s.controller = &Controller{Client: counted, Reader: s.Live, Events: events.NewFakeRecorder(100),
+		Clock: testingclock.NewFakePassiveClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))}
+	return s
+}
+
+// pass reconciles the set once, and returns what it wrote. The cache is up to date afterwards.
+func (s *server) pass() (string, reconcile.Result) {
+	s.Helper()
+	s.writes = nil
+	result, err := s.controller.Reconcile(s.Context(), reconcile.Request{
+		NamespacedName: client.ObjectKey{Namespace: "ns", Name: "cache"}})
+	if err != nil {
+		s.Fatalf("reconciling set cache: error %v, want none", err)
+	}
+	s.Sync()
+	return strings.Join(s.writes, ", "), result
+}
+
+func (s *server) expectPass(want string) {
+	s.Helper()
+	if got, _ := s.pass(); got != want {
+		s.Errorf("set cache wrote %q, want %q", got, want)
+	}
+}
+
+func (s *server) expectReady(status metav1.ConditionStatus, reason string) {
+	s.Helper()
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := s.Live.Get(s.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, set); err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range set.Status.Conditions {
+		if c.Type == volumesv1alpha1.ConditionReady && c.Status == status && c.Reason == reason {
+			return
+		}
+	}
+	s.Errorf("set cache has conditions %v, want Ready=%s %s", set.Status.Conditions, status, reason)
+}
+
+func newNode(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "a"}}}
+}
+
+func (s *server) finish(names ...string) {
+	s.Helper()
+	for _, name := range names {
+		intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+		if err := s.Live.Get(s.Context(), client.ObjectKey{Namespace: "ns", Name: name}, intent); err != nil {
+			s.Fatal(err)
+		}
+		isReady(intent)
+		if err := s.Live.Status().Update(s.Context(), intent); err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.Sync()
+}
+
+func TestASetCostsOneWriteForEachIntentAndOneForEachStatusThatChanges(t *testing.T) {
+	s := newServer(t, newSet(), newNode("b"), newNode("a"))
+	s.expectPass("create cache-a, create cache-b, status cache")
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonProgressing)
+	s.expectPass("status cache")
+	s.expectPass("")
+	s.finish("cache-a", "cache-b")
+	s.expectPass("status cache")
+	s.expectReady(metav1.ConditionTrue, volumesv1alpha1.ReasonReady)
+	s.expectPass("")
+}
+
+func TestAnIntentIsKeptIfItsNodeIsMissingInTheCacheOnly(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"))
+	s.pass()
+	intent := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache-a"}, intent); err != nil {
+		t.Fatal(err)
+	}
+	s.Show(newSet(), intent)
+	s.expectPass("status cache")
+	if err := s.Live.Delete(t.Context(), newNode("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	s.expectPass("delete cache-a, status cache")
+}
+
+func TestAReplacedIntentIsCreatedAgainFromThePresentTemplate(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"), newNode("b"))
+	s.pass()
+	s.finish("cache-a", "cache-b")
+	s.pass()
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Spec.Template.Spec.ReadOnly = true
+	if err := s.Live.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	s.expectPass("delete cache-a, status cache")
+	// The volume is released, and the finalizer removed.
+	released := &volumesv1alpha1.VolumeAttachmentIntent{}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache-a"}, released); err != nil {
+		t.Fatal(err)
+	}
+	s.expectPass("status cache")
+	released.Finalizers = nil
+	if err := s.Live.Update(t.Context(), released); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	if got, _ := s.pass(); !strings.HasPrefix(got, "create cache-a") {
+		t.Errorf("set cache wrote %q, want cache-a created again", got)
+	}
+	if err := s.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "cache-a"}, released); err != nil {
+		t.Fatal(err)
+	}
+	if !released.Spec.ReadOnly {
+		t.Error("intent cache-a was created again with readOnly false, want true as in the template")
+	}
+	if got, _ := s.pass(); strings.Contains(got, "delete") {
+		t.Errorf("set cache wrote %q while cache-a is not ready, want cache-b kept", got)
+	}
+}
+
+func TestAnObjectOfTheSameNameIsNotTakenOver(t *testing.T) {
+	foreign := &volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cache-a",
+		Labels: map[string]string{volumesv1alpha1.IntentSetLabel: "cache"}}}
+	s := newServer(t, newSet(), newNode("a"), foreign)
+	s.expectPass("status cache")
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonNameTaken)
+	s.expectPass("")
+	if n := len(s.controller.Events.(*events.FakeRecorder).Events); n != 1 {
+		t.Errorf("%d events were recorded, want 1 with reason NameTaken", n)
+	}
+	// The cache may not show it yet.
+	s.Show(newSet(), newNode("a"))
+	s.expectPass("create cache-a, status cache")
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonNameTaken)
+}
+
+func TestARefusedIntentIsTriedAgainLaterAndNoOtherBefore(t *testing.T) {
+	s := newServer(t, newSet(), newNode("a"), newNode("b"), newNode("c"))
+	s.refuse = true
+	wrote, result := s.pass()
+	if want := "create cache-a, status cache"; wrote != want || result.RequeueAfter != refusedAgain {
+		t.Errorf("set cache wrote %q and comes again in %s, want %q and %s", wrote, result.RequeueAfter, want, refusedAgain)
+	}
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonIntentRefused)
+}
+
+func TestASetThatIsBeingDeletedIsLeftToGarbageCollection(t *testing.T) {
+	set := newSet()
+	set.DeletionTimestamp, set.Finalizers = &metav1.Time{Time: time.Now()}, []string{"foregroundDeletion"}
+	newServer(t, set, newNode("a")).expectPass("")
+}
+
+func TestEachNodeGetsAClaimOfItsOwnThatIsKept(t *testing.T) {
+	set := newSet()
+	set.Spec.Template.Spec.Volume = nil
+	set.Spec.ClaimTemplate = &volumesv1alpha1.ClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}
+	foreign := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cache-b"}}
+	s := newServer(t, set, newNode("a"), newNode("b"), foreign)
+	s.expectPass("create cache-a, create cache-a, status cache")
+	s.expectReady(metav1.ConditionFalse, volumesv1alpha1.ReasonNameTaken)
+	claim, intent := &corev1.PersistentVolumeClaim{}, &volumesv1alpha1.VolumeAttachmentIntent{}
+	key := client.ObjectKey{Namespace: "ns", Name: "cache-a"}
+	for _, o := range []client.Object{claim, intent} {
+		if err := s.Live.Get(t.Context(), key, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(claim.OwnerReferences) > 0 || intent.Spec.Volume.PersistentVolumeClaim.ClaimName != "cache-a" {
+		t.Errorf("claim cache-a has owners %v and the intent names claim %s, want no owner and cache-a",
+			claim.OwnerReferences, intent.Spec.Volume.PersistentVolumeClaim.ClaimName)
+	}
+	// The node goes and comes back: its intent is another one, its claim the same.
+	if err := s.Live.Delete(t.Context(), newNode("a")); err != nil {
+		t.Fatal(err)
+	}
+	intent.Finalizers = nil
+	if err := s.Live.Update(t.Context(), intent); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	s.pass()
+	if err := s.Live.Create(t.Context(), newNode("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Sync()
+	if got, _ := s.pass(); !strings.HasPrefix(got, "create cache-a, status") {
+		t.Errorf("set cache wrote %q, want one intent created and no claim", got)
+	}
+}
+
+func TestAnOrphanOfTheSetIsAdopted(t *testing.T) {
+	orphan := newSituation().newIntent("a")
+	hasNoController(orphan)
+	s := newServer(t, newSet(), newNode("a"), orphan)
+	s.expectPass("patch cache-a, status cache")
+	if err := s.Live.Get(t.Context(), client.ObjectKeyFromObject(orphan), orphan); err != nil {
+		t.Fatal(err)
+	}
+	if !metav1.IsControlledBy(orphan, newSet()) {
+		t.Errorf("intent cache-a has owners %v, want the set as its controller", orphan.OwnerReferences)
+	}
+}

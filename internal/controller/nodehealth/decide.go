@@ -1,0 +1,152 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package nodehealth
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/verify"
+)
+
+// Facts of one node.
+type Facts struct {
+	Node string
+	// Attachments are those that the node state lists.
+	Attachments []Attachment
+	// Silent are the messages of intents whose attacher does not answer.
+	Silent []string
+	// Drivers of the node's volumes, and what the verification found of each driver that it asks.
+	Drivers  map[string]bool
+	Findings map[string]verify.Finding
+	// Verified: at least one driver is asked.
+	Verified bool
+}
+
+// Attachment is one entry with what is known of its VolumeAttachment.
+type Attachment struct {
+	Name, Volume, Driver string
+	// DetachError is why it is not detached, and Reported whether that is what the attacher reported.
+	DetachError string
+	Reported    bool
+	// AttachedID is the node's ID in the driver by which it was attached, RegisteredID the present one. Either may be
+	// unknown.
+	AttachedID, RegisteredID string
+	// UsedBy is another node that uses the volume by this attachment.
+	UsedBy string
+}
+
+// Problem is what is wrong.
+type Problem struct {
+	Status          metav1.ConditionStatus
+	Reason, Message string
+}
+
+// Keep leaves a condition as an earlier process wrote it.
+var Keep = &Problem{}
+
+var asExpected = Problem{Status: metav1.ConditionTrue, Reason: volumesv1alpha1.ReasonAsExpected,
+	Message: "nothing is wrong any more"}
+
+func (p *Problem) condition(t string, generation int64) metav1.Condition {
+	return metav1.Condition{Type: t, Status: p.Status, Reason: p.Reason, Message: p.Message,
+		ObservedGeneration: generation}
+}
+
+// most problems that a message lists.
+const most = 5
+
+func problem(reason string, all []string) *Problem {
+	slices.Sort(all)
+	all = slices.Compact(all)
+	message := strings.Join(all[:min(len(all), most)], "; ")
+	if more := len(all) - most; more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	return &Problem{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// Health is what is wrong with the attachments: nil if nothing is. What keeps data from its user comes first.
+func Health(f Facts) *Problem {
+	silent := slices.Clone(f.Silent)
+	var failed, renamed []string
+	for _, a := range f.Attachments {
+		switch {
+		case a.DetachError == "":
+		case a.Reported:
+			failed = append(failed, fmt.Sprintf("VolumeAttachment %s is not detached: %s", a.Name, a.DetachError))
+		default:
+			silent = append(silent, a.DetachError)
+		}
+		if a.UsedBy != "" {
+			renamed = append(renamed, fmt.Sprintf("node %s reports %s in use by VolumeAttachment %s of node %s, "+
+				"as it does when a node is renamed", a.UsedBy, a.Volume, a.Name, f.Node))
+		}
+		if a.AttachedID != "" && a.RegisteredID != "" && a.AttachedID != a.RegisteredID {
+			renamed = append(renamed, fmt.Sprintf("driver %s registered the node with ID %s, but it was attached to ID %s "+
+				"by VolumeAttachment %s: the driver's detach is for that ID", a.Driver, a.RegisteredID, a.AttachedID, a.Name))
+		}
+	}
+	for _, found := range []struct {
+		reason string
+		all    []string
+	}{
+		{volumesv1alpha1.ReasonDetachFailed, failed},
+		{volumesv1alpha1.ReasonAttacherSilent, silent},
+		{volumesv1alpha1.ReasonNodeRenamed, renamed},
+	} {
+		if len(found.all) > 0 {
+			return problem(found.reason, found.all)
+		}
+	}
+	return nil
+}
+
+// Verification is what the drivers list and should not, or which of them cannot be asked.
+func Verification(f Facts) *Problem {
+	if !f.Verified {
+		return nil
+	}
+	settled := true
+	var unexpected, failures []string
+	for driver, found := range f.Findings {
+		if handles := found.Unexpected[f.Node]; len(handles) > 0 {
+			unexpected = append(unexpected, fmt.Sprintf("driver %s lists volumes as published to the node that have no "+
+				"VolumeAttachment: %s; they are left as they are", driver, strings.Join(handles, ", ")))
+		}
+		if !f.Drivers[driver] {
+			continue
+		}
+		settled = settled && found.Settled
+		if found.Failure != "" {
+			failures = append(failures, fmt.Sprintf("what driver %s has published is not verified: %s", driver, found.Failure))
+		}
+	}
+	switch {
+	case len(unexpected) > 0:
+		return problem(volumesv1alpha1.ReasonUnexpectedPublication, unexpected)
+	case len(failures) > 0:
+		p := problem(volumesv1alpha1.ReasonVerificationFailed, failures)
+		p.Status = metav1.ConditionUnknown
+		return p
+	case !settled:
+		return Keep
+	}
+	return nil
+}
+
+// own conditions of this controller.
+func own(nvs *volumesv1alpha1.NodeVolumeState) [2]*metav1.Condition {
+	return [2]*metav1.Condition{
+		meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsHealthy),
+		meta.FindStatusCondition(nvs.Status.Conditions, volumesv1alpha1.ConditionAttachmentsVerified),
+	}
+}

@@ -1,0 +1,100 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package nodehealth
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/controller/verify"
+)
+
+func expectProblem(t *testing.T, got *Problem, status metav1.ConditionStatus, reason string, parts ...string) {
+	t.Helper()
+	if reason == "" {
+		if got != nil {
+			t.Errorf("problem: %+v, want none", *got)
+		}
+		return
+	}
+	if got == nil || got.Status != status || got.Reason != reason {
+		t.Fatalf("problem: %+v, want %s with reason %s", got, status, reason)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message of %s: %q, want %q in it", reason, got.Message, part)
+		}
+	}
+}
+
+func TestWhatKeepsDataFromItsUserIsReportedFirst(t *testing.T) {
+	fails := Attachment{Name: "va-1", Driver: "d", DetachError: "no route to host", Reported: true}
+	silent := Attachment{Name: "va-2", Driver: "d", DetachError: "the attacher of driver d is silent"}
+	renamed := Attachment{Name: "va-3", Volume: "v", UsedBy: "new"}
+	otherID := Attachment{Name: "va-4", Driver: "d", AttachedID: "i-1", RegisteredID: "i-2"}
+	for _, test := range []struct {
+		name   string
+		facts  Facts
+		reason string
+		parts  []string
+	}{
+		{"nothing", Facts{}, "", nil},
+		{"attachments in order", Facts{Attachments: []Attachment{
+			{Name: "va", Driver: "d", AttachedID: "i", RegisteredID: "i"},
+			{Name: "va", AttachedID: "i"}, {Name: "va", RegisteredID: "i"}}}, "", nil},
+		{"all at once", Facts{Attachments: []Attachment{otherID, renamed, silent, fails}, Silent: []string{"s"}},
+			volumesv1alpha1.ReasonDetachFailed, []string{"va-1", "no route to host"}},
+		{"a silent attacher of a detach and one of an attach", Facts{Attachments: []Attachment{otherID, renamed, silent},
+			Silent: []string{"waits for va-9"}}, volumesv1alpha1.ReasonAttacherSilent,
+			[]string{"the attacher of driver d is silent", "waits for va-9"}},
+		{"the volume is in use under another name", Facts{Node: "old", Attachments: []Attachment{renamed}},
+			volumesv1alpha1.ReasonNodeRenamed, []string{"node new reports v in use by VolumeAttachment va-3 of node old"}},
+		{"the driver registered another ID", Facts{Attachments: []Attachment{otherID}}, volumesv1alpha1.ReasonNodeRenamed,
+			[]string{"driver d registered the node with ID i-2", "attached to ID i-1 by VolumeAttachment va-4"}},
+		{"many", Facts{Silent: []string{"a", "b", "c", "d", "e", "f", "g", "g"}}, volumesv1alpha1.ReasonAttacherSilent,
+			[]string{"a; b; c; d; e; and 2 more"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			expectProblem(t, Health(test.facts), metav1.ConditionFalse, test.reason, test.parts...)
+		})
+	}
+}
+
+func TestWhatAnEarlierProcessFoundIsKeptUntilTheDriversWereAskedAgain(t *testing.T) {
+	uses := map[string]bool{"d": true}
+	of := func(found verify.Finding) Facts {
+		return Facts{Node: "n", Verified: true, Drivers: uses, Findings: map[string]verify.Finding{"d": found}}
+	}
+	failed := verify.Finding{Failure: "connection refused"}
+	for _, test := range []struct {
+		name   string
+		facts  Facts
+		status metav1.ConditionStatus
+		reason string
+		parts  []string
+	}{
+		{"no verification", Facts{Findings: map[string]verify.Finding{"d": failed}, Drivers: uses}, "", "", nil},
+		{"all in order", of(verify.Finding{Settled: true}), "", "", nil},
+		{"an unexpected publication", of(verify.Finding{Unexpected: map[string][]string{"n": {"vol-1", "vol-2"}}}),
+			metav1.ConditionFalse, volumesv1alpha1.ReasonUnexpectedPublication, []string{"driver d", "vol-1, vol-2"}},
+		{"one on another node", of(verify.Finding{Settled: true, Unexpected: map[string][]string{"m": {"vol-1"}}}), "", "",
+			nil},
+		{"a driver that cannot be asked", of(failed), metav1.ConditionUnknown, volumesv1alpha1.ReasonVerificationFailed,
+			[]string{"driver d", "connection refused"}},
+		{"a driver that this node does not use", Facts{Node: "n", Verified: true,
+			Findings: map[string]verify.Finding{"d": failed}}, "", "", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			expectProblem(t, Verification(test.facts), test.status, test.reason, test.parts...)
+		})
+	}
+	if got := Verification(of(verify.Finding{})); got != Keep {
+		t.Errorf("problem before driver d was asked twice: %+v, want that the condition is kept", got)
+	}
+}
