@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -223,11 +223,17 @@ func (h mortalHost) ReplaceFile(path string, data []byte) error {
 	}
 }
 
+// logFor fails the test if the agent recovers from a panic of its own: a retry would hide it.
 func logFor(t *testing.T) logr.Logger {
-	if os.Getenv("AGENT_TEST_LOG") == "" {
-		return logr.Discard()
-	}
-	return testr.New(t)
+	all := os.Getenv("AGENT_TEST_LOG") != ""
+	return funcr.New(func(prefix, args string) {
+		switch {
+		case strings.Contains(args, `"error"="panic: `):
+			t.Errorf("the agent panicked: %s", args)
+		case all:
+			t.Log(prefix, args)
+		}
+	}, funcr.Options{})
 }
 
 // deathAt is the step at which the agent was killed, or "".

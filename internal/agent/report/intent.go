@@ -41,6 +41,7 @@ func failed(f *failure.Failure) *ConditionValue {
 
 // NewIntentReport decides what to report of the intent after a reconcile.
 func NewIntentReport(v Snapshot, f plan.Facts, i *volumesv1alpha1.VolumeAttachmentIntent) IntentReport {
+	f.Record = v.Record // a step that failed may have made it after the facts were gathered
 	var u *record.Use
 	if v.Record != nil {
 		u = v.Record.UseOf(i.UID)

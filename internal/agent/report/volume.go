@@ -41,6 +41,7 @@ func (r VolumeReport) Equal(o VolumeReport) bool {
 // NewVolumeReport is what the record says of the volume.
 func NewVolumeReport(v Snapshot, f plan.Facts) VolumeReport {
 	r := v.Record
+	f.Record = r // a step that failed may have made it after the facts were gathered
 	line := volumesv1alpha1.NodeVolume{
 		VolumeName: v.Name, AttachmentUID: r.AttachmentUID, InUse: r.CountsAsInUse(f.Now), Unprotected: v.Unprotected,
 		PublishedBy: volumesv1alpha1.PublisherAgent, DevicePath: r.Stage.Device,
