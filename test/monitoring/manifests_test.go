@@ -70,7 +70,8 @@ func TestTheAccountOfTheManifestsIsEnoughForKubeStateMetrics(t *testing.T) {
 	}
 	dashboard := &corev1.ConfigMap{}
 	get(dashboard, "hawser-dashboard")
-	if dashboard.Labels["grafana_dashboard"] != "1" || !strings.Contains(dashboard.Data["hawser.json"], `"uid": "hawser"`) {
+	if dashboard.Labels["grafana_dashboard"] != "1" ||
+		!strings.Contains(dashboard.Data["hawser.json"], `"uid": "hawser"`) {
 		t.Errorf("ConfigMap of the dashboard has the labels %v, want grafana_dashboard and the dashboard", dashboard.Labels)
 	}
 
