@@ -73,8 +73,8 @@ func (r remover) dismantle(ctx context.Context, vm *volumesv1alpha1.VolumeManage
 	return 0, r.clean(ctx, vm)
 }
 
-// isFinished reports whether an earlier reconcile has let the VolumeManager go. The cache may not have that yet. What is
-// applied now would stay for good.
+// isFinished reports whether an earlier reconcile has let the VolumeManager go. The cache may not have that yet. What
+// is applied now would stay for good.
 func (r remover) isFinished(ctx context.Context, vm *volumesv1alpha1.VolumeManager) (bool, error) {
 	live := &volumesv1alpha1.VolumeManagerList{}
 	if err := r.Live.List(ctx, live); err != nil {

@@ -221,24 +221,25 @@ func TestTheIntentOfAClaimThatWasDeletedIsNotWaitedForUntilItIsThereAgain(t *tes
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, intents{})
 		key := types.NamespacedName{Namespace: "shop", Name: volumesv1alpha1.InlineIntentName("web", "uid-1", "data")}
-		ask := func() (answer error, took time.Duration) {
+		ask := func() (took time.Duration, answer error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			return n.ask(ctx, map[string]string{"claim": "data"}), time.Since(began)
+			answer = n.ask(ctx, map[string]string{"claim": "data"})
+			return time.Since(began), answer
 		}
 		n.Changes.Exists(key, true)
 		n.Changes.Exists(key, false)
-		if err, took := ask(); status.Code(err) != codes.FailedPrecondition || took != 0 ||
+		if took, err := ask(); status.Code(err) != codes.FailedPrecondition || took != 0 ||
 			!strings.Contains(err.Error(), "was deleted") {
 			t.Errorf("answer %v after %s, want at once that the intent was deleted", err, took)
 		}
 		n.Changes.Exists(key, true)
-		if err, took := ask(); status.Code(err) != codes.DeadlineExceeded || took != longestUnseen {
+		if took, err := ask(); status.Code(err) != codes.DeadlineExceeded || took != longestUnseen {
 			t.Errorf("answer %v after %s, want a wait of %s for the intent that was created again", err, took, longestUnseen)
 		}
 		n.Changes.Exists(key, false)
-		time.Sleep(rememberEnd + time.Second)
+		<-time.After(rememberEnd + time.Second) // of the time in this test
 		n.Changes.Exists(types.NamespacedName{Name: "another"}, false)
 		if n.Changes.hasEnded(key) {
 			t.Errorf("the end of %s is remembered after %s, want it forgotten", key, rememberEnd)

@@ -45,7 +45,8 @@ func TestWhatKeepsDataFromItsUserIsReportedFirst(t *testing.T) {
 		parts  []string
 	}{
 		{"nothing", Facts{}, "", nil},
-		{"attachments in order", Facts{Attachments: []Attachment{{Name: "va", Driver: "d", AttachedID: "i", RegisteredID: "i"},
+		{"attachments in order", Facts{Attachments: []Attachment{
+			{Name: "va", Driver: "d", AttachedID: "i", RegisteredID: "i"},
 			{Name: "va", AttachedID: "i"}, {Name: "va", RegisteredID: "i"}}}, "", nil},
 		{"all at once", Facts{Attachments: []Attachment{otherID, renamed, silent, fails}, Silent: []string{"s"}},
 			volumesv1alpha1.ReasonDetachFailed, []string{"va-1", "no route to host"}},
@@ -82,7 +83,8 @@ func TestWhatAnEarlierProcessFoundIsKeptUntilTheDriversWereAskedAgain(t *testing
 		{"all in order", of(verify.Finding{Settled: true}), "", "", nil},
 		{"an unexpected publication", of(verify.Finding{Unexpected: map[string][]string{"n": {"vol-1", "vol-2"}}}),
 			metav1.ConditionFalse, volumesv1alpha1.ReasonUnexpectedPublication, []string{"driver d", "vol-1, vol-2"}},
-		{"one on another node", of(verify.Finding{Settled: true, Unexpected: map[string][]string{"m": {"vol-1"}}}), "", "", nil},
+		{"one on another node", of(verify.Finding{Settled: true, Unexpected: map[string][]string{"m": {"vol-1"}}}), "", "",
+			nil},
 		{"a driver that cannot be asked", of(failed), metav1.ConditionUnknown, volumesv1alpha1.ReasonVerificationFailed,
 			[]string{"driver d", "connection refused"}},
 		{"a driver that this node does not use", Facts{Node: "n", Verified: true,

@@ -15,8 +15,8 @@ import (
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
-// inlineClaim is the claim that an inline volume names; empty where the volume names none. One with another attribute is
-// refused by the agent, except for those that the kubelet replaces.
+// inlineClaim is the claim that an inline volume names; empty where the volume names none. The agent refuses one with
+// another attribute, except for those that the kubelet replaces.
 func inlineClaim(v *corev1.Volume) string {
 	if v.CSI == nil || v.CSI.Driver != volumesv1alpha1.InlineDriver {
 		return ""
