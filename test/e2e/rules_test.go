@@ -54,6 +54,8 @@ var exceptions = []exception{
 	{"hawser-node-volume-viewer", "*", "*", "config testAggregation"},
 	{"hawser-metrics-reader", "*", "*", "config testMetrics"},
 	{"hawser-metrics-auth", "*", "*", "config testMetrics"},
+	{"hawser-kube-state-metrics", "*", "*",
+		"test/monitoring TestTheAccountOfTheManifestsIsEnoughForKubeStateMetrics"},
 	{"hawser-leader-election", "*", "*", "cmd/manager TestTheManagerOnARealAPIServer"},
 	{"hawser-replace", "patch", "nodes/status", "config testManagerNodes"},
 	{"hawser-forget-gone-nodes", "declare", "nodevolumestates", "config testForgetGoneNodes"},
