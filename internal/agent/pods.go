@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,6 +54,10 @@ func (a *Agent) newPodPlugin() *podPlugin {
 		Released: func(volume string) { a.requeue(volume, operation.MountsChanged) },
 	})}
 }
+
+// PodPlugin is the node plugin for inline volumes of pods, for a kubelet that calls it without a socket. It may be
+// called once the agent has started.
+func (a *Agent) PodPlugin() csi.NodeServer { return a.plugin }
 
 // notify wakes the calls that wait for an intent which uses the volume.
 func (p *podPlugin) notify(r *record.Record) {
