@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -28,22 +29,24 @@ import (
 
 // lists makes an empty list for each kind of the world.
 var lists = map[reflect.Type]func() client.ObjectList{
-	kindOf[volumesv1alpha1.VolumeAttachmentIntent](): listOf[volumesv1alpha1.VolumeAttachmentIntentList],
-	kindOf[volumesv1alpha1.NodeVolumeState]():        listOf[volumesv1alpha1.NodeVolumeStateList],
-	kindOf[storagev1.VolumeAttachment]():             listOf[storagev1.VolumeAttachmentList],
-	kindOf[storagev1.CSINode]():                      listOf[storagev1.CSINodeList],
-	kindOf[storagev1.CSIStorageCapacity]():           listOf[storagev1.CSIStorageCapacityList],
-	kindOf[storagev1.CSIDriver]():                    listOf[storagev1.CSIDriverList],
-	kindOf[storagev1.StorageClass]():                 listOf[storagev1.StorageClassList],
-	kindOf[coordinationv1.Lease]():                   listOf[coordinationv1.LeaseList],
-	kindOf[corev1.Node]():                            listOf[corev1.NodeList],
-	kindOf[corev1.Pod]():                             listOf[corev1.PodList],
-	kindOf[corev1.PersistentVolume]():                listOf[corev1.PersistentVolumeList],
-	kindOf[corev1.PersistentVolumeClaim]():           listOf[corev1.PersistentVolumeClaimList],
-	kindOf[corev1.ConfigMap]():                       listOf[corev1.ConfigMapList],
-	kindOf[corev1.ServiceAccount]():                  listOf[corev1.ServiceAccountList],
-	kindOf[rbacv1.Role]():                            listOf[rbacv1.RoleList],
-	kindOf[rbacv1.RoleBinding]():                     listOf[rbacv1.RoleBindingList],
+	kindOf[volumesv1alpha1.VolumeAttachmentIntent]():    listOf[volumesv1alpha1.VolumeAttachmentIntentList],
+	kindOf[volumesv1alpha1.VolumeAttachmentIntentSet](): listOf[volumesv1alpha1.VolumeAttachmentIntentSetList],
+	kindOf[corev1.Namespace]():                          listOf[corev1.NamespaceList],
+	kindOf[volumesv1alpha1.NodeVolumeState]():           listOf[volumesv1alpha1.NodeVolumeStateList],
+	kindOf[storagev1.VolumeAttachment]():                listOf[storagev1.VolumeAttachmentList],
+	kindOf[storagev1.CSINode]():                         listOf[storagev1.CSINodeList],
+	kindOf[storagev1.CSIStorageCapacity]():              listOf[storagev1.CSIStorageCapacityList],
+	kindOf[storagev1.CSIDriver]():                       listOf[storagev1.CSIDriverList],
+	kindOf[storagev1.StorageClass]():                    listOf[storagev1.StorageClassList],
+	kindOf[coordinationv1.Lease]():                      listOf[coordinationv1.LeaseList],
+	kindOf[corev1.Node]():                               listOf[corev1.NodeList],
+	kindOf[corev1.Pod]():                                listOf[corev1.PodList],
+	kindOf[corev1.PersistentVolume]():                   listOf[corev1.PersistentVolumeList],
+	kindOf[corev1.PersistentVolumeClaim]():              listOf[corev1.PersistentVolumeClaimList],
+	kindOf[corev1.ConfigMap]():                          listOf[corev1.ConfigMapList],
+	kindOf[corev1.ServiceAccount]():                     listOf[corev1.ServiceAccountList],
+	kindOf[rbacv1.Role]():                               listOf[rbacv1.RoleList],
+	kindOf[rbacv1.RoleBinding]():                        listOf[rbacv1.RoleBindingList],
 }
 
 func listOf[T any, L interface {
@@ -51,6 +54,15 @@ func listOf[T any, L interface {
 	client.ObjectList
 }]() client.ObjectList {
 	return L(new(T))
+}
+
+// listOfKind makes an empty list of the kind. What is asked for with its metadata only are Namespaces, which are not in
+// the world.
+func listOfKind(t reflect.Type) func() client.ObjectList {
+	if t == kindOf[metav1.PartialObjectMetadata]() {
+		return listOf[metav1.PartialObjectMetadataList]
+	}
+	return lists[t]
 }
 
 func kindOf[T any]() reflect.Type { return reflect.TypeFor[*T]() }
@@ -86,7 +98,8 @@ func newScheme() *runtime.Scheme {
 func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
 	namespaced := map[string]bool{
-		"VolumeAttachmentIntent": true, "Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
+		"VolumeAttachmentIntent": true, "VolumeAttachmentIntentSet": true,
+		"Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
 		"ServiceAccount": true, "Role": true, "RoleBinding": true, "CSIStorageCapacity": true,
 	}
 	for t := range lists {
@@ -121,7 +134,7 @@ func (c live) newCache(config *rest.Config, o cache.Options) (cache.Cache, error
 		_ toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 	) toolscache.SharedIndexInformer {
 		t := reflect.TypeOf(o)
-		return toolscache.NewSharedIndexInformer(listerWatcher{live: c, list: lists[t], by: by[t]}, o, resync, indexers)
+		return toolscache.NewSharedIndexInformer(listerWatcher{live: c, list: listOfKind(t), by: by[t]}, o, resync, indexers)
 	}
 	return cache.New(config, o)
 }
