@@ -67,7 +67,8 @@ func print(version string, archives []string) ([]byte, error) {
 	m.Spec = spec{Version: version, Homepage: repository,
 		ShortDescription: "Explain why a volume is not there",
 		Description: "Explains what a pod, claim, volume, intent or node waits for, since when, what must act,\n" +
-			"and the command to run. It also works in a cluster without Hawser.\n"}
+			"and the command to run. It also works in a cluster without Hawser. Further commands show trees,\n" +
+			"use, orphans and history of volumes, and move intents to another node.\n"}
 	for _, archive := range archives {
 		p, err := platformOf(version, archive)
 		if err != nil {

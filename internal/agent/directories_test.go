@@ -323,8 +323,11 @@ func TestAnAgentKilledAtAnyStepOfADirectoryLosesNothingAndLeavesNothing(t *testi
 func TestAnAgentKilledAtAnyStepOfADirectoryWithRealMountsLeavesNothing(t *testing.T) {
 	harnesstest.NeedRoot(t)
 	harnesstest.NeedProgram(t, "mkfs.ext4")
+	// A killed agent of this test is in the process of the next one, and has the publication open at this step. So the
+	// kernel finds it in use. The test above covers the step.
+	const opened = "after pod bind"
 	c := newCluster(t)
-	killedAtEachStep(t, func(t *testing.T, killAt string) ([]string, bool) {
+	killedAtEachStep(t, func(t *testing.T, killAt string) (steps []string, killed bool) {
 		n := c.realNode(t)
 		v := n.volume(corev1.PersistentVolumeFilesystem, "ext4", 64)
 		n.attach(v, "uid-1")
@@ -334,7 +337,8 @@ func TestAnAgentKilledAtAnyStepOfADirectoryWithRealMountsLeavesNothing(t *testin
 			_, ok := table.At(path)
 			return ok
 		}
-		return n.directoryLife(v, mounted, killAt, func(i *volumesv1alpha1.VolumeAttachmentIntent) { n.end(v, i) })
+		steps, killed = n.directoryLife(v, mounted, killAt, func(i *volumesv1alpha1.VolumeAttachmentIntent) { n.end(v, i) })
+		return slices.DeleteFunc(steps, func(step string) bool { return step == opened }), killed
 	})
 }
 

@@ -52,7 +52,7 @@ func newBundle(o *options) *cobra.Command {
 		Long: "Write objects, events and logs into an archive. It has no Secret, and leaves out what the user may not\n" +
 			"read; index.txt in it lists both. Names of objects and messages of drivers are in it: read it before you send it.",
 		Args: cobra.NoArgs,
-		RunE: o.command(b.run),
+		RunE: o.plain(b.run),
 	}
 	cmd.Flags().StringVar(&b.file, "file", "hawser-support.tar.gz", "the archive; it must not exist")
 	return cmd

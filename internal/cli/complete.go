@@ -44,11 +44,25 @@ func (w *why) complete(cmd *cobra.Command, args []string, _ string) ([]string, c
 	if len(args) > 1 || !known {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
+	return w.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeName offers the names of a kind for the first argument.
+func (o *options) completeName(kind string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return o.names(contextOf(cmd), kind), cobra.ShellCompDirectiveNoFileComp
 	}
-	return w.names(ctx, kind), cobra.ShellCompDirectiveNoFileComp
+}
+
+// contextOf is never nil: a completion runs without the context of the program.
+func contextOf(cmd *cobra.Command) context.Context {
+	if ctx := cmd.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
 }
 
 // names of the objects of a kind. An error offers nothing: a shell has no place for it.
@@ -81,21 +95,18 @@ func (o *options) names(ctx context.Context, kind string) []string {
 
 // completeFlags offers the values of flags.
 func (o *options) completeFlags(root *cobra.Command) {
-	values := map[string][]string{"output": {"json", "yaml"}, "color": {"auto", "always", "never"}}
+	values := map[string][]string{"output": {"json", "yaml", "wide"}, "color": {"auto", "always", "never"}}
 	for flag, list := range values {
 		// It only fails for a flag that does not exist, which a test would show.
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = root.RegisterFlagCompletionFunc("namespace",
 		func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return o.namespaces(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+			return o.namespaces(contextOf(cmd)), cobra.ShellCompDirectiveNoFileComp
 		})
 }
 
 func (o *options) namespaces(ctx context.Context) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
 	g, err := o.gatherer()

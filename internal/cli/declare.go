@@ -21,7 +21,7 @@ import (
 	"github.com/hawser-io/hawser/internal/explain/facts"
 )
 
-// declare declares one attachment released. It is the only command that changes anything.
+// declare declares one attachment released.
 type declare struct {
 	*options
 	reason string
@@ -37,7 +37,7 @@ func newDeclare(o *options) *cobra.Command {
 			"docs/operate.md, \"Declaring an attachment released\". The command shows what it found and asks for the name\n" +
 			"of the node, unless --yes is set.",
 		Args: cobra.ExactArgs(2),
-		RunE: o.command(d.run),
+		RunE: o.plain(d.run),
 	}
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why it is released; it is recorded as evidence (required)")
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
@@ -56,7 +56,7 @@ func (d *declare) run(ctx context.Context, g *facts.Gatherer, args []string) err
 	d.progressDone()
 	n, _ := f.NodeOf(args[0])
 	if !n.State.Found {
-		return &facts.ErrSubject{Ref: n.State.Ref, Err: n.State.Err}
+		return n.Missing()
 	}
 	found := findAttachment(n.State.Value, args[1])
 	if len(found) == 0 {

@@ -40,16 +40,25 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("the API server did not answer everything within %s; --timeout allows more", e.after)
 }
 
+// watchedError ends a command with --watch after --timeout.
+type watchedError struct{ after time.Duration }
+
+func (e watchedError) Error() string {
+	return fmt.Sprintf("watched for %s, as --timeout asks", e.after)
+}
+
 // code is the exit code of a command's error.
 func code(err error) int {
 	var findings findingsError
 	var timeout timeoutError
+	var watched watchedError
+	var waited waitedError
 	switch {
 	case err == nil:
 		return Fine
 	case errors.As(err, &findings):
 		return Findings
-	case errors.As(err, &timeout):
+	case errors.As(err, &timeout), errors.As(err, &watched), errors.As(err, &waited):
 		return TimedOut
 	default:
 		return Failed

@@ -108,6 +108,9 @@ func decodeObject(t *testing.T, document string) client.Object {
 	return object.(client.Object)
 }
 
+// claimField selects intents by their claim.
+const claimField = "spec.volume.persistentVolumeClaim.claimName"
+
 // fakeReader is an API server in memory with the indexes of a real one.
 type fakeReader struct {
 	client.Client
@@ -116,18 +119,21 @@ type fakeReader struct {
 
 func (r fakeReader) Installed(context.Context) (bool, error) { return r.installed, nil }
 
-func (r fakeReader) AttachmentsOf(ctx context.Context, pv string) ([]string, error) {
+func (r fakeReader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 	var list storagev1.VolumeAttachmentList
 	if err := r.List(ctx, &list); err != nil {
 		return nil, err
 	}
-	var names []string
+	var all []facts.Attachment
 	for i := range list.Items {
-		if name := list.Items[i].Spec.Source.PersistentVolumeName; name != nil && *name == pv {
-			names = append(names, list.Items[i].Name)
+		a := facts.Attachment{Name: list.Items[i].Name, Driver: list.Items[i].Spec.Attacher,
+			Node: list.Items[i].Spec.NodeName}
+		if name := list.Items[i].Spec.Source.PersistentVolumeName; name != nil {
+			a.Volume = *name
 		}
+		all = append(all, a)
 	}
-	return names, nil
+	return all, nil
 }
 
 func newFakeReader(t *testing.T, f fixture) facts.Reader {
@@ -152,6 +158,13 @@ func newFakeReader(t *testing.T, f fixture) facts.Reader {
 		}).
 		WithIndex(&volumesv1alpha1.VolumeAttachmentIntent{}, "spec.nodeName", func(o client.Object) []string {
 			return []string{o.(*volumesv1alpha1.VolumeAttachmentIntent).Spec.NodeName}
+		}).
+		WithIndex(&volumesv1alpha1.VolumeAttachmentIntent{}, claimField, func(o client.Object) []string {
+			source := o.(*volumesv1alpha1.VolumeAttachmentIntent).Spec.Volume.PersistentVolumeClaim
+			if source == nil {
+				return nil
+			}
+			return []string{source.ClaimName}
 		}).
 		WithIndex(&volumesv1alpha1.VolumeAttachmentIntent{}, "status.volumeName", func(o client.Object) []string {
 			return []string{o.(*volumesv1alpha1.VolumeAttachmentIntent).Status.VolumeName}

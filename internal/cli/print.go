@@ -26,22 +26,27 @@ type document struct {
 	Reports    []*explain.Report `json:"reports"`
 }
 
-// print writes the reports in the format that was asked for.
-func (o *options) print(reports []*explain.Report) error {
-	if o.output == "" {
-		for i, r := range reports {
+// whyResult is the result of why.
+func (o *options) whyResult(reports []*explain.Report) *result {
+	r := &result{document: document{apiVersion, "WhyReports", reports}, plain: true, text: func(w io.Writer) {
+		for i, report := range reports {
 			if i > 0 {
-				if _, err := fmt.Fprint(o.Out, "\n---\n\n"); err != nil {
-					return err
-				}
+				_, _ = fmt.Fprint(w, "\n---\n\n")
 			}
-			if _, err := io.WriteString(o.Out, text(r, o.colored())); err != nil {
-				return err
-			}
+			_, _ = io.WriteString(w, text(report, o.colored(), o.wide()))
 		}
-		return nil
+	}}
+	var same []explain.Report
+	for _, report := range reports {
+		if !report.Fine {
+			r.findings++
+		}
+		untimed := *report
+		untimed.Time = time.Time{}
+		same = append(same, untimed)
 	}
-	return o.encode(document{apiVersion, "WhyReports", reports})
+	r.same = same
+	return r
 }
 
 // encode writes a document as JSON or YAML.
@@ -64,8 +69,9 @@ type writer struct {
 	now     time.Time
 }
 
-// text is the report as a person reads it: the cause first, then the chain, then what else was found.
-func text(r *explain.Report, colored bool) string {
+// text is the report as a person reads it: the cause first, then the chain, then what else was found. Wide has
+// all about each finding.
+func text(r *explain.Report, colored, wide bool) string {
 	w := &writer{colored: colored, now: r.Time}
 	w.printf("%s: %s\n", r.Subject, r.Verdict)
 	for i, f := range r.Findings {
@@ -75,7 +81,7 @@ func text(r *explain.Report, colored bool) string {
 		case 1:
 			w.title("Also found")
 		}
-		w.finding(f, i == 0)
+		w.finding(f, wide || i == 0)
 	}
 	w.title("Chain")
 	for _, l := range r.Chain {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/explain/facts"
 	"github.com/hawser-io/hawser/internal/version"
 )
 
@@ -59,7 +60,7 @@ func newMapper() meta.RESTMapper {
 
 // reader reads from an API server.
 type reader struct {
-	client.Client
+	client.WithWatch
 	clientset kubernetes.Interface
 }
 
@@ -77,7 +78,7 @@ func newReader(config *rest.Config) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
-	c, err := client.New(config, client.Options{HTTPClient: httpClient, Scheme: newScheme(), Mapper: newMapper()})
+	c, err := client.NewWithWatch(config, client.Options{HTTPClient: httpClient, Scheme: newScheme(), Mapper: newMapper()})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the connection to the cluster: %w", err)
 	}
@@ -102,9 +103,9 @@ func (r *reader) Installed(ctx context.Context) (bool, error) {
 	}
 }
 
-// AttachmentsOf reads all VolumeAttachments as the table that kubectl prints: ten thousand of them are a megabyte, and
+// Attachments reads all VolumeAttachments as the table that kubectl prints: ten thousand of them are a megabyte, and
 // the API server cannot select those of a volume.
-func (r *reader) AttachmentsOf(ctx context.Context, volume string) ([]string, error) {
+func (r *reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 	raw, err := r.clientset.StorageV1().RESTClient().Get().Resource("volumeattachments").
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Param("includeObject", "None").
 		Param("resourceVersion", "0").Do(ctx).Raw()
@@ -115,17 +116,17 @@ func (r *reader) AttachmentsOf(ctx context.Context, volume string) ([]string, er
 	if err := json.Unmarshal(raw, &table); err != nil {
 		return nil, fmt.Errorf("reading the table of VolumeAttachments: %w", err)
 	}
-	name, pv := column(&table, "Name"), column(&table, "PV")
-	if name < 0 || pv < 0 {
-		return nil, errors.New("the API server's table of VolumeAttachments has no column Name or PV")
+	name, driver, pv, node := column(&table, "Name"), column(&table, "Attacher"), column(&table, "PV"),
+		column(&table, "Node")
+	if min(name, driver, pv, node) < 0 {
+		return nil, errors.New("the API server's table of VolumeAttachments has no column Name, Attacher, PV or Node")
 	}
-	var names []string
+	var all []facts.Attachment
 	for _, row := range table.Rows {
-		if fmt.Sprint(row.Cells[pv]) == volume {
-			names = append(names, fmt.Sprint(row.Cells[name]))
-		}
+		all = append(all, facts.Attachment{Name: fmt.Sprint(row.Cells[name]), Driver: fmt.Sprint(row.Cells[driver]),
+			Volume: fmt.Sprint(row.Cells[pv]), Node: fmt.Sprint(row.Cells[node])})
 	}
-	return names, nil
+	return all, nil
 }
 
 func column(table *metav1.Table, name string) int {

@@ -6,16 +6,29 @@ SPDX-License-Identifier: Apache-2.0
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/test/apiserver"
 )
 
 // mostRequests is how many requests one report may cost, whatever the size of the cluster.
@@ -33,9 +46,9 @@ func (c *counting) Installed(ctx context.Context) (bool, error) {
 	return c.Reader.Installed(ctx)
 }
 
-func (c *counting) AttachmentsOf(ctx context.Context, pv string) ([]string, error) {
+func (c *counting) Attachments(ctx context.Context) ([]facts.Attachment, error) {
 	c.requests++
-	return c.Reader.AttachmentsOf(ctx, pv)
+	return c.Reader.Attachments(ctx)
 }
 
 func (c *counting) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption,
@@ -101,4 +114,118 @@ func listLen(list client.ObjectList) int {
 	n := 0
 	_ = meta.EachListItem(list, func(k8sruntime.Object) error { n++; return nil }) // it only fails for no list
 	return n
+}
+
+// measured are all commands that read, with arguments for the fixture of a move.
+var measured = []string{
+	"why pvc data -n shop", "why pv pv-1", "why intent data-on-node-a -n shop", "why node node-a",
+	"tree pv pv-1", "tree node node-a", "top", "top node-a", "orphans", "orphans node-a", "history pv-1",
+	"plan drain node-a", "plan move data --to node-b -n shop", "move data --to node-b -n shop",
+	"drain node-a --to node-b", "drain node-a --delete-intents",
+}
+
+// fill creates volumes of another namespace on nodes that are not asked about: claim, PersistentVolume, attachment and
+// intent of each, and a node state for a hundred of them.
+func fill(t *testing.T, c client.Client, volumes int) {
+	t.Helper()
+	const perNode = 100
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "others"}}); err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range volumes {
+		group.Go(func() error {
+			for _, object := range otherVolume(i, fmt.Sprintf("other-node-%d", i/perNode)) {
+				if err := c.Create(t.Context(), object); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if i%perNode == 0 {
+			group.Go(func() error { return otherState(t.Context(), c, i/perNode, perNode) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func otherVolume(i int, node string) []client.Object {
+	name := fmt.Sprintf("other-%d", i)
+	claim := &volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: name}
+	return []client.Object{
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "disk.example.com", VolumeHandle: name}}}},
+		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "disk.example.com", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}},
+		&volumesv1alpha1.VolumeAttachmentIntent{ObjectMeta: metav1.ObjectMeta{Namespace: "others", Name: name},
+			Spec: volumesv1alpha1.VolumeAttachmentIntentSpec{NodeName: node,
+				Volume: volumesv1alpha1.VolumeSource{PersistentVolumeClaim: claim}}},
+	}
+}
+
+// otherState creates a node state with volumes in use.
+func otherState(ctx context.Context, c client.Client, node, volumes int) error {
+	state := &volumesv1alpha1.NodeVolumeState{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-node-%d", node)}}
+	for i := range volumes {
+		state.Spec.Attachments = append(state.Spec.Attachments, volumesv1alpha1.NodeAttachment{
+			VolumeName:    fmt.Sprintf("kubernetes.io/csi/disk.example.com^other-%d-%d", node, i),
+			AttachmentUID: types.UID(fmt.Sprintf("uid-%d-%d", node, i)), State: volumesv1alpha1.AttachmentAttached,
+			Driver: "disk.example.com", VolumeHandle: fmt.Sprintf("other-%d-%d", node, i)})
+	}
+	lines := state.DeepCopy().Spec.Attachments
+	if err := c.Create(ctx, state); err != nil {
+		return err
+	}
+	for _, e := range lines {
+		state.Status.Volumes = append(state.Status.Volumes, volumesv1alpha1.NodeVolume{VolumeName: e.VolumeName,
+			AttachmentUID: e.AttachmentUID, InUse: true, Used: resource.NewQuantity(1<<20, resource.BinarySI),
+			Available: resource.NewQuantity(1<<30, resource.BinarySI)})
+	}
+	return c.Status().Update(ctx, state)
+}
+
+// volumesVariable is how many volumes the cluster of the next test has. docs/why.md has the times with 10,000.
+const volumesVariable = "HAWSER_TEST_VOLUMES"
+
+// The requests of every command are counted before the API server. Listings of all nodes read another page after a
+// hundred nodes; nothing else costs more in a larger cluster.
+func TestNoCommandCostsMoreRequestsInALargerCluster(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	world(t).create(t, c)
+	p := newProxy(t, config)
+	count := func(args string) (requests, pages int) {
+		var out, errOut bytes.Buffer
+		exit := Run(t.Context(), append(strings.Fields(args), "--server", p.URL),
+			genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
+		if exit != Fine {
+			t.Errorf("%s: exit code %d, want %d; stderr %q, stdout:\n%s", args, exit, Fine, errOut.String(), out.String())
+		}
+		return p.counts()
+	}
+	before := map[string]int{}
+	for _, args := range measured {
+		before[args], _ = count(args)
+	}
+	volumes := 600 // more than a page of intents
+	if n, err := strconv.Atoi(os.Getenv(volumesVariable)); err == nil {
+		volumes = n
+	}
+	fill(t, c, volumes)
+	for _, args := range measured {
+		start := time.Now()
+		requests, pages := count(args)
+		t.Logf("%s: %d requests, %d ms with %d volumes", args, requests, time.Since(start).Milliseconds(), volumes)
+		listing := args == "top" || args == "orphans"
+		if !listing && pages > 0 || requests-pages != before[args] || requests > mostRequests {
+			t.Errorf("%s: %d requests, %d of them for further pages, and %d in a small cluster; want the same, at most %d, "+
+				"and no further page", args, requests, pages, before[args], mostRequests)
+		}
+	}
 }

@@ -33,6 +33,7 @@ type options struct {
 	color   string
 	system  string
 	timeout time.Duration
+	watch   bool
 	now     func() time.Time
 }
 
@@ -55,7 +56,7 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 		Use:   "kubectl-hawser",
 		Short: "Explains why a volume is not there",
 		Long: "Explains why a volume is not there: what is waited for, since when, what must act, and the command to\n" +
-			"run.\n\nExit codes: 0 fine, 1 findings, 2 error, 124 timeout.",
+			"run. It also moves intents to another node.\n\nExit codes: 0 fine, 1 findings, 2 error, 124 timeout.",
 		Version:       version.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -66,12 +67,12 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	f := root.PersistentFlags()
 	o.flags.AddFlags(f)
-	f.StringVarP(&o.output, "output", "o", "", "format of the report: json or yaml; empty for text")
+	f.StringVarP(&o.output, "output", "o", "", "format of the report: json, yaml, or wide for more text")
 	f.StringVar(&o.color, "color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
 	f.StringVar(&o.system, "hawser-namespace", volumesv1alpha1.InstallNamespace, "namespace where Hawser is installed")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long the command may take; 0 for no limit")
-	root.AddCommand(newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o), newPlan(o), newDeclare(o),
-		newBundle(o))
+	root.AddCommand(newWhy(o), newTree(o), newTop(o), newOrphans(o), newHistory(o), newPlan(o), newMove(o),
+		newDrain(o), newDeclare(o), newBundle(o))
 	o.completeFlags(root)
 	return root
 }
@@ -79,22 +80,32 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 // prepare checks the options that all commands have, and limits the time of the command.
 func (o *options) prepare(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	switch o.output {
-	case "", "json", "yaml":
+	case "", "json", "yaml", "wide":
 	default:
-		return nil, nil, fmt.Errorf("--output is %q, want json or yaml", o.output)
+		return nil, nil, fmt.Errorf("--output is %q, want json, yaml or wide", o.output)
 	}
 	switch o.color {
 	case "auto", "always", "never":
 	default:
 		return nil, nil, fmt.Errorf("--color is %q, want auto, always or never", o.color)
 	}
-	if o.timeout <= 0 {
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := o.limited(ctx)
 	return ctx, cancel, nil
 }
+
+// limited is a context that ends after --timeout.
+func (o *options) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, o.timeout)
+}
+
+// asText reports whether a person reads the report.
+func (o *options) asText() bool { return o.output == "" || o.wide() }
+
+// wide reports whether the text has all that is known.
+func (o *options) wide() bool { return o.output == "wide" }
 
 // unconfigured is the server that client-go assumes where nothing names one.
 const unconfigured = "localhost:8080"

@@ -54,7 +54,7 @@ func TestTheSameCausesAreFoundOnARealAPIServer(t *testing.T) {
 			got, want := explainFixture(t, f, r, later), explainFixture(t, f, newFakeReader(t, f), later)
 			if !slices.Equal(codes(got), codes(want)) {
 				t.Errorf("%s on a real API server finds %v, want %v as in testdata/why/%s.txt; the report:\n%s",
-					strings.Join(f.args, " "), codes(got), codes(want), f.name, text(got, false))
+					strings.Join(f.args, " "), codes(got), codes(want), f.name, text(got, false, false))
 			}
 		})
 	}
@@ -81,22 +81,26 @@ func one(t *testing.T, name string, now time.Time) fixture {
 	return readFixture(t, "testdata/why/"+name+".yaml", now)
 }
 
-func TestAUserOfOneNamespaceSeesWhatTheUserMayReadAndWhatNot(t *testing.T) {
-	config, c := apiserver.Borrow(t)
-	f := one(t, "pod-multi-attach", time.Now())
-	f.create(t, c)
-	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"get", "list"},
-		Resources: []string{"pods", "persistentvolumeclaims", "events"}}
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"},
-		Rules: []rbacv1.PolicyRule{rule}}
-	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "reader"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "dev"}}}
+// grant gives a user rights in the namespace shop.
+func grant(t *testing.T, c client.Client, user string, groups, resources, verbs []string) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: user},
+		Rules: []rbacv1.PolicyRule{{APIGroups: groups, Verbs: verbs, Resources: resources}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: user},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}}
 	for _, object := range []client.Object{role, binding} {
 		if err := c.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestAUserOfOneNamespaceSeesWhatTheUserMayReadAndWhatNot(t *testing.T) {
+	config, c := apiserver.Borrow(t)
+	f := one(t, "pod-multi-attach", time.Now())
+	f.create(t, c)
+	grant(t, c, "dev", []string{""}, []string{"pods", "persistentvolumeclaims", "events"}, []string{"get", "list"})
 	stdout, stderr, exit := run(t, as(config, "dev"), append(f.args, "-o", "json")...)
 	if exit != Findings {
 		t.Fatalf("exit code %d, want %d; stderr: %s", exit, Findings, stderr)

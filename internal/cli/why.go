@@ -54,8 +54,9 @@ func newWhy(o *options) *cobra.Command {
 			"  kubectl hawser why -f intent.yaml",
 		Args:              w.args,
 		ValidArgsFunction: w.complete,
-		RunE:              func(cmd *cobra.Command, args []string) error { return w.run(cmd.Context(), args) },
+		RunE:              o.command(w.run),
 	}
+	o.watchable(cmd)
 	cmd.Flags().StringSliceVarP(&w.files, "filename", "f", nil, "file with pods, claims or intents to analyse; - is stdin")
 	return cmd
 }
@@ -63,6 +64,9 @@ func newWhy(o *options) *cobra.Command {
 // args checks the arguments: a kind and a name, or files alone.
 func (w *why) args(_ *cobra.Command, args []string) error {
 	if len(w.files) > 0 {
+		if w.watch {
+			return errors.New("--watch is for objects of the cluster, and --filename for files")
+		}
 		if len(args) > 0 {
 			return fmt.Errorf("with --filename no kind and name is given, but here is %q", strings.Join(args, " "))
 		}
@@ -89,36 +93,16 @@ func kindAndName(args []string) (kind, name string, err error) {
 	return kind, args[1], nil
 }
 
-func (w *why) run(ctx context.Context, args []string) error {
-	ctx, cancel, err := w.prepare(ctx)
-	if err != nil {
-		return err
+func (w *why) run(ctx context.Context, g *facts.Gatherer, args []string) (*result, error) {
+	reports, err := w.reports(ctx, g, args)
+	if len(reports) == 0 {
+		return nil, err
 	}
-	defer cancel()
-	reports, err := w.reports(ctx, args)
-	w.progressDone()
-	if len(reports) > 0 {
-		if err := w.print(reports); err != nil {
-			return fmt.Errorf("printing the report: %w", err)
-		}
-	}
-	if err != nil {
-		return w.expired(ctx, err)
-	}
-	for _, r := range reports {
-		if !r.Fine {
-			return findingsError{}
-		}
-	}
-	return nil
+	return w.whyResult(reports), err // what was read before the time was over is a report too
 }
 
 // reports explains every subject.
-func (w *why) reports(ctx context.Context, args []string) ([]*explain.Report, error) {
-	g, err := w.gatherer()
-	if err != nil {
-		return nil, err
-	}
+func (w *why) reports(ctx context.Context, g *facts.Gatherer, args []string) ([]*explain.Report, error) {
 	namespace, err := w.namespace()
 	if err != nil {
 		return nil, err
@@ -138,7 +122,7 @@ func (w *why) reports(ctx context.Context, args []string) ([]*explain.Report, er
 	if f == nil {
 		return nil, err
 	}
-	return []*explain.Report{explain.Explain(f)}, err // what was read before the time was over is a report too
+	return []*explain.Report{explain.Explain(f)}, err
 }
 
 // fileReports explains every object of the files.
@@ -149,6 +133,7 @@ func (w *why) fileReports(ctx context.Context, g *facts.Gatherer, namespace stri
 	}
 	under := g.Reader
 	g.Reader = overlay(under, objects)
+	defer func() { g.Reader = under }()
 	var reports []*explain.Report
 	for _, o := range objects {
 		if o.object == nil {

@@ -52,7 +52,7 @@ func explainFixture(t *testing.T, f fixture, r facts.Reader, now time.Time) *exp
 func TestReportsOfBrokenSituations(t *testing.T) {
 	for _, f := range fixtures(t, noon) {
 		t.Run(f.name, func(t *testing.T) {
-			got := text(explainFixture(t, f, newFakeReader(t, f), noon), false)
+			got := text(explainFixture(t, f, newFakeReader(t, f), noon), false, false)
 			path := filepath.Join("testdata", "why", f.name+".txt")
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {

@@ -98,9 +98,9 @@ func newScheme() *runtime.Scheme {
 func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{})
 	namespaced := map[string]bool{
-		"VolumeAttachmentIntent": true, "VolumeAttachmentIntentSet": true,
-		"Lease": true, "Pod": true, "PersistentVolumeClaim": true, "ConfigMap": true,
-		"ServiceAccount": true, "Role": true, "RoleBinding": true, "CSIStorageCapacity": true,
+		"VolumeAttachmentIntent": true, "VolumeAttachmentIntentSet": true, "Lease": true, "Pod": true,
+		"PersistentVolumeClaim": true, "ConfigMap": true, "ServiceAccount": true, "Role": true, "RoleBinding": true,
+		"CSIStorageCapacity": true,
 	}
 	for t := range lists {
 		gvks, _, err := scheme.ObjectKinds(reflect.New(t.Elem()).Interface().(runtime.Object))

@@ -45,7 +45,7 @@ func (p directories) publish(ctx context.Context, r request) error {
 		}
 		p.Log.Info("directory of intents mounted into a pod", "pod", r.pod, "selector", r.selector.String())
 	}
-	p.setEnding(r.target, false)
+	p.forgetEnd(r.target)
 	for _, place := range p.placesOf(ctx, record.PodBind{Target: r.target, Pod: r.pod}) {
 		if retry, err := p.ReconcilePlace(ctx, place); err != nil || retry > 0 {
 			p.Log.Info("a place of a directory is not as it should be yet", "place", place, "error", err)
@@ -147,7 +147,9 @@ func (p *Plugin) isDirectory(target string) (bool, error) {
 // end takes away everything below the target, and then the directory itself. It ends early at whatever is in
 // use: the kernel is never asked to detach that.
 func (p directories) end(ctx context.Context, target string) error {
-	p.setEnding(target, true) // nothing is shown from here on
+	if err := p.beginEnd(ctx, target); err != nil {
+		return err
+	}
 	table, err := p.Mounts.Table()
 	if err != nil {
 		return err
@@ -170,7 +172,7 @@ func (p directories) end(ctx context.Context, target string) error {
 	if err := p.undo(ctx, target, false); err != nil {
 		return err
 	}
-	p.setEnding(target, false)
+	p.forgetEnd(target)
 	return nil
 }
 

@@ -41,8 +41,16 @@ type places struct {
 	mu sync.Mutex
 	// ending are the directories whose pods have ended.
 	ending map[string]bool
+	// changing are, by directory, the reconciles of its places.
+	changing map[string]*changing
 	// held counts, by target, how often a bind could not be taken away, and has the reason of the last time.
 	held map[string]heldPlace
+}
+
+// changing counts reconciles. The last one closes idle.
+type changing struct {
+	count int
+	idle  chan struct{}
 }
 
 type heldPlace struct {
@@ -50,18 +58,53 @@ type heldPlace struct {
 	because  string
 }
 
-func (p *Plugin) setEnding(directory string, ending bool) {
+// beginEnd lets no reconcile of a place of the directory begin any more, and waits for those that have begun: they may
+// be about to show a volume.
+func (p *Plugin) beginEnd(ctx context.Context, directory string) error {
 	p.places.mu.Lock()
-	defer p.places.mu.Unlock()
-	if delete(p.places.ending, directory); ending {
-		p.places.ending[directory] = true
+	p.places.ending[directory] = true
+	c := p.places.changing[directory]
+	p.places.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-func (p *Plugin) isEnding(directory string) bool {
+// forgetEnd lets places of a directory at that path be reconciled again.
+func (p *Plugin) forgetEnd(directory string) {
 	p.places.mu.Lock()
 	defer p.places.mu.Unlock()
-	return p.places.ending[directory]
+	delete(p.places.ending, directory)
+}
+
+// beginChange returns false if the directory is on its way out. Otherwise its end waits until done is called.
+func (p *Plugin) beginChange(directory string) (done func(), ok bool) {
+	p.places.mu.Lock()
+	defer p.places.mu.Unlock()
+	if p.places.ending[directory] {
+		return nil, false
+	}
+	if p.places.changing[directory] == nil {
+		p.places.changing[directory] = &changing{idle: make(chan struct{})}
+	}
+	p.places.changing[directory].count++
+	return func() { p.endChange(directory) }, true
+}
+
+func (p *Plugin) endChange(directory string) {
+	p.places.mu.Lock()
+	defer p.places.mu.Unlock()
+	c := p.places.changing[directory]
+	if c.count--; c.count == 0 {
+		close(c.idle)
+		delete(p.places.changing, directory)
+	}
 }
 
 // placesOf are the places that the directory has, and those that it may get.
@@ -107,13 +150,18 @@ func (p *Plugin) IntentChanged(intent types.NamespacedName) {
 // ReconcilePlace shows the volume of the intent at its place in the directory, or takes it away. It returns after how
 // long to try again what a process of the pod keeps; zero if there is nothing to wait for.
 func (p *Plugin) ReconcilePlace(ctx context.Context, place Place) (retry time.Duration, err error) {
+	done, ok := p.beginChange(place.Directory)
+	if !ok {
+		return 0, nil
+	}
+	defer done()
 	unlock, err := p.targets.lock(ctx, place.target())
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
 	directory, known := p.Pods.Get(place.Directory)
-	if !known || !directory.IsDirectory() || p.isEnding(place.Directory) {
+	if !known || !directory.IsDirectory() {
 		return 0, nil
 	}
 	for range 2 { // what is taken away may have to be shown as it is now

@@ -107,7 +107,7 @@ var (
 // New returns a plugin, which serves nothing before Serve.
 func New(o Options) *Plugin {
 	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}},
-		places: places{ending: map[string]bool{}, held: map[string]heldPlace{}}}
+		places: places{ending: map[string]bool{}, changing: map[string]*changing{}, held: map[string]heldPlace{}}}
 }
 
 const (

@@ -7,6 +7,7 @@ package facts
 
 import (
 	"context"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -102,14 +103,15 @@ func (v *Volume) Attached() bool {
 // elsewhere reads the attachments of the volume to other nodes.
 func (g *Gatherer) elsewhere(ctx context.Context, v *Volume) {
 	g.progress("attachments of " + v.Volume.Ref.String())
-	names, err := g.Reader.AttachmentsOf(ctx, v.Volume.Ref.Name)
+	all, err := g.attachments(ctx)
 	v.Elsewhere.Err = err
-	for i, name := range names {
+	of := slices.DeleteFunc(slices.Clone(all), func(a Attachment) bool { return a.Volume != v.Volume.Ref.Name })
+	for i, a := range of {
 		if i == mostHolders {
 			v.Elsewhere.Cut = true
 			return
 		}
-		va := get[storagev1.VolumeAttachment](ctx, g, KindAttachment, "", name)
+		va := get[storagev1.VolumeAttachment](ctx, g, KindAttachment, "", a.Name)
 		if va.Found && va.Value.Spec.NodeName != v.Node {
 			v.Elsewhere.Items = append(v.Elsewhere.Items, *va.Value)
 			g.node(ctx, va.Value.Spec.NodeName)

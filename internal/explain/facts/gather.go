@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 )
 
 // Reader reads from an API server.
@@ -26,8 +28,15 @@ type Reader interface {
 	client.Reader
 	// Installed reports whether the API server serves Hawser's kinds.
 	Installed(ctx context.Context) (bool, error)
-	// AttachmentsOf are the names of all VolumeAttachments of a PersistentVolume. The API server cannot select them.
-	AttachmentsOf(ctx context.Context, volume string) ([]string, error)
+	// Attachments are all VolumeAttachments in short. The API server cannot select those of a volume or a node.
+	Attachments(ctx context.Context) ([]Attachment, error)
+}
+
+// Attachment is a VolumeAttachment in short.
+type Attachment struct {
+	Name, Driver, Node string
+	// Volume is the name of the PersistentVolume.
+	Volume string
 }
 
 // most is how many objects of a list are read.
@@ -47,6 +56,8 @@ type Gatherer struct {
 
 	known map[Ref]any
 	facts *Facts
+	// attachments are read once for a subject.
+	attachments func(context.Context) ([]Attachment, error)
 }
 
 // ErrSubject means that the subject itself cannot be read.
@@ -59,15 +70,38 @@ func (e *ErrSubject) Error() string { return e.Ref.String() + ": " + e.Err.Error
 
 func (e *ErrSubject) Unwrap() error { return e.Err }
 
+// Missing is why there is no node state.
+func (n Node) Missing() *ErrSubject {
+	if n.State.Err == nil {
+		return &ErrSubject{Ref{Kind: KindState, Name: n.Name}, &meta.NoKindMatchError{
+			GroupKind: volumesv1alpha1.GroupVersion.WithKind(KindState).GroupKind()}}
+	}
+	return &ErrSubject{n.State.Ref, n.State.Err}
+}
+
 // begin prepares the facts about one subject.
 func (g *Gatherer) begin(ctx context.Context, subject Ref) error {
 	installed, err := g.Reader.Installed(ctx)
 	if err != nil {
 		return err
 	}
-	g.known = map[Ref]any{}
+	g.known, g.attachments = map[Ref]any{}, once(g.Reader.Attachments)
 	g.facts = &Facts{Now: g.Now(), Subject: subject, Installed: installed, System: g.System}
 	return nil
+}
+
+// once remembers the first answer.
+func once(read func(context.Context) ([]Attachment, error)) func(context.Context) ([]Attachment, error) {
+	var all []Attachment
+	var err error
+	asked := false
+	return func(ctx context.Context) ([]Attachment, error) {
+		if !asked {
+			all, err = read(ctx)
+			asked = true
+		}
+		return all, err
+	}
 }
 
 func (g *Gatherer) progress(what string) {

@@ -1,0 +1,181 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hawser-io/hawser/internal/controller/volume"
+	"github.com/hawser-io/hawser/internal/explain/facts"
+	"github.com/hawser-io/hawser/internal/relocate"
+)
+
+// world is the fixture of a move with changes: each replaces a text, or adds a document if its old text is empty.
+func world(t *testing.T, changes ...string) fixture {
+	t.Helper()
+	f := readFixture(t, "testdata/move/ready.yaml", time.Now())
+	for i := 0; i+1 < len(changes); i += 2 {
+		before, after := changes[i], changes[i+1]
+		if before == "" {
+			f.documents = append(f.documents, after)
+			continue
+		}
+		found := false
+		for j := range f.documents {
+			found = found || strings.Contains(f.documents[j], before)
+			f.documents[j] = strings.ReplaceAll(f.documents[j], before, after)
+		}
+		if !found {
+			t.Fatalf("the fixture has no %q", before)
+		}
+	}
+	return f
+}
+
+// podOnA uses the claim on the node that the volume leaves.
+const podOnA = `
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web}
+spec:
+  nodeName: node-a
+  containers: [{name: web, image: web}]
+  volumes: [{name: data, %s}]
+status: {phase: %s}`
+
+const (
+	byClaim  = "persistentVolumeClaim: {claimName: data}"
+	byIntent = "csi: {driver: volumes.hawser.io, volumeAttributes: {intent: data-on-node-a}}"
+	// theIntent is a part of the fixture's intent, to which labels and owners are added.
+	theIntent = "  name: data-on-node-a\n"
+	limited   = "- {name: disk.example.com, nodeID: node-b, allocatable: {count: 1}}"
+)
+
+func otherAttachment(node, pv string) string {
+	return fmt.Sprintf(`
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttachment
+metadata: {name: %s}
+spec: {attacher: disk.example.com, nodeName: %s, source: {persistentVolumeName: %s}}
+status: {attached: true}`, volume.AttachmentName("disk.example.com", "handle-of-"+pv, node), node, pv)
+}
+
+// planCases are situations, and what a plan finds in them.
+var planCases = map[string]struct {
+	changes []string
+	verdict relocate.Verdict
+	about   string
+	want    string
+}{
+	"nothing is in the way": {nil, "", "", ""},
+	"a pod uses the claim":  {[]string{"", fmt.Sprintf(podOnA, byClaim, "Running")}, relocate.Hangs, "pods", "shop/web"},
+	"a pod uses the intent": {[]string{"", fmt.Sprintf(podOnA, byIntent, "Running")}, relocate.Hangs, "pods", "shop/web"},
+	"a pod that has ended":  {[]string{"", fmt.Sprintf(podOnA, byClaim, "Succeeded")}, "", "", ""},
+	"the intent is a pod's": {[]string{theIntent, theIntent +
+		"  ownerReferences: [{apiVersion: v1, kind: Pod, name: web, uid: u, controller: true}]\n"},
+		relocate.Refused, "intent shop/data-on-node-a", "cordon its node"},
+	"the intent is a set's": {[]string{theIntent, theIntent +
+		"  ownerReferences: [{apiVersion: volumes.hawser.io/v1alpha1, kind: VolumeAttachmentIntentSet, " +
+		"name: all, uid: u, controller: true}]\n"},
+		relocate.Refused, "intent shop/data-on-node-a", "node selector of the set"},
+	"the intent is Git's": {[]string{theIntent, theIntent + "  labels: {kustomize.toolkit.fluxcd.io/name: apps}\n"},
+		relocate.Refused, "intent shop/data-on-node-a", "Flux would undo"},
+	"the volume excludes the node": {[]string{"  capacity: {storage: 1Gi}",
+		"  capacity: {storage: 1Gi}\n  nodeAffinity: " +
+			"{required: {nodeSelectorTerms: [{matchExpressions: " +
+			"[{key: kubernetes.io/hostname, operator: In, values: [node-a]}]}]}}"},
+		relocate.Hangs, "node affinity", "excludes node node-b"},
+	"the node has no driver": {[]string{"drivers: [{name: disk.example.com, nodeID: node-b}]",
+		"drivers: [{name: other, nodeID: node-b}]"}, relocate.Hangs, "driver", "not registered on node node-b"},
+	"the node is full": {[]string{"[{name: disk.example.com, nodeID: node-b}]",
+		"\n  " + limited, "", otherAttachment("node-b", "pv-2")}, relocate.Hangs, "limit", "1 of 1 volumes"},
+	"the node has room": {[]string{"[{name: disk.example.com, nodeID: node-b}]", "\n  " + limited}, "", "", ""},
+	"another node has the volume too": {[]string{"", otherAttachment("node-c", "pv-1")}, relocate.Hangs, "holder",
+		"node node-c holds"},
+	"the node's agent is silent": {[]string{"holderIdentity: node-b, leaseDurationSeconds: 40",
+		"holderIdentity: node-b, leaseDurationSeconds: -60"}, relocate.Hangs, "node node-b", "does not renew its Lease"},
+	"the agent that has to release is silent": {[]string{"holderIdentity: node-a, leaseDurationSeconds: 40",
+		"holderIdentity: node-a, leaseDurationSeconds: -60"}, relocate.Hangs, "release by node node-a",
+		"does not renew its Lease"},
+}
+
+func checkPlan(t *testing.T, p *relocate.Plan, verdict relocate.Verdict, about, want string) {
+	t.Helper()
+	checks := append([]relocate.Check{}, p.Checks...)
+	for _, l := range p.Intents {
+		checks = append(checks, l.Checks...)
+	}
+	if verdict == "" {
+		if p.Findings() > 0 {
+			t.Errorf("the plan finds %+v, want nothing", checks)
+		}
+		return
+	}
+	for _, c := range checks {
+		if c.Verdict == verdict && c.About == about && strings.Contains(c.Text, want) {
+			return
+		}
+	}
+	t.Errorf("the plan finds %+v, want %s about %s: %s", checks, verdict, about, want)
+}
+
+func TestAPlanOfAMoveFindsWhatIsInTheWay(t *testing.T) {
+	for name, tt := range planCases {
+		t.Run(name, func(t *testing.T) {
+			g := &facts.Gatherer{Reader: newFakeReader(t, world(t, tt.changes...)), System: "hawser-system", Now: time.Now}
+			r, err := g.Move(t.Context(), facts.Ref{Kind: facts.KindClaim, Namespace: "shop", Name: "data"}, "node-b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := relocate.Move(r, "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPlan(t, p, tt.verdict, tt.about, tt.want)
+		})
+	}
+}
+
+func TestAPlanOfADrainFindsTheSame(t *testing.T) {
+	for name, tt := range planCases {
+		if tt.about == "holder" { // a drain reads the node, not each volume's other holders
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			g := &facts.Gatherer{Reader: newFakeReader(t, world(t, tt.changes...)), System: "hawser-system", Now: time.Now}
+			r, err := g.Drain(t.Context(), "node-a", "node-b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := relocate.Drain(r, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPlan(t, p, tt.verdict, tt.about, tt.want)
+		})
+	}
+}
+
+func TestADrainWithoutATargetLeavesIntentsUnlessToldToDeleteThem(t *testing.T) {
+	g := &facts.Gatherer{Reader: newFakeReader(t, world(t)), System: "hawser-system", Now: time.Now}
+	r, err := g.Drain(t.Context(), "node-a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, drop := range []bool{false, true} {
+		p, err := relocate.Drain(r, drop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if movable := p.Intents[0].Movable(); movable != drop || p.Intents[0].Replacement != "" {
+			t.Errorf("with --delete-intents=%t intent %s leaves: %t, replacement %q; want %t and none", drop,
+				p.Intents[0].Intent, movable, p.Intents[0].Replacement, drop)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+// Package live keeps what a report read up to date. Its Reader asks the API server for each object and each list once,
+// and then follows them by a watch. So a report is made again from memory, as often as something changes, and costs no
+// request. A watch that ends is resumed; there is no limit of time.
+package live
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/hawser-io/hawser/internal/explain/facts"
+)
+
+// Reader reads through watches.
+type Reader struct {
+	base    facts.Reader
+	client  client.WithWatch
+	ctx     context.Context // of the watches, which outlive each read
+	changed chan struct{}
+	refused func(what string, err error)
+
+	mu        sync.Mutex
+	round     int
+	installed bool
+	followed  map[string]*use
+}
+
+var _ facts.Reader = (*Reader)(nil)
+
+// use is a Follower, and the last round that needed it.
+type use struct {
+	*Follower
+	stop  context.CancelFunc
+	round int
+}
+
+// New returns a Reader whose watches end with the context. It calls refused, once for each, with what may not be
+// watched; such things are read again for each report.
+func New(ctx context.Context, base facts.Reader, c client.WithWatch, refused func(what string, err error)) *Reader {
+	return &Reader{base: base, client: c, ctx: ctx, changed: make(chan struct{}, 1), refused: refused,
+		followed: map[string]*use{}}
+}
+
+// Changed receives after something has changed.
+func (r *Reader) Changed() <-chan struct{} { return r.changed }
+
+func (r *Reader) change() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // a change is announced already
+	}
+}
+
+// Begin begins a report.
+func (r *Reader) Begin() { r.round++ }
+
+// End ends a report: what it did not read is not watched any more.
+func (r *Reader) End() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, u := range r.followed {
+		if u.round != r.round {
+			u.stop()
+			delete(r.followed, key)
+		}
+	}
+}
+
+// Watching counts the watches.
+func (r *Reader) Watching() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, u := range r.followed {
+		if u.Refused() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Installed asks until Hawser is installed.
+func (r *Reader) Installed(ctx context.Context) (bool, error) {
+	if r.installed {
+		return true, nil
+	}
+	var err error
+	r.installed, err = r.base.Installed(ctx)
+	return r.installed, err
+}
+
+// Attachments follows all VolumeAttachments.
+func (r *Reader) Attachments(ctx context.Context) ([]facts.Attachment, error) {
+	u, err := r.follow(ctx, &storagev1.VolumeAttachmentList{}, client.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if u.Refused() != nil {
+		return r.base.Attachments(ctx)
+	}
+	var all []facts.Attachment
+	for _, object := range u.Objects() {
+		va := object.(*storagev1.VolumeAttachment)
+		a := facts.Attachment{Name: va.Name, Driver: va.Spec.Attacher, Node: va.Spec.NodeName}
+		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
+			a.Volume = *pv
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// Get follows one object.
+func (r *Reader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	gvk, list, err := r.listOf(into)
+	if err != nil {
+		return r.base.Get(ctx, key, into, options...)
+	}
+	u, err := r.follow(ctx, list, client.ListOptions{Namespace: key.Namespace,
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)})
+	if err != nil {
+		return err
+	}
+	if u.Refused() != nil {
+		return r.base.Get(ctx, key, into, options...)
+	}
+	for _, object := range u.Objects() {
+		if object.GetName() == key.Name {
+			reflect.ValueOf(into).Elem().Set(reflect.ValueOf(object.DeepCopyObject()).Elem())
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.Name)
+}
+
+// listOf returns an empty list of the kind of an object.
+func (r *Reader) listOf(object client.Object) (schema.GroupVersionKind, client.ObjectList, error) {
+	gvk, err := apiutil.GVKForObject(object, r.client.Scheme())
+	if err != nil {
+		return gvk, nil, err
+	}
+	list, err := r.client.Scheme().New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	if err != nil {
+		return gvk, nil, err
+	}
+	return gvk, list.(client.ObjectList), nil
+}
+
+// List follows a list. It has no limit: all of it is in memory.
+func (r *Reader) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	given := (&client.ListOptions{}).ApplyOptions(options)
+	u, err := r.follow(ctx, into.DeepCopyObject().(client.ObjectList), client.ListOptions{
+		Namespace: given.Namespace, FieldSelector: given.FieldSelector, LabelSelector: given.LabelSelector})
+	if err != nil {
+		return err
+	}
+	if u.Refused() != nil {
+		return r.base.List(ctx, into, options...)
+	}
+	var items []runtime.Object
+	for _, object := range u.Objects() {
+		items = append(items, object.DeepCopyObject())
+	}
+	return meta.SetList(into, items)
+}
+
+// follow returns what follows a list, once it has all of it.
+func (r *Reader) follow(ctx context.Context, list client.ObjectList, options client.ListOptions) (*use, error) {
+	key := fmt.Sprintf("%T %s %v %v", list, options.Namespace, options.FieldSelector, options.LabelSelector)
+	r.mu.Lock()
+	u, known := r.followed[key]
+	if !known {
+		watching, stop := context.WithCancel(r.ctx)
+		u = &use{stop: stop, Follower: Follow(watching, r.client, list, options, r.change)}
+		r.followed[key] = u
+	}
+	u.round = r.round
+	r.mu.Unlock()
+	if err := u.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := u.Refused(); err != nil && !known && !facts.NoKind(err) {
+		r.refused(what(list, options), err)
+	}
+	return u, nil
+}
+
+func what(list client.ObjectList, options client.ListOptions) string {
+	text := fmt.Sprintf("%T", list)
+	text = text[len("*"):]
+	if options.FieldSelector != nil {
+		text += " with " + options.FieldSelector.String()
+	}
+	return text
+}

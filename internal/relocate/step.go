@@ -1,0 +1,129 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package relocate
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+)
+
+// Step is what a move does next for one intent.
+type Step string
+
+// Steps of a move, in their order.
+const (
+	// Create the replacement.
+	Create Step = "Create"
+	// AwaitResolved waits until the manager has accepted the replacement.
+	AwaitResolved Step = "AwaitResolved"
+	// Delete the source.
+	Delete Step = "Delete"
+	// AwaitReleased waits until the node of the source has released the volume.
+	AwaitReleased Step = "AwaitReleased"
+	// AwaitReady waits until the replacement is Ready.
+	AwaitReady Step = "AwaitReady"
+	// Done means that there is nothing left to do.
+	Done Step = "Done"
+	// Failed means that only a person can go on.
+	Failed Step = "Failed"
+)
+
+// Hop is one intent on its way: the source as it is now, and its replacement. Either may be nil.
+type Hop struct {
+	Source, Replacement *volumesv1alpha1.VolumeAttachmentIntent
+	// Drop is true if there shall be no replacement.
+	Drop bool
+}
+
+// hopeless are the reasons of Attached that the release of the source does not change.
+var hopeless = map[string]bool{
+	volumesv1alpha1.ReasonNodeLimitReached: true, volumesv1alpha1.ReasonDriverNotInstalled: true,
+	volumesv1alpha1.ReasonForcedAway: true, volumesv1alpha1.ReasonNodeStateTooLarge: true,
+}
+
+// Next is the next step, and what is waited for or why it failed. It never returns Delete before the manager has
+// resolved the replacement.
+func (h Hop) Next() (step Step, why string) {
+	source := h.Source
+	switch {
+	case h.Drop && source == nil:
+		return Done, ""
+	case h.Drop && source.DeletionTimestamp == nil:
+		return Delete, ""
+	case h.Drop:
+		return AwaitReleased, waits(source)
+	case h.Replacement == nil && source == nil:
+		return Failed, "neither the intent nor its replacement exists any more"
+	case h.Replacement == nil:
+		return Create, ""
+	case h.Replacement.DeletionTimestamp != nil:
+		return Failed, "the replacement is being deleted"
+	case source != nil && source.DeletionTimestamp == nil:
+		return h.accepted()
+	case source != nil:
+		return AwaitReleased, waits(source)
+	default:
+		return h.arrival()
+	}
+}
+
+// accepted is the step while source and replacement exist.
+func (h Hop) accepted() (Step, string) {
+	conditions := h.Replacement.Status.Conditions
+	if c := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionAttached); c != nil &&
+		c.Status == metav1.ConditionFalse && hopeless[c.Reason] {
+		return Failed, because(c)
+	}
+	if c := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionStalled); c != nil &&
+		c.Status == metav1.ConditionTrue {
+		return Failed, because(c)
+	}
+	switch c := meta.FindStatusCondition(conditions, volumesv1alpha1.ConditionResolved); {
+	case c == nil || c.Status == metav1.ConditionUnknown:
+		return AwaitResolved, "the manager has not resolved the replacement yet"
+	case c.Status == metav1.ConditionFalse:
+		return Failed, because(c)
+	default:
+		return Delete, ""
+	}
+}
+
+// arrival is the step once the source is gone.
+func (h Hop) arrival() (Step, string) {
+	if Ready(h.Replacement) {
+		return Done, ""
+	}
+	if c := meta.FindStatusCondition(h.Replacement.Status.Conditions, volumesv1alpha1.ConditionStalled); c != nil &&
+		c.Status == metav1.ConditionTrue {
+		return Failed, because(c)
+	}
+	return AwaitReady, waits(h.Replacement)
+}
+
+// Ready reports whether the present generation of an intent is Ready.
+func Ready(intent *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	return intent.Status.ObservedGeneration == intent.Generation &&
+		meta.IsStatusConditionTrue(intent.Status.Conditions, volumesv1alpha1.ConditionReady)
+}
+
+// waits is what an intent reports that it waits for.
+func waits(intent *volumesv1alpha1.VolumeAttachmentIntent) string {
+	if c := meta.FindStatusCondition(intent.Status.Conditions, volumesv1alpha1.ConditionReady); c != nil {
+		return because(c)
+	}
+	return "not reconciled yet"
+}
+
+func because(c *metav1.Condition) string {
+	if c.Message == "" {
+		return c.Reason
+	}
+	return fmt.Sprintf("%s: %s", c.Reason, c.Message)
+}
