@@ -160,7 +160,8 @@ func (c *carrier) advance(ctx context.Context) bool {
 	}
 	going := false
 	for _, t := range c.trips {
-		for !t.ended && c.step(ctx, t, present) {
+		for again := true; again && !t.ended; {
+			again = c.step(ctx, t, present)
 		}
 		going = going || !t.ended
 	}

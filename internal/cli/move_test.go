@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -391,7 +392,7 @@ func TestWhatCannotBeCheckedHasToBeAccepted(t *testing.T) {
 		[]string{"get", "list", "watch", "create", "delete"})
 	m := &fakeManager{client: c}
 	defer m.start(t)()
-	args := append(moveToB, "--yes")
+	args := slices.Concat(moveToB, []string{"--yes"})
 	stdout, _, exit := run(t, as(config, "dev"), args...)
 	if got := intents(t, c); exit != Findings || got != "data-on-node-a" || !strings.Contains(stdout, "cannot be read") {
 		t.Errorf("exit code %d, intents %s, want %d and no change; stdout:\n%s", exit, got, Findings, stdout)

@@ -28,10 +28,10 @@ import (
 // proxy is between the plugin and an API server: it counts requests, and can end the watches.
 type proxy struct {
 	*httptest.Server
-	mu                         sync.Mutex
-	requests, pages, unlimited int
-	watches                    map[*http.Request]context.CancelFunc
-	begun                      int
+	mu              sync.Mutex
+	requests, pages int
+	watches         map[*http.Request]context.CancelFunc
+	begun           int
 }
 
 func newProxy(t testing.TB, config *rest.Config) *proxy {
