@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,6 +66,10 @@ func (a *Agent) newPodPlugin() *podPlugin {
 }
 
 func (a *Agent) enqueuePlace(place inline.Place) { a.queue.queue.Add(key{place: place}) }
+
+// PodPlugin is the node plugin for inline volumes of pods, for a kubelet that calls it without a socket. It may be
+// called once the agent has started.
+func (a *Agent) PodPlugin() csi.NodeServer { return a.plugin }
 
 // intentChanged wakes the calls that wait for the intent, and has it shown in directories, or taken out of them.
 func (p *podPlugin) intentChanged(intent types.NamespacedName) {

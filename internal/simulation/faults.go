@@ -57,6 +57,8 @@ const (
 	attached      fault = "a volume is attached"
 	staged        fault = "a volume is staged"
 	published     fault = "a volume is published"
+	boundInline   fault = "a pod gets an inline volume"
+	keptInline    fault = "a pod keeps its inline volume although the kubelet asks again"
 	detached      fault = "a volume is detached"
 	taken         fault = "an attachment is forced away"
 	shut          fault = "a filesystem is shut down"
@@ -152,6 +154,9 @@ func (c *chance) seen() map[fault]int {
 func ofKubelets() []fault {
 	return []fault{running, reconstructed, kubeletKilled, podForced, shared, forgotten}
 }
+
+// ofInline is what happens only where pods have inline volumes.
+func ofInline() []fault { return []fault{boundInline, keptInline} }
 
 // faults in order.
 func faults() []fault {

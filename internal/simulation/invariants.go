@@ -68,6 +68,7 @@ func (w *World) check() {
 			usable[e.handle] = name
 		}
 		w.checkPublications(m)
+		w.checkInline(m)
 	}
 }
 
@@ -76,7 +77,7 @@ func (w *World) checkPublications(m *machine) {
 	users := map[string]string{}
 	for _, e := range m.mounts {
 		byAgent := strings.HasPrefix(e.Path, filepath.Join(m.root(), "published"))
-		if !byAgent && !strings.HasPrefix(e.Path, m.podsDir()) || e.handle == "" || w.forced[e.uid] {
+		if !byAgent && !strings.HasPrefix(e.Path, m.podsDir()) || e.handle == "" || w.forced[e.uid] || m.isInline(e.Path) {
 			continue
 		}
 		if byAgent && w.intent(filepath.Base(e.Path)) == nil {

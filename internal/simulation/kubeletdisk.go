@@ -43,8 +43,13 @@ func (k *kubelet) onDisk(what string, do func() error) error {
 
 // writeRecord writes a record as a kubelet does, in place, and makes the directory beside it.
 func (m *machine) writeRecord(dir string, v *podVolume, beside string) error {
+	return m.writeRecordOf(dir, beside, map[string]string{
+		"driverName": driverName, "volumeHandle": v.handle(), "specVolID": v.name})
+}
+
+func (m *machine) writeRecordOf(dir, beside string, volume map[string]string) error {
 	m.world.must(os.MkdirAll(filepath.Join(dir, beside), 0o750))
-	data, err := json.Marshal(map[string]string{"driverName": driverName, "volumeHandle": v.handle(), "specVolID": v.name})
+	data, err := json.Marshal(volume)
 	m.world.must(err)
 	path := filepath.Join(dir, recordFile)
 	m.world.must(os.WriteFile(path, data, 0o600))
@@ -95,6 +100,9 @@ func (k *kubelet) reconstruct() {
 	paths, err := filepath.Glob(k.m.podDir("*", "*") + "/" + recordFile)
 	k.m.world.must(err)
 	for _, path := range paths {
+		if k.m.isInline(path) {
+			continue
+		}
 		name := filepath.Base(filepath.Dir(path))
 		uid, _, _ := strings.Cut(strings.TrimPrefix(path, k.m.podsDir()+"/"), "/")
 		v := k.volumes[name]

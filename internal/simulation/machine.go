@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hawser-io/hawser/internal/agent"
@@ -38,8 +39,14 @@ type machine struct {
 	// held are devices that a process keeps open, until then.
 	held map[uint64]time.Time
 
-	agent   *process
-	stop    context.CancelFunc
+	agent *process
+	stop  context.CancelFunc
+	// plugin of that agent for inline volumes; nil before it has started.
+	plugin csi.NodeServer
+	// opened are the mounts that agents have open.
+	opened map[*os.File]mounted
+	// bound are the inline volumes that pods have, by target path.
+	bound   map[string]inlineBind
 	changes chan struct{}
 	// watchers of directories, of every agent that has not closed its own.
 	watchers []*directories
@@ -80,7 +87,7 @@ var ownDisk = mount.Entry{ID: 1, Path: "/", Root: "/", Major: 259, Minor: 1, FST
 
 func (w *World) machine(name string) *machine {
 	m := &machine{world: w, name: name, dir: filepath.Join(w.dir, name), devices: map[string]device{},
-		recorded: map[string]int{}}
+		recorded: map[string]int{}, opened: map[*os.File]mounted{}, bound: map[string]inlineBind{}}
 	w.must(os.MkdirAll(m.dir, 0o700))
 	m.start()
 	return m
@@ -94,7 +101,7 @@ func (m *machine) start() {
 	m.boot++
 	m.since, m.mounts = time.Now(), []mounted{{Entry: ownDisk}}
 	m.busy, m.held = map[string]*call{}, map[uint64]time.Time{}
-	m.containers = map[types.UID]string{}
+	m.containers, m.opened = map[types.UID]string{}, map[*os.File]mounted{}
 	m.world.must(os.WriteFile(filepath.Join(m.dir, "boot_id"), fmt.Appendln(nil, m.bootIDLocked()), 0o600))
 	before := m.devices
 	m.devices = map[string]device{}
@@ -178,7 +185,7 @@ func (m *machine) launch(life int) {
 		cancel()
 		return
 	}
-	m.agent, m.stop, m.changes = p, cancel, changes
+	m.agent, m.stop, m.changes, m.plugin = p, cancel, changes, nil
 	since := m.since
 	w.mu.Unlock()
 	wall := w.clockOf(m.name)
@@ -195,6 +202,9 @@ func (m *machine) launch(life int) {
 	w.must(err)
 	w.log("%s starts", p.name)
 	w.running.Go(func() { _ = held.Start(ctx) }) // ends with ctx
+	if w.inline {
+		w.running.Go(func() { m.serve(ctx, p, a) })
+	}
 	w.running.Go(func() {
 		err := a.Start(ctx)
 		switch {
@@ -283,7 +293,7 @@ func (h host) Lock(context.Context, string) (io.Closer, error) {
 }
 
 func (h host) ReplaceFile(path string, data []byte) error {
-	if filepath.Base(path) == kubeletFile {
+	if filepath.Base(path) == kubeletFile || filepath.Base(filepath.Dir(path)) == podBinds {
 		return replace(path, data)
 	}
 	if err := h.p.pass(context.Background(), "writing "+filepath.Base(path)); err != nil {
@@ -302,6 +312,9 @@ func (h host) ReplaceFile(path string, data []byte) error {
 // kubeletFile is written under a lock of the agent. Who waits for such a lock keeps virtual time from going on, so
 // this takes none.
 const kubeletFile = "volumes-of-kubelet.json"
+
+// podBinds is the directory of the agent's records of inline volumes.
+const podBinds = "pods"
 
 func replace(path string, data []byte) error {
 	temp := path + ".temp"

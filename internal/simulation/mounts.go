@@ -91,12 +91,46 @@ func (k kernel) Bind(ctx context.Context, source, target string, readOnly bool, 
 	return nil
 }
 
-func (k kernel) BindFile(context.Context, *os.File, string, bool, []string) error {
-	return errors.New("not known here")
+// BindFile binds what was opened, if it is still mounted.
+func (k kernel) BindFile(ctx context.Context, source *os.File, target string, readOnly bool, _ []string) error {
+	if err := k.enter(ctx, "binding an open mount"); err != nil {
+		return err
+	}
+	defer k.leave()
+	e := k.m.opened[source]
+	delete(k.m.opened, source)
+	if !slices.ContainsFunc(k.m.mounts, func(o mounted) bool { return o.ID == e.ID }) {
+		return errors.New("what is open is not mounted any more")
+	}
+	if _, err := os.Lstat(target); err != nil {
+		return err
+	}
+	if there, ok := k.m.at(target); ok && !there.SameSource(e.Entry) {
+		return mount.ErrOccupied
+	} else if !ok {
+		e.Path = target
+		k.m.mount(e)
+	}
+	if readOnly {
+		k.m.makeReadOnly(target)
+	}
+	return nil
 }
 
-func (k kernel) OpenMount(context.Context, string) (*os.File, error) {
-	return nil, errors.New("not known here")
+func (k kernel) OpenMount(ctx context.Context, path string) (*os.File, error) {
+	if err := k.enter(ctx, "opening a mount"); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	e, ok := k.m.at(path)
+	if !ok {
+		return nil, mount.ErrNotMounted
+	}
+	file, err := os.Open(path)
+	if err == nil {
+		k.m.opened[file] = e
+	}
+	return file, err
 }
 
 func (k kernel) OpenBeneath(context.Context, string, string) (*os.File, error) {

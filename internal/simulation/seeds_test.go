@@ -30,6 +30,7 @@ var (
 	stacks    = flag.String("stacks", "", "write every goroutine's stack to this file where the story ends badly")
 	harsh     = flag.Bool("harsh", false, "drivers forget what they have begun, and device numbers come again")
 	mode      = flag.String("mode", "", "Coexist or Replace; by default every second seed runs in Replace")
+	inline    = flag.Bool("inline", false, "pods have inline volumes")
 	firstSeed = flag.Uint64("first", 1, "the first of them")
 )
 
@@ -62,33 +63,39 @@ type story struct {
 	seed uint64
 	// replace: the manager attaches for pods too.
 	replace bool
+	// inline: pods have inline volumes.
+	inline bool
 }
 
 func (s story) String() string {
+	in := "Coexist"
 	if s.replace {
-		return fmt.Sprintf("seed %d -mode=Replace", s.seed)
+		in = "Replace"
 	}
-	return fmt.Sprintf("seed %d -mode=Coexist", s.seed)
+	return fmt.Sprintf("seed %d -mode=%s -inline=%t", s.seed, in, s.inline)
 }
 
 // storyOf the seed, in the mode that the flag has, or by default the one or the other.
 func storyOf(seed uint64) story {
-	return story{seed: seed, replace: *mode == "Replace" || *mode != "Coexist" && seed%2 == 0}
+	return story{seed: seed, replace: *mode == "Replace" || *mode != "Coexist" && seed%2 == 0,
+		inline: *inline}
 }
 
 // mended are seeds that failed once, and why. Every run begins with them.
 var mended = map[story]string{
-	{27, true}:   "an agent did not release a volume for a single user while a pod waited for that release",
-	{58, true}:   "an agent did not release a volume whose device the kubelet had mounted again",
-	{67, true}:   "a pod found a volume for a single user still listed as attached, beside an intent of the agent",
-	{seed: 360}:  "a volume stayed in use for an intent that was gone before it was staged for it",
-	{seed: 1307}: "a volume stayed in use for an intent that was gone before anything was published for it",
-	{5938, true}: "nobody ended a pod that waited for a stage which its restarted kubelet did not know of",
+	{27, true, false}:   "an agent did not release a volume for a single user while a pod waited for that release",
+	{58, true, false}:   "an agent did not release a volume whose device the kubelet had mounted again",
+	{67, true, false}:   "a pod found a volume for a single user still listed as attached, beside an intent of the agent",
+	{seed: 360}:         "a volume stayed in use for an intent that was gone before it was staged for it",
+	{seed: 1307}:        "a volume stayed in use for an intent that was gone before anything was published for it",
+	{5938, true, false}: "nobody ended a pod that waited for a stage which its restarted kubelet did not know of",
 	{seed: 1411}: "what a manager attached after it was asleep stayed attached, " +
 		"because the node's agent was heard of only then",
-	{14928, true}: "a volume for a single user kept an intent that was deleted before its entry was written, " +
+	{14928, true, false}: "a volume for a single user kept an intent that was deleted before its entry was written, " +
 		"while a pod waited for that intent to go",
-	{seed: 2015}: "an agent did not go on when its session was confirmed before its first report was acknowledged",
+	{5, false, true}: "a kubelet had no record of an inline volume, and the agent counted it for other volumes",
+	{8, true, true}:  "an agent waited for the device of another volume, of which an inline volume had no record",
+	{seed: 2015}:     "an agent did not go on when its session was confirmed before its first report was acknowledged",
 }
 
 // run one story.
@@ -97,7 +104,7 @@ func run(t *testing.T, s story) (reached map[fault]int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(s.seed, scratch())
 		w.verbose = *oneSeed != 0 && testing.Verbose()
-		w.harsh, w.replace = *harsh, s.replace
+		w.harsh, w.replace, w.inline = *harsh, s.replace, s.inline
 		defer w.remove()
 		nodes, volumes := []string{"a", "b"}, []string{"rwo", "pod", "rwx"}
 		w.populate(nodes, volumes)
@@ -148,7 +155,8 @@ func TestSimulation(t *testing.T) {
 		float64(*seeds)/took.Seconds())
 	for _, what := range append(total.occasions(), faults()...) {
 		fmt.Printf("simulation: %8d times %s\n", total.reached[what], what)
-		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what)
+		impossible := *mode == "Coexist" && slices.Contains(ofKubelets(), what) ||
+			!*inline && slices.Contains(ofInline(), what)
 		if total.reached[what] == 0 && *seeds >= 100 && !t.Failed() && !impossible {
 			t.Errorf("no seed of %d reached %q, want at least one", *seeds, what)
 		}
@@ -174,7 +182,8 @@ func (t *tally) add(reached map[fault]int) {
 
 // occasions are what happens when all goes well.
 func (t *tally) occasions() []fault {
-	return []fault{attached, staged, published, detached, taken, shut, checked, running, reconstructed}
+	return []fault{attached, staged, published, detached, taken, shut, checked, running, reconstructed, boundInline,
+		keptInline}
 }
 
 func writeStacks(t *testing.T, path string) {

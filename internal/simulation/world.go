@@ -44,6 +44,8 @@ type World struct {
 	harsh bool
 	// replace: the manager attaches for pods too, and each machine has a kubelet.
 	replace bool
+	// inline: pods with inline volumes come and go on each machine.
+	inline bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -109,6 +111,9 @@ func (w *World) populate(nodes, volumes []string) {
 	for _, n := range nodes {
 		w.nodes[n].launchAfter(0)
 		w.nodes[n].startKubeletAfter(0)
+		if w.inline {
+			w.running.Go(w.nodes[n].inlinePodsComeAndGo)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ func (noMounts) RemoveMountPoint(context.Context, string) error { return nil }
 // intents of a node of which nothing is published.
 type intents struct {
 	cached, live *volumesv1alpha1.VolumeAttachmentIntent
+	pod          *corev1.Pod
 }
 
 func (i intents) Cached(context.Context, types.NamespacedName) (*volumesv1alpha1.VolumeAttachmentIntent, error) {
@@ -68,7 +69,10 @@ func (intents) InNamespace(context.Context, string) ([]*volumesv1alpha1.VolumeAt
 
 func (intents) ForcedAway(record.PodBind) bool { return false }
 
-func (intents) Pod(_ context.Context, pod record.PodReference) (*corev1.Pod, error) {
+func (i intents) Pod(_ context.Context, pod record.PodReference) (*corev1.Pod, error) {
+	if i.pod != nil {
+		return i.pod, nil
+	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{}, pod.Name)
 }
 
@@ -211,6 +215,41 @@ func TestACallThatWaitsReportsItOnceOnThePodAndEndsBeforeTheKubeletGivesUp(t *te
 				}
 				if left := len(n.events.Events); left > 0 {
 					t.Errorf("%d more events, want a single one for a call", left)
+				}
+			})
+		})
+	}
+}
+
+func TestACallThatWaitsEndsForAPodThatIsBeingDeleted(t *testing.T) {
+	now := metav1.Now()
+	pod := func(uid types.UID, deleted *metav1.Time) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid,
+			DeletionTimestamp: deleted}}
+	}
+	for name, c := range map[string]struct {
+		pod    *corev1.Pod
+		code   codes.Code
+		ends   time.Duration
+		events int
+	}{
+		"the pod is being deleted":           {pod("uid-1", &now), codes.Aborted, reportWaitAfter, 0},
+		"the pod stays":                      {pod("uid-1", nil), codes.DeadlineExceeded, time.Minute - answerBefore, 1},
+		"another pod of the name is deleted": {pod("uid-2", &now), codes.DeadlineExceeded, time.Minute - answerBefore, 1},
+		"the pod is not found":               {nil, codes.DeadlineExceeded, time.Minute - answerBefore, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // in which time passes while all goroutines wait
+				n := newNode(t, intents{cached: intentWith(nil), pod: c.pod})
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := n.ask(ctx, map[string]string{"intent": "data"})
+				if took := time.Since(began); status.Code(err) != c.code || took != c.ends {
+					t.Errorf("answer %v after %s, want %s after %s", err, took, c.code, c.ends)
+				}
+				if events := len(n.events.Events); events != c.events {
+					t.Errorf("%d events on the pod, want %d", events, c.events)
 				}
 			})
 		})

@@ -148,6 +148,10 @@ func (w *wait) next() error {
 		case <-w.changed:
 			return nil
 		case <-w.late.C():
+			if w.podEnds() {
+				// Not final: the kubelet asks to unpublish.
+				return status.Errorf(codes.Aborted, "pod %s is being deleted", w.request.pod)
+			}
 			w.reportWait()
 		case <-w.unseen.C():
 			if w.missing {
@@ -160,6 +164,13 @@ func (w *wait) next() error {
 			return status.FromContextError(w.ctx.Err()).Err()
 		}
 	}
+}
+
+// podEnds reports whether the pod is being deleted. The kubelet ends a pod only once no call for it goes on. A pod that
+// is not found may be a static one, whose mirror is not there.
+func (w *wait) podEnds() bool {
+	pod, err := w.Intents.Pod(w.ctx, w.request.pod)
+	return err == nil && isPod(pod, w.request.pod) && pod.DeletionTimestamp != nil
 }
 
 // reportWait sends the one event of the call about what it waits for.
