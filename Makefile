@@ -135,7 +135,7 @@ endif
 test-e2e: control-plane ## Run pods on two nodes with real kubelets and containerd (root, Linux). E2E_ATTACH=upstream compares.
 	@hack/setup-packages.sh --containers
 	@hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr
-	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 20m ./test/kubelet
+	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 35m ./test/kubelet
 ifneq ($(E2E_ATTACH),upstream)
 	$(MAKE) images ARCHITECTURES=$$(go env GOARCH)
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
