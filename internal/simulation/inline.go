@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -113,7 +112,7 @@ func (p *inlinePod) live() {
 	if e, ok := p.m.at(p.target()); ok {
 		w.breaks("nothing is left of a pod: on %s %s", p.m.name, e.describe())
 	}
-	w.must(os.RemoveAll(p.dir()))
+	w.must(p.m.removeRecord(filepath.Dir(p.target()), filepath.Base(p.target())))
 }
 
 func (p *inlinePod) who() string { return p.m.name + " " + p.name }
