@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 package kubelet
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -147,36 +146,6 @@ func TestAnEvictedPodGivesItsInlineVolumeBack(t *testing.T) {
 	gone(t, pod)
 	next := v.inline(nodeB, v.claimed(), nil, v.read("of the evicted"))
 	runs(t, next)
-	remove(t, next)
-	v.leavesNothing(sys.Nodes...)
-}
-
-// evictsForMemory has a kubelet believe that memory is short. A hard threshold would leave no memory for pods.
-const evictsForMemory = `evictionSoft: {memory.available: 900Gi}
-evictionSoftGracePeriod: {memory.available: 1s}
-evictionMaxPodGracePeriod: 5
-`
-
-// TestAPodThatItsKubeletEvictsGivesItsInlineVolumeBack has the kubelet believe that memory is short. The pod stays in
-// the API as Failed.
-func TestAPodThatItsKubeletEvictsGivesItsInlineVolumeBack(t *testing.T) {
-	inlineVolumes(t)
-	v := newVolume(t, corev1.PersistentVolumeFilesystem)
-	pod := v.inline(nodeA, v.claimed(), nil, v.write("of the evicted"))
-	runs(t, pod)
-	t.Cleanup(func() {
-		configure(t, func(config string) string { return strings.ReplaceAll(config, evictsForMemory, "") }, nodeA)
-	})
-	configure(t, func(config string) string { return config + evictsForMemory }, nodeA)
-	if _, err := awaitPod(t, pod.Name, func(p *corev1.Pod) bool {
-		return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted"
-	}); err != nil {
-		dump(t)
-		t.Fatalf("pod %s was not evicted: %v", pod.Name, err)
-	}
-	next := v.inline(nodeB, v.claimed(), nil, v.read("of the evicted"))
-	runs(t, next)
-	remove(t, pod)
 	remove(t, next)
 	v.leavesNothing(sys.Nodes...)
 }
