@@ -141,6 +141,11 @@ ifneq ($(E2E_ATTACH),upstream)
 	HAWSER_TEST_E2E=$(E2E_ATTACH) HAWSER_TEST_E2E_DIR=$(DIR)-e2e go test -v -count=1 -timeout 15m ./test/images
 endif
 
+.PHONY: test-alerts
+test-alerts: control-plane $(KUBE_STATE_METRICS) ## Make every alert fire and resolve, with a real Prometheus on a local cluster (root, Linux).
+	@hack/setup-packages.sh --monitoring
+	HAWSER_TEST_ALERTS=$(DIR)-alerts go test -v -count=1 -timeout 25m ./test/alerts
+
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade from FROM (a revision, by default the one before) and back, with volumes in use (root, Linux).
 	@hack/setup-packages.sh --containers

@@ -7,6 +7,7 @@
 #
 #   hack/setup-packages.sh [--containers]     with it also what runs containers
 #   hack/setup-packages.sh --images           only what makes the agent's image
+#   hack/setup-packages.sh --monitoring       also Prometheus, which make test-alerts runs
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -24,6 +25,9 @@ if [[ ${1:-} == --images ]]; then
 fi
 if [[ ${1:-} == --containers ]]; then
 	needed+=(runc:runc) # one built with plain "go build" lacks seccomp
+fi
+if [[ ${1:-} == --monitoring ]]; then
+	needed+=(prometheus:prometheus)
 fi
 
 # missing prints those of the needed programs that are not there.

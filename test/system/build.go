@@ -34,6 +34,25 @@ func BuildRace(ctx context.Context) (string, error) {
 	)
 }
 
+// Build builds every program without the race detector, the operator too, and returns their directory.
+func Build(ctx context.Context) (string, error) {
+	bin := filepath.Join(apiserver.Root(), ".cache", "plain")
+	lock, err := lockFolder(bin)
+	if err != nil {
+		return "", fmt.Errorf("locking the directory of the programs: %w", err)
+	}
+	run := func(dir string, packages ...string) error {
+		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-ldflags=-s -w", "-o", bin + "/"}, packages...)...)
+		cmd.Dir = dir
+		return runBuild(cmd)
+	}
+	return bin, errors.Join(
+		run(apiserver.Root(), "./cmd/manager", "./cmd/agent", "./cmd/operator", "./test/csiloop/cmd/csi-loop"),
+		run(filepath.Join(apiserver.Root(), "hack", "localcluster"), "."),
+		lock.Close(),
+	)
+}
+
 // lockFolder creates a directory and waits until no other process has locked it. Closing the file unlocks it.
 func lockFolder(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -144,7 +145,7 @@ func (s *System) StartAgent(ctx context.Context, node string) error {
 	return s.startOn(ctx, node, Agent(node), s.program("agent"), append([]string{
 		"--node-name=" + node, "--root-dir=" + s.AgentRoot(node), "--kubelet-dir=" + s.KubeletDir(node),
 		"--kubeconfig=" + filepath.Join(s.Dir, "nodes", node, "agent.kubeconfig"),
-		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, s.AgentArgs...)...)
+		"--metrics-bind-address=0", "--health-probe-bind-address=0"}, slices.Concat(s.AgentArgs, s.ArgsOfAgent[node])...)...)
 }
 
 func (s *System) program(name string) string { return filepath.Join(s.Bin, name) }
@@ -153,6 +154,11 @@ func (s *System) program(name string) string { return filepath.Join(s.Bin, name)
 func (s *System) start(ctx context.Context, name, program string, args ...string) error {
 	program, args = s.wrap(program, args)
 	return s.localcluster(ctx, append([]string{"run", "--dir", s.Dir, "--name", name, "--", program}, args...)...)
+}
+
+// Run is start for a program of a test.
+func (s *System) Run(ctx context.Context, name, program string, args ...string) error {
+	return s.start(ctx, name, program, args...)
 }
 
 // startOn starts a program on a node, inside its machine if it has one.

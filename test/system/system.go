@@ -58,6 +58,8 @@ type Options struct {
 	OnlyUpstream bool
 	// ManagerArgs and AgentArgs are added to the programs' own.
 	ManagerArgs, AgentArgs []string
+	// ArgsOfAgent are added to those of one node's agent.
+	ArgsOfAgent map[string][]string
 	// DriverArgs are added to the loop driver's.
 	DriverArgs []string
 	// Bin is the directory of the programs; empty means the repository's bin.

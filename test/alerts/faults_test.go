@@ -1,0 +1,416 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package alerts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/install"
+	"github.com/hawser-io/hawser/test/csiloop/faults"
+	"github.com/hawser-io/hawser/test/system"
+)
+
+type labels = map[string]string
+
+func (s *suite) phases() []phase {
+	full := &podVolumes{suite: s}
+	return []phase{
+		{name: "volumes", faults: []fault{
+			s.noClaim(), s.unsupportedVolume(), s.usedElsewhere(), s.refusedDetach(), s.hungStage(), s.refusedExpansion(),
+			s.gatedPod(), full.fault(), s.refusedAttaches(),
+		}},
+		{name: "nodes", faults: []fault{s.orphan(), s.deadAgent(), s.missingDriver()}},
+		{name: "installation", faults: []fault{s.missingPolicy(), s.refusedRequests(), s.noExporter()}},
+		{name: "no manager", faults: []fault{s.noManager()}},
+		{name: "no leader", faults: []fault{s.noLeader()}},
+		// The operator repairs what others delete, so it comes last.
+		{name: "rollout", faults: []fault{s.stuckRollout()}},
+	}
+}
+
+func (s *suite) noClaim() fault {
+	return fault{
+		name:   "an intent for a claim that does not exist",
+		make:   func(ctx context.Context) error { return s.intent(ctx, "nowhere", "nowhere", nodeA) },
+		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, "nowhere") },
+		alerts: map[string]map[string]string{
+			"HawserIntentNotReady/warning":  {"namespace": namespace, "intent": "nowhere", "node": nodeA},
+			"HawserIntentsWaitLong/warning": {"phase": "resolve"},
+		},
+	}
+}
+
+func (s *suite) unsupportedVolume() fault {
+	const name = "unsupported"
+	return fault{
+		name: "an intent for a volume that no CSI driver has",
+		make: func(ctx context.Context) error {
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+				Capacity: size("1Mi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+				ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/"}}}}
+			claim := newClaim(name)
+			claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), name
+			claim.Spec.AccessModes = pv.Spec.AccessModes
+			claim.Spec.Resources.Requests = size("1Mi")
+			return errors.Join(s.Client.Create(ctx, pv), s.Client.Create(ctx, claim), s.intent(ctx, name, name, nodeA))
+		},
+		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, name) },
+		alerts: map[string]map[string]string{"HawserIntentStalled/warning": {"intent": name}},
+	}
+}
+
+func (s *suite) usedElsewhere() fault {
+	return fault{
+		name: "an exclusive volume that is wanted on a second node",
+		make: func(ctx context.Context) error {
+			_, err := s.published(ctx, "shared", nodeA)
+			return errors.Join(err, s.intent(ctx, "shared-too", "shared", nodeB))
+		},
+		repair: func(ctx context.Context) error { return s.deleteIntents(ctx, "shared-too") },
+		alerts: map[string]map[string]string{"HawserVolumeInUseElsewhere/warning": {"intent": "shared-too", "node": nodeB}},
+	}
+}
+
+func (s *suite) refusedDetach() fault {
+	id := ""
+	return fault{
+		name: "a driver that does not detach",
+		make: func(ctx context.Context) error {
+			handle, err := s.published(ctx, "stuck", nodeA)
+			if err != nil {
+				return err
+			}
+			id, err = faults.Add(s.BackingDir(), faults.Fault{Method: "ControllerUnpublishVolume", Volume: handle,
+				When: faults.Before, Action: faults.Error, Code: codes.Internal, Message: "the storage is away"})
+			return errors.Join(err, s.deleteIntents(ctx, "stuck"))
+		},
+		// The attacher is started again, because it waits longer and longer between its attempts.
+		repair: func(ctx context.Context) error {
+			return errors.Join(faults.Remove(s.BackingDir(), id), s.restartAttacher(ctx))
+		},
+		alerts: map[string]map[string]string{
+			"HawserDetachStuck/warning": {"driver": system.DriverName},
+			"HawserAttachmentsUnhealthy/warning": {"node": nodeA, "condition": "AttachmentsHealthy",
+				"reason": volumesv1alpha1.ReasonDetachFailed},
+		},
+	}
+}
+
+func (s *suite) hungStage() fault {
+	id := ""
+	return fault{
+		name: "a driver that answers no stage before its deadline",
+		make: func(ctx context.Context) error {
+			handle, err := s.claim(ctx, "hanging")
+			if err != nil {
+				return err
+			}
+			id, err = faults.Add(s.BackingDir(), faults.Fault{Method: "NodeStageVolume", Volume: handle,
+				When: faults.Before, Action: faults.Hang})
+			return errors.Join(err, s.intent(ctx, "hanging", "hanging", nodeA))
+		},
+		repair: func(ctx context.Context) error {
+			if err := faults.Remove(s.BackingDir(), id); err != nil {
+				return err
+			}
+			_, err := s.AwaitReady(ctx, namespace, "hanging")
+			return errors.Join(err, s.deleteIntents(ctx, "hanging"))
+		},
+		alerts: map[string]map[string]string{
+			"HawserDriverCallHangs/warning": {"node": nodeA, "driver": system.DriverName}},
+	}
+}
+
+func (s *suite) refusedExpansion() fault {
+	id := ""
+	return fault{
+		name: "a driver that does not expand",
+		make: func(ctx context.Context) error {
+			handle, err := s.claim(ctx, "growing", block)
+			if err != nil {
+				return err
+			}
+			if err := s.intent(ctx, "growing", "growing", nodeA); err != nil {
+				return err
+			}
+			if _, err := s.AwaitReady(ctx, namespace, "growing"); err != nil {
+				return err
+			}
+			id, err = faults.Add(s.BackingDir(), faults.Fault{Method: "NodeExpandVolume", Volume: handle,
+				When: faults.Before, Action: faults.Error, Code: codes.Internal, Message: "not now"})
+			if err != nil {
+				return err
+			}
+			_, err = s.Kubectl(ctx, "patch", "pvc", "growing", "-n", namespace, "-p",
+				`{"spec":{"resources":{"requests":{"storage":"48Mi"}}}}`)
+			return err
+		},
+		repair: func(ctx context.Context) error {
+			return errors.Join(faults.Remove(s.BackingDir(), id), s.deleteIntents(ctx, "growing"))
+		},
+		alerts: map[string]map[string]string{"HawserExpansionFailed/warning": {"intent": "growing"}},
+	}
+}
+
+func (s *suite) gatedPod() fault {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gated"}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "c", Image: "none"}},
+		Volumes:    []corev1.Volume{{Name: "data", VolumeSource: inline("claim", "never")}},
+	}}
+	return fault{
+		name:   "a pod with the inline volume of a claim that does not exist",
+		make:   func(ctx context.Context) error { return s.Client.Create(ctx, pod) },
+		repair: func(ctx context.Context) error { return s.Client.Delete(ctx, pod) },
+		alerts: map[string]map[string]string{"HawserPodGatedLong/warning": nil},
+	}
+}
+
+// refusedAttaches are three, one after the other: between the attempts for one volume the attacher waits longer than
+// the window of the alert.
+func (s *suite) refusedAttaches() fault {
+	var ids, intents []string
+	return fault{
+		name: "a driver that does not attach",
+		make: func(ctx context.Context) error {
+			for _, name := range []string{"refused-1", "refused-2", "refused-3"} {
+				handle, err := s.claim(ctx, name)
+				if err != nil {
+					return err
+				}
+				id, err := faults.Add(s.BackingDir(), faults.Fault{Method: "ControllerPublishVolume", Volume: handle,
+					When: faults.Before, Action: faults.Error, Code: codes.Internal, Message: "the storage is away"})
+				if err != nil {
+					return err
+				}
+				ids, intents = append(ids, id), append(intents, name)
+				if err := s.intent(ctx, name, name, nodeA); err != nil {
+					return err
+				}
+				if err := faults.WaitHits(ctx, s.BackingDir(), id, 3); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		repair: func(ctx context.Context) error {
+			for _, id := range ids {
+				if err := faults.Remove(s.BackingDir(), id); err != nil {
+					return err
+				}
+			}
+			return s.deleteIntents(ctx, intents...)
+		},
+		alerts: map[string]map[string]string{
+			"HawserAttachFailing/warning": {"volume_plugin": "kubernetes.io/csi:" + system.DriverName}},
+	}
+}
+
+// orphan: the finalizer of an intent is cut off while no agent sees it.
+func (s *suite) orphan() fault {
+	return fault{
+		name: "an intent that was removed without its finalizer",
+		make: func(ctx context.Context) error {
+			if _, err := s.published(ctx, "orphan", nodeA); err != nil {
+				return err
+			}
+			if err := s.StopProcess(ctx, system.Agent(nodeA)); err != nil {
+				return err
+			}
+			_, err := s.Kubectl(ctx, "delete", "vai", "orphan", "-n", namespace, "--wait=false")
+			if err == nil {
+				_, err = s.Kubectl(ctx, "patch", "vai", "orphan", "-n", namespace, "--type=merge", "-p",
+					`{"metadata":{"finalizers":null}}`)
+			}
+			return errors.Join(err, s.AwaitGone(ctx, namespace, "orphan"), s.StartAgain(ctx, system.Agent(nodeA)))
+		},
+		repair: func(ctx context.Context) error {
+			if err := s.intent(ctx, "orphan", "orphan", nodeA); err != nil {
+				return err
+			}
+			_, err := s.AwaitReady(ctx, namespace, "orphan")
+			return errors.Join(err, s.deleteIntents(ctx, "orphan"))
+		},
+		alerts: map[string]map[string]string{
+			"HawserOrphanedVolumes/warning":    {"node": nodeA},
+			"HawserMountsInconsistent/warning": {"node": nodeA},
+		},
+	}
+}
+
+// deadAgent: what is attached to its node is declared released, first of a driver that cuts the access of the node,
+// then of one that does not.
+func (s *suite) deadAgent() fault {
+	return fault{
+		name: "an agent that is dead, and forced detaches from its node",
+		make: func(ctx context.Context) error {
+			for _, name := range []string{"cut", "uncut"} {
+				if _, err := s.published(ctx, name, nodeB); err != nil {
+					return err
+				}
+			}
+			if err := s.StopProcess(ctx, system.Agent(nodeB)); err != nil {
+				return err
+			}
+			for _, name := range []string{"cut", "uncut"} {
+				if _, err := s.Kubectl(ctx, "delete", "vai", name, "-n", namespace, "--wait=false"); err != nil {
+					return err
+				}
+				if err := s.promiseCut(ctx, name == "cut"); err != nil {
+					return err
+				}
+				if err := s.declareReleased(ctx, name); err != nil {
+					return err
+				}
+				alert := map[bool]string{true: "HawserForcedDetach/warning", false: "HawserUnprotectedDetach/critical"}
+				if err := s.receiver.Await(ctx, alert[name == "cut"]+" fires", Labelled(alert[name == "cut"],
+					labels{"evidence": string(volumesv1alpha1.EvidenceDeclaredByAdministrator)})); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		repair: func(ctx context.Context) error {
+			return errors.Join(s.StartAgain(ctx, system.Agent(nodeB)), s.AwaitGone(ctx, namespace, "cut"),
+				s.AwaitGone(ctx, namespace, "uncut"))
+		},
+		alerts: map[string]map[string]string{
+			"HawserNodeVolumesUnknown/warning": {"node": nodeB},
+			"HawserAgentMissing/warning":       {"node": nodeB},
+		},
+	}
+}
+
+// promiseCut sets or removes the promise of the driver.
+func (s *suite) promiseCut(ctx context.Context, cut bool) error {
+	value := "-"
+	if cut {
+		value = "=true"
+	}
+	_, err := s.Kubectl(ctx, "annotate", "csidriver", system.DriverName, "--overwrite",
+		volumesv1alpha1.CutsAccessAnnotation+value)
+	return err
+}
+
+// declareReleased declares the attachment of the claim's volume to node b.
+func (s *suite) declareReleased(ctx context.Context, claim string) error {
+	pvc := &corev1.PersistentVolumeClaim{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim}, pvc); err != nil {
+		return err
+	}
+	nvs := &volumesv1alpha1.NodeVolumeState{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: nodeB}, nvs); err != nil {
+		return err
+	}
+	for _, e := range nvs.Spec.Attachments {
+		if e.PersistentVolumeName == pvc.Spec.VolumeName {
+			_, err := s.Kubectl(ctx, "annotate", "nvs", nodeB,
+				volumesv1alpha1.DeclaredReleasedPrefix+string(e.AttachmentUID)+"=the machine is off")
+			return err
+		}
+	}
+	return fmt.Errorf("claim %s has no entry on %s: %+v", claim, nodeB, nvs.Spec.Attachments)
+}
+
+func (s *suite) missingDriver() fault {
+	return fault{
+		name:   "a node plugin that does not run",
+		make:   func(ctx context.Context) error { return s.StopProcess(ctx, system.NodeDriver(nodeA)) },
+		repair: func(ctx context.Context) error { return s.StartAgain(ctx, system.NodeDriver(nodeA)) },
+		alerts: map[string]map[string]string{"HawserDriversNotReady/warning": {"node": nodeA}},
+	}
+}
+
+func (s *suite) missingPolicy() fault {
+	const name = "hawser-hold"
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return s.removed("an admission policy that is not bound", binding,
+		map[string]map[string]string{"HawserPoliciesNotInForce/critical": nil})
+}
+
+// refusedRequests: the agents renew their Leases under this role.
+func (s *suite) refusedRequests() fault {
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: "hawser-agent"}}
+	return s.removed("agents that may not renew their Leases", binding,
+		map[string]map[string]string{"HawserRequestsRefused/warning": {"component": "agent"}})
+}
+
+// removed is an object that is deleted and created again.
+func (s *suite) removed(name string, object client.Object, alerts map[string]map[string]string) fault {
+	return fault{
+		name: name,
+		make: func(ctx context.Context) error {
+			if err := s.Client.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+				return err
+			}
+			return s.Client.Delete(ctx, object)
+		},
+		repair: func(ctx context.Context) error {
+			object.SetResourceVersion("")
+			object.SetUID("")
+			object.SetManagedFields(nil)
+			return s.Client.Create(ctx, object)
+		},
+		alerts: alerts,
+	}
+}
+
+func (s *suite) noExporter() fault {
+	return fault{
+		name:   "no kube-state-metrics",
+		make:   func(ctx context.Context) error { return s.StopProcess(ctx, kubeStateMetrics) },
+		repair: s.startExporter,
+		alerts: map[string]map[string]string{"HawserMetricsAbsent/warning": {"source": kubeStateMetrics}},
+	}
+}
+
+func (s *suite) noManager() fault {
+	return fault{
+		name:   "no manager",
+		make:   func(ctx context.Context) error { return s.StopProcess(ctx, system.Manager) },
+		repair: func(ctx context.Context) error { return s.StartAgain(ctx, system.Manager) },
+		alerts: map[string]map[string]string{"HawserManagerDown/critical": nil},
+	}
+}
+
+// noLeader: another process has the Lease of the leader, and does nothing.
+func (s *suite) noLeader() fault {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace(), Name: "hawser-manager"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("nobody"), LeaseDurationSeconds: ptr.To[int32](3600),
+			RenewTime: ptr.To(metav1.NowMicro())},
+	}
+	return fault{
+		name: "a manager that does not lead",
+		make: func(ctx context.Context) error {
+			lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+			return errors.Join(s.Client.Create(ctx, lease), s.SetManagerArgs(ctx, "--leader-elect=true",
+				"--metrics-bind-address="+s.addresses[manager]))
+		},
+		repair: func(ctx context.Context) error { return s.Client.Delete(ctx, lease) },
+		alerts: map[string]map[string]string{"HawserNoLeader/critical": nil},
+	}
+}
+
+func (s *suite) restartAttacher(ctx context.Context) error {
+	if err := s.StopProcess(ctx, system.Attacher); err != nil {
+		return err
+	}
+	return s.StartAttacher(ctx)
+}
