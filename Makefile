@@ -207,7 +207,9 @@ local-down: bin/localcluster ## Take that cluster down: processes, mounts, loop 
 	@bin/localcluster discard --dir $(DIR)
 
 .PHONY: demo
-demo: packages programs ## Show the main job on a local cluster (root, Linux). KEEP=1 leaves it running.
+demo: packages programs ## Show the main job on a local cluster, and pods where kubelets can run (root, Linux). KEEP=1 leaves it running.
+	@hack/setup-packages.sh --containers && hack/build-control-plane.sh kubelet containerd containerd-shim-runc-v2 ctr || \
+		echo "without the programs of real kubelets"
 	@KEEP=$(KEEP) go run ./test/demo --dir $(DIR)-demo
 
 .PHONY: soak

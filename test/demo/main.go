@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 // Command demo shows Hawser's main job on a real control plane with real devices. Claims become mounted
 // volumes, which survive a killed agent and grow. They move to another node with their data, and leave nothing
-// behind.
+// behind. Pods use them where real kubelets can run. In the end something is broken, and why names the cause.
 package main
 
 import (
@@ -66,6 +66,9 @@ func run(ctx context.Context, dir string, keep bool, out io.Writer) (err error) 
 			return err
 		}
 	}
+	if err := showPods(ctx, dir+"-pods", out); err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
 	_, _ = fmt.Fprintf(out, "\nthe demo has ended, %.0f s in total\n", time.Since(begin).Seconds())
 	return nil
 }
@@ -95,6 +98,8 @@ func (d *demo) steps() []step {
 		{"an intent wants the exclusive volume on " + nodeB + " too: it waits, and why names the holder", d.contend},
 		{"the intent on " + nodeA + " is deleted: the volume moves to " + nodeB + " with its data", d.move},
 		{"everything is deleted: nothing is left behind", d.remove},
+		{"the driver of " + nodeA + " is stopped: a new intent waits, and why names the cause", d.breakDriver},
+		{"the driver starts again: the intent becomes Ready by itself, and is deleted", d.mendDriver},
 	}
 }
 

@@ -246,12 +246,17 @@ func (d *demo) contend(ctx context.Context) error {
 
 // why prints what the plugin explains about an intent, which has to be this reason.
 func (d *demo) why(ctx context.Context, intent, reason string) error {
+	return d.whyOf(ctx, "intent", intent, reason)
+}
+
+// whyOf is why about an object of that kind.
+func (d *demo) whyOf(ctx context.Context, kind, name, reason string) error {
 	var stdout, stderr bytes.Buffer
-	exit := cli.Run(ctx, []string{"why", "intent", intent, "-n", namespace, "--kubeconfig", d.Kubeconfig()},
+	exit := cli.Run(ctx, []string{"why", kind, name, "-n", namespace, "--kubeconfig", d.Kubeconfig()},
 		genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &stdout, ErrOut: &stderr})
-	_, _ = fmt.Fprintf(d.out, "\n$ kubectl hawser why intent %s -n %s\n%s\n", intent, namespace, stdout.String())
+	_, _ = fmt.Fprintf(d.out, "\n$ kubectl hawser why %s %s -n %s\n%s\n", kind, name, namespace, stdout.String())
 	if exit != cli.Findings || !strings.Contains(stdout.String(), reason) {
-		return fmt.Errorf("kubectl hawser why intent %s: exit code %d, want %d and reason %s: %s", intent, exit,
+		return fmt.Errorf("kubectl hawser why %s %s: exit code %d, want %d and reason %s: %s", kind, name, exit,
 			cli.Findings, reason, stderr.String())
 	}
 	return nil
