@@ -46,7 +46,7 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 	if err != nil {
 		return fmt.Errorf("updating the status of set %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	c.tell(cached, set)
+	c.sendEvent(cached, set)
 	return nil
 }
 
@@ -57,8 +57,8 @@ func (c *Controller) set(set *volumesv1alpha1.VolumeAttachmentIntentSet, conditi
 	meta.SetStatusCondition(&set.Status.Conditions, v)
 }
 
-// tell records an event where Ready has a new problem.
-func (c *Controller) tell(before, after *volumesv1alpha1.VolumeAttachmentIntentSet) {
+// sendEvent records an event where Ready has a new problem.
+func (c *Controller) sendEvent(before, after *volumesv1alpha1.VolumeAttachmentIntentSet) {
 	was := meta.FindStatusCondition(before.Status.Conditions, volumesv1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Status.Conditions, volumesv1alpha1.ConditionReady)
 	if was != nil && was.Reason == is.Reason && was.Message == is.Message {

@@ -31,7 +31,7 @@ type Finding struct {
 type Findings struct {
 	mu      sync.Mutex
 	drivers map[string]Finding
-	tell    func(driver string)
+	notify  func(driver string)
 }
 
 // All findings, by driver.
@@ -46,7 +46,7 @@ func (f *Findings) Listen(affected func(ctx context.Context, driver string) []re
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.tell = func(driver string) {
+		f.notify = func(driver string) {
 			for _, request := range affected(ctx, driver) {
 				queue.Add(request)
 			}
@@ -65,10 +65,10 @@ func (f *Findings) set(driver string, found Finding) {
 		f.drivers = map[string]Finding{}
 	}
 	f.drivers[driver] = found
-	tell := f.tell
+	notify := f.notify
 	f.mu.Unlock()
-	if tell != nil && !before.equals(found) {
-		tell(driver)
+	if notify != nil && !before.equals(found) {
+		notify(driver)
 	}
 }
 

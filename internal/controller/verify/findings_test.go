@@ -20,8 +20,8 @@ func (w *world) expectFinding(t *testing.T, when string, want Finding) {
 func TestAFindingTakesTwoVerifications(t *testing.T) {
 	w := oneVolume(t)
 	w.Findings = &Findings{}
-	told := 0
-	w.Findings.tell = func(string) { told++ }
+	notified := 0
+	w.Findings.notify = func(string) { notified++ }
 	w.volumes = listing{"h": {"id-a", "id-b"}}
 	w.verify(t.Context())
 	w.expectFinding(t, "after one verification", Finding{})
@@ -29,8 +29,8 @@ func TestAFindingTakesTwoVerifications(t *testing.T) {
 	onB := map[string][]string{"b": {"h"}}
 	w.expectFinding(t, "after two that found a publication on node b", Finding{Settled: true, Unexpected: onB})
 	w.verify(t.Context())
-	if told != 1 {
-		t.Errorf("changes that were told after three verifications: %d, want 1", told)
+	if notified != 1 {
+		t.Errorf("changes that were reported after three verifications: %d, want 1", notified)
 	}
 	w.err = errors.New("nobody listens")
 	w.verify(t.Context())
