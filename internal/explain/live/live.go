@@ -9,9 +9,11 @@ SPDX-License-Identifier: Apache-2.0
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -182,7 +184,7 @@ func (r *Reader) List(ctx context.Context, into client.ObjectList, options ...cl
 
 // follow returns what follows a list, once it has all of it.
 func (r *Reader) follow(ctx context.Context, list client.ObjectList, options client.ListOptions) (*use, error) {
-	key := fmt.Sprintf("%T %s %v %v", list, options.Namespace, options.FieldSelector, options.LabelSelector)
+	key := fmt.Sprintf("%T %s %v %v", list, options.Namespace, sorted(options.FieldSelector), options.LabelSelector)
 	r.mu.Lock()
 	u, known := r.followed[key]
 	if !known {
@@ -199,6 +201,16 @@ func (r *Reader) follow(ctx context.Context, list client.ObjectList, options cli
 		r.refused(what(list, options), err)
 	}
 	return u, nil
+}
+
+// sorted returns the requirements of a selector in a fixed order: client.MatchingFields, a map, has none.
+func sorted(selector fields.Selector) fields.Requirements {
+	if selector == nil {
+		return nil
+	}
+	all := selector.Requirements()
+	slices.SortFunc(all, func(a, b fields.Requirement) int { return cmp.Compare(a.Field, b.Field) })
+	return all
 }
 
 func what(list client.ObjectList, options client.ListOptions) string {
