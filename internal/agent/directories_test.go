@@ -95,6 +95,18 @@ func (p testPod) holds(want map[*volumesv1alpha1.VolumeAttachmentIntent]testVolu
 	})
 }
 
+// shown is a pod whose directory shows the volume of one intent.
+func (c *cluster) shown(t *testing.T) (testPod, testVolume, *volumesv1alpha1.VolumeAttachmentIntent, *running) {
+	t.Helper()
+	n, v, a := c.attached(t)
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	p := n.directory("web", "app=db", nil)
+	p.opened(a)
+	p.holds(shows{i: v})
+	return p, v, i, a
+}
+
 type shows map[*volumesv1alpha1.VolumeAttachmentIntent]testVolume
 
 func testDirectoryFollows(t *testing.T, c *cluster) {
@@ -129,14 +141,10 @@ func testDirectoryFollows(t *testing.T, c *cluster) {
 }
 
 func testDirectoryHeld(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	i := n.want(v, "data", labelled("db"))
-	n.ready(i)
-	p := n.directory("web", "app=db", nil)
-	p.opened(a)
-	n.kernel.hold(p.place(i), true)
-	n.update(i, labelled("web"))
-	n.eventually("an event that names the process", func() bool {
+	p, v, i, a := c.shown(t)
+	p.kernel.hold(p.place(i), true)
+	p.update(i, labelled("web"))
+	p.eventually("an event that names the process", func() bool {
 		for {
 			select {
 			case note := <-a.events.Events:
@@ -149,18 +157,18 @@ func testDirectoryHeld(t *testing.T, c *cluster) {
 		}
 	})
 	p.holds(shows{i: v})
-	n.release(i)
-	n.intent(i, "waiting for the process", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
+	p.release(i)
+	p.intent(i, "waiting for the process", func(i *volumesv1alpha1.VolumeAttachmentIntent) bool {
 		c := meta.FindStatusCondition(i.Status.Conditions, volumesv1alpha1.ConditionPublished)
 		return c != nil && c.Reason == volumesv1alpha1.ReasonUsedByPods &&
 			strings.Contains(c.Message, "pod default/"+p.name) && strings.Contains(c.Message, "process 1 (db)")
 	})
-	n.notCalled("unpublish vol")
-	n.kernel.hold(p.place(i), false)
-	n.gone(v)
+	p.notCalled("unpublish vol")
+	p.kernel.hold(p.place(i), false)
+	p.gone(v)
 	p.holds(nil)
 	p.ended(a)
-	n.nothingLeft()
+	p.nothingLeft()
 }
 
 func testDirectoryReadOnly(t *testing.T, c *cluster) {
@@ -205,37 +213,28 @@ func testDirectoryRestart(t *testing.T, c *cluster) {
 }
 
 func testDirectoryRecordLost(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	i := n.want(v, "data", labelled("db"))
-	n.ready(i)
-	p := n.directory("web", "app=db", nil)
-	p.opened(a)
-	p.holds(shows{i: v})
+	p, v, i, a := c.shown(t)
 	a.stop()
-	n.must(os.RemoveAll(filepath.Join(n.root, "pods")))
-	a = n.start()
+	p.must(os.RemoveAll(filepath.Join(p.root, "pods")))
+	a = p.start()
 	p.holds(shows{i: v})
 	p.opened(a) // as a kubelet does after its own restart; then the selector is known again
-	n.update(i, labelled("web"))
+	p.update(i, labelled("web"))
 	p.holds(nil)
-	n.release(i)
-	n.gone(v)
+	p.release(i)
+	p.gone(v)
 	p.ended(a)
-	n.nothingLeft()
+	p.nothingLeft()
 }
 
 func testDirectoryForcedAway(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	i := n.want(v, "data", labelled("db"))
-	n.ready(i)
-	p := n.directory("web", "app=db", nil)
-	p.opened(a)
-	n.kernel.hold(p.place(i), true)
-	n.attach(v, "uid-2")
-	n.eventually("the filesystem shut down", func() bool { return n.kernel.shutDown() == 1 })
-	n.notCalled("unstage vol")
-	n.kernel.hold(p.place(i), false)
-	n.calledTimes("stage vol", 2)
+	p, v, i, a := c.shown(t)
+	p.kernel.hold(p.place(i), true)
+	p.attach(v, "uid-2")
+	p.eventually("the filesystem shut down", func() bool { return p.kernel.shutDown() == 1 })
+	p.notCalled("unstage vol")
+	p.kernel.hold(p.place(i), false)
+	p.calledTimes("stage vol", 2)
 	p.holds(shows{i: v})
 	p.ended(a)
 }
@@ -261,29 +260,19 @@ func testDirectoryRefused(t *testing.T, c *cluster) {
 }
 
 func testDirectoryForeignMount(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	i := n.want(v, "data", labelled("db"))
-	n.ready(i)
-	p := n.directory("web", "app=db", nil)
-	p.opened(a)
-	p.holds(shows{i: v})
+	p, _, i, a := c.shown(t)
 	own := filepath.Join(p.place(i), "own")
-	n.must(os.MkdirAll(own, 0o755))
-	n.kernel.mount(n.kernel.filesystemOf("foreign", "tmpfs", own))
-	n.must(os.RemoveAll(own)) // of the volume, which is not there in this kernel
+	p.must(os.MkdirAll(own, 0o755))
+	p.kernel.mount(p.kernel.filesystemOf("foreign", "tmpfs", own))
+	p.must(os.RemoveAll(own)) // of the volume, which is not there in this kernel
 	p.ended(a)
-	if _, mounted := n.kernel.at(own); mounted {
+	if _, mounted := p.kernel.at(own); mounted {
 		t.Errorf("%s is mounted after the end of pod %s, want that it is not", own, p.name)
 	}
 }
 
 func testDirectoryFigures(t *testing.T, c *cluster) {
-	n, v, a := c.attached(t)
-	i := n.want(v, "data", labelled("db"))
-	n.ready(i)
-	p := n.directory("web", "app=db", nil)
-	p.opened(a)
-	p.holds(shows{i: v})
+	p, v, _, a := c.shown(t)
 	found := a.pods.OfVolume(v.name())
 	if len(found) != 1 || found[0].Pod.Name != p.name || !found[0].HasPlace() {
 		t.Errorf("pods of volume %s: %+v, want pod %s with its directory", v.handle, found, p.name)

@@ -70,6 +70,7 @@ func (b *bundle) kept() []kept {
 	system := client.InNamespace(b.system)
 	return []kept{
 		{"intents", &volumesv1alpha1.VolumeAttachmentIntentList{}, nil},
+		{"intentsets", &volumesv1alpha1.VolumeAttachmentIntentSetList{}, nil},
 		{"nodestates", &volumesv1alpha1.NodeVolumeStateList{}, nil},
 		{"volumemanagers", &volumesv1alpha1.VolumeManagerList{}, nil},
 		{"volumeattachments", &storagev1.VolumeAttachmentList{}, nil},

@@ -53,6 +53,7 @@ func newMapper() meta.RESTMapper {
 	}
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntent"), meta.RESTScopeNamespace)
+	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeAttachmentIntentSet"), meta.RESTScopeNamespace)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("NodeVolumeState"), meta.RESTScopeRoot)
 	mapper.Add(volumesv1alpha1.GroupVersion.WithKind("VolumeManager"), meta.RESTScopeRoot)
 	return mapper

@@ -108,7 +108,12 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "do-not-leak"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a",
 			Env: []corev1.EnvVar{{Name: "TOKEN", Value: "do-not-leak"}}}}}}
-	for _, object := range []client.Object{secret, pod} {
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "models"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSetSpec{NodeSelector: &metav1.LabelSelector{},
+			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
+				Volume: &volumesv1alpha1.TemplateVolumeSource{
+					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "data"}}}}}}
+	for _, object := range []client.Object{secret, pod, set} {
 		if err := c.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -124,9 +129,11 @@ func TestASupportBundleHasNoSecretAndListsWhatItLeftOut(t *testing.T) {
 			t.Errorf("%s has a secret:\n%s", name, text)
 		}
 	}
-	if !strings.Contains(files["intents.yaml"], "data-on-node-b") ||
-		!strings.Contains(files["system-pods.yaml"], "agent") {
-		t.Errorf("the bundle has %d files without the intent or the pod", len(files))
+	for file, name := range map[string]string{"intents.yaml": "data-on-node-b", "intentsets.yaml": "models",
+		"system-pods.yaml": "agent"} {
+		if !strings.Contains(files[file], name) {
+			t.Errorf("%s of the bundle is %q, want %s in it", file, files[file], name)
+		}
 	}
 	_, stderr, exit = run(t, config, "support-bundle", "--file", path)
 	if exit != Failed || !strings.Contains(stderr, path) {

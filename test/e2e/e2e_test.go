@@ -20,6 +20,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -158,16 +159,8 @@ func newVolumes(t *testing.T, n int, change ...func(*corev1.PersistentVolumeClai
 // newClaim creates a claim that the test deletes itself.
 func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.PersistentVolumeClaim)) *volume {
 	t.Helper()
-	className := class
 	pvc := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &className,
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
-		},
-	}
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "claim-"}, Spec: claimSpec()}
 	for _, c := range change {
 		c(pvc)
 	}
@@ -175,6 +168,14 @@ func newClaim(ctx context.Context, t *testing.T, change ...func(*corev1.Persiste
 		t.Fatal(err)
 	}
 	return &volume{t: t, name: pvc.Name}
+}
+
+func claimSpec() corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{
+		StorageClassName: ptr.To(class), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}},
+	}
 }
 
 // bind waits until the claim is bound and stores its volume's handle.

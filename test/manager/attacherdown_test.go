@@ -114,8 +114,8 @@ func aFailedDetachIsReportedWhereItIsWaitedFor(t *testing.T, w *world, mode cont
 	if note := w.awaitEvent(t, name, attachment.EventFailedDetach); !strings.Contains(note, va.Name) {
 		t.Errorf("event of node state %s: %q; want it to name attachment %s", name, note, va.Name)
 	}
-	// The node state shows the detach that fails in its entry, and in a condition that follows what the attacher writes.
-	w.expectFewWrites(t, requests, name+"-again", name, 5)
+	// The node state shows the detach that fails in its entry and in a condition.
+	w.expectFewWrites(t, requests, name+"-again", name, 2)
 	w.attacher.set("pv-"+name, "", false)
 	x.awaitDetached(t)
 }

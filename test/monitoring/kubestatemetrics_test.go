@@ -219,6 +219,23 @@ func TestConditionsBecomeSeriesThatKeepUnknownApart(t *testing.T) {
 		t.Fatalf("deleting intent %s: %v", intent.Name, err)
 	}
 	e.await(t, "a node alone", node...)
+	set := &volumesv1alpha1.VolumeAttachmentIntentSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "models"},
+		Spec: volumesv1alpha1.VolumeAttachmentIntentSetSpec{NodeSelector: &metav1.LabelSelector{},
+			Template: volumesv1alpha1.IntentTemplate{Spec: volumesv1alpha1.IntentTemplateSpec{
+				Volume: &volumesv1alpha1.TemplateVolumeSource{
+					PersistentVolumeClaim: volumesv1alpha1.PersistentVolumeClaimSource{ClaimName: "models"}}}}},
+	}
+	if err := api.Create(t.Context(), set); err != nil {
+		t.Fatalf("creating set %s: %v", set.Name, err)
+	}
+	set.Status.ObservedGeneration, set.Status.Desired, set.Status.Ready, set.Status.Failing = 1, 1, 1, 1
+	report(set, &set.Status.Conditions, condition("Ready", metav1.ConditionFalse, "IntentsFailing"))
+	const ofSet = `intentset="models",namespace="default"`
+	e.await(t, "a set", append(slices.Clone(node),
+		`hawser_intentset_condition_reason{condition="Ready",`+ofSet+`,reason="IntentsFailing",status="False"}`,
+		`hawser_intentset_desired_nodes{`+ofSet+`}`, `hawser_intentset_ready_nodes{`+ofSet+`}`,
+		`hawser_intentset_failing_nodes{`+ofSet+`}`, `hawser_intentset_ready{`+ofSet+`,status="False"}`)...)
 	if log := e.logged(); strings.Contains(log, "expected value for path") {
 		t.Errorf("kube-state-metrics logs errors about objects without a condition, want none:\n%s", log)
 	}

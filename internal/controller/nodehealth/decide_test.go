@@ -49,7 +49,7 @@ func TestWhatKeepsDataFromItsUserIsReportedFirst(t *testing.T) {
 			{Name: "va", Driver: "d", AttachedID: "i", RegisteredID: "i"},
 			{Name: "va", AttachedID: "i"}, {Name: "va", RegisteredID: "i"}}}, "", nil},
 		{"all at once", Facts{Attachments: []Attachment{otherID, renamed, silent, fails}, Silent: []string{"s"}},
-			volumesv1alpha1.ReasonDetachFailed, []string{"va-1", "no route to host"}},
+			volumesv1alpha1.ReasonDetachFailed, []string{"driver d does not detach VolumeAttachment va-1"}},
 		{"a silent attacher of a detach and one of an attach", Facts{Attachments: []Attachment{otherID, renamed, silent},
 			Silent: []string{"waits for va-9"}}, volumesv1alpha1.ReasonAttacherSilent,
 			[]string{"the attacher of driver d is silent", "waits for va-9"}},

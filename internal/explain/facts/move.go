@@ -153,7 +153,7 @@ func Uses(pod *corev1.Pod, intent *volumesv1alpha1.VolumeAttachmentIntent) bool 
 		if claim, ok := claimOf(pod, v); ok && source != nil && claim == source.ClaimName {
 			return true
 		}
-		if intentOf(v) == intent.Name {
+		if inlineAttribute(v, volumesv1alpha1.AttributeIntent) == intent.Name {
 			return true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -59,27 +61,52 @@ func (g *Gatherer) ofPod(ctx context.Context, ref Ref) error {
 	for i := range pod.Spec.Volumes {
 		if claim, ok := claimOf(pod, &pod.Spec.Volumes[i]); ok {
 			g.podVolume(ctx, pod.Spec.Volumes[i].Name, claim)
-		} else if intent := intentOf(&pod.Spec.Volumes[i]); intent != "" {
-			g.inlineIntent(ctx, pod.Spec.Volumes[i].Name, intent)
+		} else if intent := inlineAttribute(&pod.Spec.Volumes[i], volumesv1alpha1.AttributeIntent); intent != "" {
+			g.inlineIntent(ctx, pod.Spec.Volumes[i].Name,
+				get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, KindIntent, pod.Namespace, intent))
+		} else if selector := inlineAttribute(&pod.Spec.Volumes[i], volumesv1alpha1.AttributeIntents); selector != "" {
+			g.directory(ctx, pod.Spec.Volumes[i].Name, selector)
 		}
 	}
 	g.node(ctx, nodeOf(pod))
 	return nil
 }
 
-// intentOf is the intent that an inline volume names; empty for none.
-func intentOf(v *corev1.Volume) string {
+// inlineAttribute is an attribute of an inline volume of Hawser's; empty for any other volume.
+func inlineAttribute(v *corev1.Volume, name string) string {
 	if v.CSI == nil || v.CSI.Driver != volumesv1alpha1.InlineDriver {
 		return ""
 	}
-	return v.CSI.VolumeAttributes[volumesv1alpha1.AttributeIntent]
+	return v.CSI.VolumeAttributes[name]
 }
 
-// inlineIntent reads the intent that a volume of a pod names, and its volume.
-func (g *Gatherer) inlineIntent(ctx context.Context, name, intent string) {
+// directory reads the intents that a directory of a pod shows, or is to show.
+func (g *Gatherer) directory(ctx context.Context, name, text string) {
 	pod := g.facts.Pod.Value
-	v := Volume{PodVolume: name, Node: pod.Spec.NodeName,
-		Intent: get[volumesv1alpha1.VolumeAttachmentIntent](ctx, g, KindIntent, pod.Namespace, intent)}
+	selector, err := labels.Parse(text)
+	if err != nil || !g.facts.Installed || pod.Spec.NodeName == "" {
+		return // the events of the pod have what is wrong with a selector
+	}
+	found := g.intents(ctx, "intents of directory "+name, client.InNamespace(pod.Namespace),
+		client.MatchingLabelsSelector{Selector: selector}, client.MatchingFields{"spec.nodeName": pod.Spec.NodeName})
+	if found.Err != nil {
+		g.facts.PodIntents.Err = found.Err
+	}
+	for i := range found.Items {
+		intent := &found.Items[i]
+		if owner := metav1.GetControllerOf(intent); owner != nil && owner.Kind == "Pod" {
+			continue // of one pod alone
+		}
+		g.inlineIntent(ctx, name, Object[*volumesv1alpha1.VolumeAttachmentIntent]{Value: intent, Found: true,
+			Ref: Ref{KindIntent, intent.Namespace, intent.Name}})
+	}
+}
+
+// inlineIntent reads the volume of an intent that a volume of a pod uses.
+func (g *Gatherer) inlineIntent(ctx context.Context, name string,
+	intent Object[*volumesv1alpha1.VolumeAttachmentIntent]) {
+	pod := g.facts.Pod.Value
+	v := Volume{PodVolume: name, Node: pod.Spec.NodeName, Intent: intent}
 	if v.Intent.Found && v.Intent.Value.Spec.Volume.PersistentVolumeClaim != nil {
 		g.claim(ctx, &v, pod.Namespace, v.Intent.Value.Spec.Volume.PersistentVolumeClaim.ClaimName)
 	}
