@@ -40,8 +40,8 @@ func (c *Controller) report(ctx context.Context, cached *volumesv1alpha1.VolumeA
 		return nil
 	}
 	err := c.Client.Status().Update(ctx, set)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // a newer set is on its way to the cache
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("updating the status of set %s/%s: %w", set.Namespace, set.Name, err)
@@ -72,16 +72,6 @@ func (c *Controller) sendEvent(before, after *volumesv1alpha1.VolumeAttachmentIn
 			Namespace: after.Namespace, Name: after.Name, UID: after.UID, ResourceVersion: after.ResourceVersion,
 		}, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", report.Shortened(is.Message))
 	}
-}
-
-// refused reports whether the API server refused an object. It may take it later without any event.
-func (o outcome) refused() bool {
-	for _, p := range o.problems {
-		if p.reason == volumesv1alpha1.ReasonIntentRefused {
-			return true
-		}
-	}
-	return false
 }
 
 // condition is Ready.
