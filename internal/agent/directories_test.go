@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
+	"github.com/hawser-io/hawser/internal/mount"
 	"github.com/hawser-io/hawser/test/csiloop/harness/harnesstest"
 )
 
@@ -34,6 +36,10 @@ func TestPodsHaveDirectoriesOfIntents(t *testing.T) {
 		"a pod that cannot have a directory is refused with the reason":               testDirectoryRefused,
 		"the end of the pod waits for what is mounted in its directory by others":     testDirectoryForeignMount,
 		"a volume that a directory shows is one of a pod, also for its figures":       testDirectoryFigures,
+		"a volume that hangs keeps neither pod nor other volumes":                     testDirectoryHangs,
+		"a node with SELinux has directories that are read-only alone":                testDirectorySELinux,
+		"one event names all containers that receive no mounts":                       testDirectoryDeaf,
+		"a volume that another pod has alone is named in an event":                    testDirectoryOtherPod,
 		"an intent of a pod, one for less, or of another label is not in a directory": testDirectorySelects,
 	})
 }
@@ -257,6 +263,83 @@ func testDirectoryRefused(t *testing.T, c *cluster) {
 	missing.made()
 	missing.refused(a, codes.NotFound, "does not exist in the API")
 	missing.nothing()
+}
+
+func testDirectoryHangs(t *testing.T, c *cluster) {
+	n, v, a := c.attached(t)
+	other := testVolume{handle: "other"}
+	n.attach(other, "uid-other")
+	hangs, shown := n.want(v, "a", labelled("db")), n.want(other, "b", labelled("db"))
+	n.ready(hangs)
+	n.ready(shown)
+	p := n.directory("web", "app=db", nil)
+	release := n.kernel.hang(p.place(hangs))
+	p.opened(a)
+	p.eventually("the other volume in the directory", func() bool {
+		e, ok := n.kernel.at(p.place(shown))
+		return ok && e.Minor == minorOf(other.handle)
+	})
+	release()
+	p.holds(shows{hangs: v, shown: other})
+	p.ended(a)
+}
+
+func testDirectorySELinux(t *testing.T, c *cluster) {
+	n, _, a := c.started(t)
+	n.kernel.mount(mount.Entry{Path: "/sys/fs/selinux", Root: "/", Minor: 91, FSType: "selinuxfs"})
+	p := n.directory("web", "app=db", nil)
+	p.refused(a, codes.FailedPrecondition, "has SELinux")
+	p.nothing()
+	p.readOnly = true
+	p.opened(a)
+	p.ended(a)
+}
+
+// noted waits for an event that contains all the texts.
+func (p testPod) noted(a *running, texts ...string) {
+	p.t.Helper()
+	p.eventually(fmt.Sprintf("an event with %q", texts), func() bool {
+		for {
+			select {
+			case note := <-a.events.Events:
+				if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(note, text) }) {
+					return true
+				}
+			default:
+				return false
+			}
+		}
+	})
+}
+
+func testDirectoryDeaf(t *testing.T, c *cluster) {
+	n, _, a := c.started(t)
+	p := n.directory("web", "app=db", func(p *corev1.Pod) {
+		p.Spec.Containers[0].VolumeMounts[0].MountPropagation = nil
+		second := p.Spec.Containers[0].DeepCopy()
+		second.Name = "second"
+		p.Spec.Containers = append(p.Spec.Containers, *second)
+	})
+	p.opened(a)
+	p.noted(a, "MountPropagationMissing", "main, second")
+	p.ended(a)
+}
+
+func testDirectoryOtherPod(t *testing.T, c *cluster) {
+	n, _, a := c.started(t)
+	v := testVolume{handle: "single", change: func(e *volumesv1alpha1.NodeAttachment) {
+		e.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	}}
+	n.attach(v, "uid-1")
+	i := n.want(v, "data", labelled("db"))
+	n.ready(i)
+	first, second := n.directory("first", "app=db", nil), n.directory("second", "app=db", nil)
+	first.opened(a)
+	first.holds(shows{i: v})
+	second.opened(a)
+	second.noted(a, "VolumeNotShown", "another pod")
+	second.endedBeside(a)
+	first.ended(a)
 }
 
 func testDirectoryForeignMount(t *testing.T, c *cluster) {

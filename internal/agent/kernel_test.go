@@ -38,6 +38,8 @@ type fakeNode struct {
 	nodes map[string][]string
 	// held are the paths of mounts that a process uses.
 	held map[string]bool
+	// hanging are the places whose binds take until the channel is closed.
+	hanging map[string]chan struct{}
 	// noNodes makes none be made.
 	noNodes bool
 	// shift is added to every device number. A real kernel gives devices other numbers when it finds them again.
@@ -52,6 +54,7 @@ func newFakeNode() *fakeNode {
 		group:   map[string]int64{},
 		nodes:   map[string][]string{},
 		held:    map[string]bool{},
+		hanging: map[string]chan struct{}{},
 	}
 }
 
@@ -306,6 +309,12 @@ func (n *fakeNode) MakePlace(_ context.Context, dir, place string) error {
 }
 
 func (n *fakeNode) BindAlone(ctx context.Context, source *os.File, target string, readOnly bool) error {
+	n.mu.Lock()
+	hanging := n.hanging[target]
+	n.mu.Unlock()
+	if hanging != nil {
+		<-hanging
+	}
 	return n.BindFile(ctx, source, target, readOnly, nil)
 }
 
@@ -322,6 +331,15 @@ func (n *fakeNode) ClearPlace(ctx context.Context, place mount.Place) error {
 		return err
 	}
 	return n.RemoveMountPoint(ctx, path)
+}
+
+// hang has a bind at the place take until it is released.
+func (n *fakeNode) hang(path string) (release func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	hanging := make(chan struct{})
+	n.hanging[path] = hanging
+	return func() { close(hanging) }
 }
 
 // hold keeps what is mounted at the path from being taken away.

@@ -17,7 +17,7 @@ import (
 // reconcile brings one volume as far as it can go now, and reports.
 func (a *Agent) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	v := a.volume(name)
-	v.ApplyChanges()
+	v.ApplyChanges(a.Clock.Now())
 	defer a.finish(v)
 	tried := map[plan.Step]bool{}
 	for {

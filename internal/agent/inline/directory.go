@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
 )
@@ -37,6 +39,9 @@ func (p directories) publish(ctx context.Context, r request) error {
 		return err
 	}
 	if !there {
+		if err := p.checkNode(r); err != nil {
+			return err
+		}
 		if err := p.checkPod(ctx, r); err != nil {
 			return err
 		}
@@ -46,13 +51,35 @@ func (p directories) publish(ctx context.Context, r request) error {
 		p.Log.Info("directory of intents mounted into a pod", "pod", r.pod, "selector", r.selector.String())
 	}
 	p.forgetEnd(r.target)
-	for _, place := range p.placesOf(ctx, record.PodBind{Target: r.target, Pod: r.pod}) {
-		if retry, err := p.ReconcilePlace(ctx, place); err != nil || retry > 0 {
-			p.Log.Info("a place of a directory is not as it should be yet", "place", place, "error", err)
-			p.Enqueue(place)
+	p.showFirst(ctx, p.placesOf(ctx, record.PodBind{Target: r.target, Pod: r.pod}))
+	return nil
+}
+
+// showFirst reconciles the places side by side, and waits for them, but not long: a volume that hangs must not keep the
+// pod from its start. The queue reconciles what is not as it should be yet.
+func (p directories) showFirst(ctx context.Context, all []Place) {
+	reconciled := make(chan struct{}, len(all))
+	for _, place := range all {
+		go func() {
+			// It goes on when the call has ended.
+			if retry, err := p.ReconcilePlace(context.WithoutCancel(ctx), place); err != nil || retry > 0 {
+				p.Log.Info("a place of a directory is not as it should be yet", "place", place, "error", err)
+				p.Enqueue(place)
+			}
+			reconciled <- struct{}{}
+		}()
+	}
+	late := p.Clock.NewTimer(longestFirst)
+	defer late.Stop()
+	for range all {
+		select {
+		case <-reconciled:
+		case <-late.C():
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
-	return nil
 }
 
 // there reports whether an earlier call has made what the pod asks for.
@@ -82,6 +109,21 @@ func (p directories) recordOf(r request) record.PodBind {
 		ReadOnly: r.readOnly, BootID: p.BootID}
 }
 
+// checkNode refuses a directory with writable volumes on a node with SELinux. The container runtime would label the
+// directory, which it cannot, and the files of all volumes in it.
+func (p directories) checkNode(r request) error {
+	table, err := p.Mounts.Table()
+	if err != nil {
+		return internal(err)
+	}
+	selinux := slices.ContainsFunc(table.Entries(), func(e mount.Entry) bool { return e.FSType == "selinuxfs" })
+	if selinux && !r.readOnly {
+		return refused("node %s has SELinux, where a directory of intents needs readOnly in the volume: the container "+
+			"runtime would label the directory and the files of every volume in it", p.NodeName)
+	}
+	return nil
+}
+
 // checkPod refuses a directory where the pod cannot use one. Containers that do not see later changes get an event.
 func (p directories) checkPod(ctx context.Context, r request) error {
 	pod, err := p.Intents.Pod(ctx, r.pod)
@@ -96,19 +138,25 @@ func (p directories) checkPod(ctx context.Context, r request) error {
 	if problem != "" {
 		return refused("volume %s is a directory of intents: %s", volume, problem)
 	}
-	for _, container := range deaf {
-		p.event(r.pod, ReasonMountPropagation, fmt.Sprintf("container %s mounts volume %s without mountPropagation "+
-			"HostToContainer, so it sees only those volumes that were there when it started, and keeps them until it ends",
-			container, volume))
+	if len(deaf) > 0 {
+		p.event(r.pod, nil, ReasonMountPropagation, fmt.Sprintf("containers that mount volume %s without mountPropagation "+
+			"HostToContainer: %s. Each sees only those volumes that were there when it started, and keeps them until it ends",
+			volume, strings.Join(deaf, ", ")))
 	}
 	return nil
 }
 
-// event sends an event about the pod.
-func (p *Plugin) event(pod record.PodReference, reason, note string) {
+// event sends an event about the pod. client-go counts events of one reason as repetitions if they are related to the
+// same object.
+func (p *Plugin) event(pod record.PodReference, related runtime.Object, reason, note string) {
 	regarding := &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod",
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	p.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, "Publish", "%s", shorten(note))
+	p.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, "Publish", "%s", shorten(note))
+}
+
+func intentReference(i volumesv1alpha1.IntentReference) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: volumesv1alpha1.GroupVersion.String(), Kind: "VolumeAttachmentIntent",
+		Namespace: i.Namespace, Name: i.Name, UID: i.UID}
 }
 
 // make records the directory and mounts it. After a failure nothing is left.
@@ -160,6 +208,7 @@ func (p directories) end(ctx context.Context, target string) error {
 	})
 	for _, e := range below {
 		if err := p.endMount(ctx, e.Path); err != nil {
+			p.noteEnd(target, e.Path, err)
 			return err
 		}
 	}
@@ -172,8 +221,18 @@ func (p directories) end(ctx context.Context, target string) error {
 	if err := p.undo(ctx, target, false); err != nil {
 		return err
 	}
+	p.holds.forget(target)
 	p.forgetEnd(target)
 	return nil
+}
+
+// noteEnd reports, once for each cause, what keeps the pod from its end.
+func (p directories) noteEnd(target, path string, err error) {
+	b, known := p.Pods.Get(target)
+	if _, news := p.holds.note(target, err.Error()); news && known {
+		p.event(b.Pod, nil, ReasonVolumeHeld, fmt.Sprintf("the pod cannot end before nothing uses what is mounted at %s: %v",
+			path, err))
+	}
 }
 
 // endMount unmounts once at the path. A place of that path is not changed meanwhile.
@@ -215,6 +274,7 @@ func (p *Plugin) forget(b record.PodBind) error {
 	if err := p.Pods.Remove(b.Target); err != nil {
 		return err
 	}
+	p.holds.forget(b.Target)
 	p.Step("after place record removal")
 	p.Released(b.VolumeName)
 	return nil

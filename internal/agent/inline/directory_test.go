@@ -79,6 +79,8 @@ func TestADirectoryIsRefusedWhereItCannotBeUsed(t *testing.T) {
 	users := func(hosts bool) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.HostUsers = ptr.To(hosts) }
 	}
+	reader := receives
+	reader.ReadOnly = true
 	part, expr, deaf, none := receives, receives, receives, receives
 	part.SubPath, expr.SubPathExpr = "db", "$(NAME)"
 	deaf.MountPropagation, none.MountPropagation = nil, ptr.To(corev1.MountPropagationNone)
@@ -88,15 +90,17 @@ func TestADirectoryIsRefusedWhereItCannotBeUsed(t *testing.T) {
 		problem  string
 		deaf     []string
 	}{
-		"that receives mounts":            {with(receives, nil), false, "", nil},
-		"that receives none":              {with(deaf, nil), false, "", []string{"main"}},
-		"that asks for none":              {with(none, nil), false, "", []string{"main"}},
-		"with a sub path":                 {with(part, nil), false, "subPath", nil},
-		"with a sub path from its name":   {with(expr, nil), false, "subPath", nil},
-		"with users of its own":           {with(receives, users(false)), true, "hostUsers", nil},
-		"with the users of its host":      {with(receives, users(true)), false, "", nil},
-		"with a group for all files":      {with(receives, group), false, "fsGroup", nil},
-		"with a group, and it reads only": {with(receives, group), true, "", nil},
+		"that receives mounts":                {with(receives, nil), false, "", nil},
+		"that receives none":                  {with(deaf, nil), false, "", []string{"main"}},
+		"that mounts it read-only":            {with(reader, nil), false, "with readOnly", nil},
+		"that mounts it read-only, and it is": {with(reader, nil), true, "", nil},
+		"that asks for none":                  {with(none, nil), false, "", []string{"main"}},
+		"with a sub path":                     {with(part, nil), false, "subPath", nil},
+		"with a sub path from its name":       {with(expr, nil), false, "subPath", nil},
+		"with users of its own":               {with(receives, users(false)), true, "hostUsers", nil},
+		"with the users of its host":          {with(receives, users(true)), false, "", nil},
+		"with a group for all files":          {with(receives, group), false, "fsGroup", nil},
+		"with a group, and it reads only":     {with(receives, group), true, "", nil},
 		"whose init container has no part": {with(receives, func(s *corev1.PodSpec) {
 			s.InitContainers = []corev1.Container{{Name: "init"}}
 		}), false, "", nil},

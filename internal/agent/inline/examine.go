@@ -37,6 +37,10 @@ func examine(pod *corev1.Pod, volume string, readOnly bool) (problem string, dea
 		if m.SubPath != "" || m.SubPathExpr != "" {
 			return fmt.Sprintf("container %s mounts a subPath of it, which does not see volumes that appear later", name), nil
 		}
+		if m.ReadOnly && !readOnly {
+			return fmt.Sprintf("container %s mounts it with readOnly, which leaves the volumes in it writable; set readOnly in "+
+				"the volume instead, for all containers", name), nil
+		}
 		if m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone {
 			deaf = append(deaf, name)
 		}

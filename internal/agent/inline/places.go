@@ -14,17 +14,20 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/mount"
-	hawserstatus "github.com/hawser-io/hawser/internal/status"
 )
 
 // ReasonVolumeHeld is the reason of the event on a pod that keeps a volume which its directory shows no more.
 const ReasonVolumeHeld = "VolumeHeld"
+
+// ReasonVolumeNotShown is the reason of the event on a pod whose directory selects a volume and cannot show it.
+const ReasonVolumeNotShown = "VolumeNotShown"
 
 // Place is the place of an intent in the directory of a pod.
 type Place struct {
@@ -43,19 +46,12 @@ type places struct {
 	ending map[string]bool
 	// changing are, by directory, the reconciles of its places.
 	changing map[string]*changing
-	// held counts, by target, how often a bind could not be taken away, and has the reason of the last time.
-	held map[string]heldPlace
 }
 
 // changing counts reconciles. The last one closes idle.
 type changing struct {
 	count int
 	idle  chan struct{}
-}
-
-type heldPlace struct {
-	attempts int32
-	because  string
 }
 
 // beginEnd lets no reconcile of a place of the directory begin any more, and waits for those that have begun: they may
@@ -173,11 +169,14 @@ func (p *Plugin) ReconcilePlace(ctx context.Context, place Place) (retry time.Du
 		case show:
 			return 0, p.show(ctx, directory, place, f)
 		case takeAway:
+			if wait := p.holds.wait(place.target()); wait > 0 {
+				return wait, nil
+			}
 			if err := p.clear(ctx, *f.bind); err != nil {
 				return p.noteHeld(*f.bind, err)
 			}
 		default:
-			p.forgetHeld(place.target())
+			p.holds.forget(place.target())
 			return 0, nil
 		}
 	}
@@ -219,10 +218,27 @@ func (p *Plugin) show(ctx context.Context, directory record.PodBind, place Place
 	r := request{pod: directory.Pod, target: place.target(), directory: directory.Target, readOnly: directory.ReadOnly,
 		intent: types.NamespacedName{Namespace: f.intent.Namespace, Name: f.intent.Name}}
 	err := p.bind(ctx, r, found{intent: f.intent, Publication: *f.published})
-	if errors.Is(err, errGone) {
+	switch {
+	case err == nil:
+		p.holds.forget(r.target)
+		return nil
+	case errors.Is(err, record.ErrOtherPod):
+		p.noteNotShown(r, f.intent, "another pod has the volume, whose access mode is ReadWriteOncePod")
+		return nil
+	case errors.Is(err, errGone):
 		return nil
 	}
+	p.noteNotShown(r, f.intent, status.Convert(err).Message())
 	return err
+}
+
+// noteNotShown reports, once for each cause, that a volume does not appear.
+func (p *Plugin) noteNotShown(r request, i *volumesv1alpha1.VolumeAttachmentIntent, because string) {
+	if _, news := p.holds.note(r.target, because); news {
+		intent := volumesv1alpha1.IntentReference{Namespace: i.Namespace, Name: i.Name, UID: i.UID}
+		p.event(r.pod, intentReference(intent), ReasonVolumeNotShown, fmt.Sprintf(
+			"the volume of VolumeAttachmentIntent %s is not in the directory of the pod: %s", r.intent, because))
+	}
 }
 
 // clear takes the bind away from its place, unless something uses it.
@@ -235,7 +251,6 @@ func (p *Plugin) clear(ctx context.Context, b record.PodBind) error {
 		return err
 	}
 	p.Step("after place is cleared")
-	p.forgetHeld(b.Target)
 	p.Log.Info("volume taken out of the directory of a pod", "pod", b.Pod, "intent", b.Intent, "volume", b.VolumeName)
 	return p.forget(b)
 }
@@ -247,24 +262,19 @@ func (p *Plugin) noteHeld(b record.PodBind, err error) (retry time.Duration, _ e
 		return 0, err
 	}
 	because := held.Error()
-	p.places.mu.Lock()
-	h := p.places.held[b.Target]
-	news := h.because != because
-	h = heldPlace{attempts: h.attempts + 1, because: because}
-	p.places.held[b.Target] = h
-	p.places.mu.Unlock()
+	wait, news := p.holds.note(b.Target, because)
 	if news {
-		p.event(b.Pod, ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s stays in the directory of "+
-			"the pod until nothing uses it: %s", b.Intent.Namespace, b.Intent.Name, because))
+		p.event(b.Pod, intentReference(b.Intent), ReasonVolumeHeld, fmt.Sprintf("the volume of VolumeAttachmentIntent %s/%s "+
+			"stays in the directory of the pod until nothing uses it: %s", b.Intent.Namespace, b.Intent.Name, because))
 	}
 	p.Held(Place{Directory: b.Directory, Intent: filepath.Base(b.Target)}, held)
-	return hawserstatus.Backoff(h.attempts), nil
+	return wait, nil
 }
 
-func (p *Plugin) forgetHeld(target string) {
-	p.places.mu.Lock()
-	defer p.places.mu.Unlock()
-	delete(p.places.held, target)
+// Hasten has a place that a process kept tried again soon, now that the process has ended.
+func (p *Plugin) Hasten(place Place) {
+	p.holds.hasten(place.target())
+	p.Enqueue(place)
 }
 
 // Withdraw takes the publication of the intent out of every directory that shows it. It ends at the first one that a
@@ -274,20 +284,22 @@ func (p *Plugin) Withdraw(ctx context.Context, volume string, intent volumesv1al
 		if !b.HasPlace() || !b.Shows(volume, intent) {
 			continue
 		}
-		if err := p.withdraw(ctx, b); err != nil {
+		if err := p.withdraw(ctx, b, intent); err != nil {
 			return fmt.Errorf("pod %s: %w", b.Pod, err)
 		}
 	}
 	return nil
 }
 
-func (p *Plugin) withdraw(ctx context.Context, b record.PodBind) error {
+func (p *Plugin) withdraw(ctx context.Context, b record.PodBind, intent volumesv1alpha1.IntentReference) error {
 	unlock, err := p.targets.lock(ctx, b.Target)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, still := p.Pods.Get(b.Target); !still {
+	volume := b.VolumeName
+	b, still := p.Pods.Get(b.Target)
+	if !still || !b.Shows(volume, intent) { // the place may have another volume by now
 		return nil
 	}
 	if err := p.clear(ctx, b); err != nil {

@@ -99,6 +99,7 @@ type Plugin struct {
 	Options
 	targets targetLocks
 	places  places
+	holds   holds
 }
 
 var (
@@ -109,7 +110,8 @@ var (
 // New returns a plugin, which serves nothing before Serve.
 func New(o Options) *Plugin {
 	return &Plugin{Options: o, targets: targetLocks{held: map[string]chan struct{}{}},
-		places: places{ending: map[string]bool{}, changing: map[string]*changing{}, held: map[string]heldPlace{}}}
+		places: places{ending: map[string]bool{}, changing: map[string]*changing{}},
+		holds:  holds{clock: o.Clock, at: map[string]*hold{}}}
 }
 
 const (
@@ -120,6 +122,8 @@ const (
 	// longestUnseen is how long a call waits for an intent that the node does not see. Its pod may be one that was deleted
 	// before it had an intent, and a pod cannot end while the kubelet waits. A manager that takes over needs less.
 	longestUnseen = 30 * time.Second
+	// longestFirst is how long the start of a pod waits until its directory shows what is published.
+	longestFirst = 3 * time.Second
 	// reportWaitAfter is after how long an event on the pod names what its volume waits for. The kubelet reports
 	// nothing before the call ends.
 	reportWaitAfter = 10 * time.Second

@@ -121,7 +121,7 @@ func (p *Plugin) bind(ctx context.Context, r request, f found) error {
 	p.Step("before pod record")
 	err := p.Pods.Add(b, f.SinglePod)
 	if errors.Is(err, record.ErrUnpublishing) || errors.Is(err, record.ErrOtherPod) {
-		return errGone
+		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	if err != nil {
 		return internal(err)

@@ -175,7 +175,7 @@ func (w *wait) podEnds() bool {
 
 // reportWait sends the one event of the call about what it waits for.
 func (w *wait) reportWait() {
-	w.event(w.request.pod, ReasonWaitingForIntent, w.because)
+	w.event(w.request.pod, nil, ReasonWaitingForIntent, w.because)
 }
 
 func shorten(note string) string { return hawserstatus.Shorten(note, longestNote) }

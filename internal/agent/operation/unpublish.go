@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	volumesv1alpha1 "github.com/hawser-io/hawser/api/v1alpha1"
@@ -20,6 +22,7 @@ import (
 	"github.com/hawser-io/hawser/internal/agent/record"
 	"github.com/hawser-io/hawser/internal/driver"
 	"github.com/hawser-io/hawser/internal/mount"
+	"github.com/hawser-io/hawser/internal/status"
 )
 
 var unpublishStep = step{
@@ -96,6 +99,22 @@ func (op Unpublisher) heldInDirectory(v *Volume, err error) error {
 	op.Holders.Await(v.Name, held)
 	return &failure.Problem{Reason: volumesv1alpha1.ReasonUsedByPods, Message: fmt.Sprintf(
 		"waiting until nothing uses the volume in the directory of %v", err)}
+}
+
+// hasten lets a failure that a process caused try again. A pod may start one process after the other: then the wait is
+// shortened to the first backoff, and only once until it would have ended.
+func (v *Volume) hasten(f *failure.Failure, now time.Time) {
+	if f.Reason != volumesv1alpha1.ReasonUsedByPods || f.NextAttemptTime == nil {
+		f.AwaitsEvent, f.NextAttemptTime = false, nil
+		return
+	}
+	if now.Before(v.hastened) {
+		return
+	}
+	v.hastened = f.NextAttemptTime.Time
+	if soon := now.Add(status.FirstBackoff); soon.Before(v.hastened) {
+		f.NextAttemptTime = &metav1.MicroTime{Time: soon}
+	}
 }
 
 // namedPods is how many pods a message names; the others are counted.

@@ -53,6 +53,8 @@ type Volume struct {
 	reading bool
 	// lost are the mounts that were reported as removed by another program.
 	lost []string
+	// hastened: until when the end of a process of a pod does not shorten a wait again.
+	hastened time.Time
 	// awaitsMounts: something waits for a change of the mount table.
 	awaitsMounts bool
 	// inherited are the devices of a use of the kubelet that has ended while the agent uses the volume.
@@ -182,14 +184,17 @@ func (v *Volume) NoteChange(n ChangeKind) {
 	v.changes[n] = true
 }
 
-// ApplyChanges lets the failures that waited for what has changed try again at once.
-func (v *Volume) ApplyChanges() {
+// ApplyChanges lets the failures that waited for what has changed try again: at once, or soon where a pod decides how
+// often it changes.
+func (v *Volume) ApplyChanges(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range v.Failures {
-		if f.AwaitsEvent && v.changes[DriversChanged] || f.AwaitsMounts() && v.changes[MountsChanged] ||
-			f.AwaitsHolder() && v.changes[HolderEnded] {
+		switch {
+		case f.AwaitsEvent && v.changes[DriversChanged] || f.AwaitsMounts() && v.changes[MountsChanged]:
 			f.AwaitsEvent, f.NextAttemptTime = false, nil
+		case f.AwaitsHolder() && v.changes[HolderEnded]:
+			v.hasten(f, now)
 		}
 	}
 	clear(v.changes)

@@ -1,0 +1,82 @@
+/*
+Copyright 2026 The Hawser Authors.
+SPDX-License-Identifier: Apache-2.0
+*/
+
+package inline
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	hawserstatus "github.com/hawser-io/hawser/internal/status"
+)
+
+// holds are the places that could not be cleared, by target, and the problems of others.
+type holds struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	at    map[string]*hold
+}
+
+// hold is why a volume stays at a place.
+type hold struct {
+	attempts int32
+	because  string
+	// next is when the place is tried again.
+	next time.Time
+	// hastened: before this time the end of a process does not shorten the wait again. A pod that starts one process
+	// after the other would have the agent try without end.
+	hastened time.Time
+}
+
+func (h *holds) of(target string) *hold {
+	if h.at[target] == nil {
+		h.at[target] = &hold{}
+	}
+	return h.at[target]
+}
+
+// note counts another failed attempt, and returns how long to wait, and whether the cause is another one than before.
+func (h *holds) note(target, because string) (wait time.Duration, news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := h.of(target)
+	held.attempts++
+	news, held.because = held.because != because, because
+	wait = hawserstatus.Backoff(held.attempts)
+	held.next = h.clock.Now().Add(wait)
+	return wait, news
+}
+
+// wait is how long the place is not tried again; zero if it may be tried now.
+func (h *holds) wait(target string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if held := h.at[target]; held != nil {
+		return max(held.next.Sub(h.clock.Now()), 0)
+	}
+	return 0
+}
+
+// hasten shortens the wait, once until it would have ended.
+func (h *holds) hasten(target string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held, now := h.at[target], h.clock.Now()
+	if held == nil || now.Before(held.hastened) {
+		return
+	}
+	held.hastened = held.next
+	if soon := now.Add(hawserstatus.FirstBackoff); soon.Before(held.next) {
+		held.next = soon
+	}
+}
+
+func (h *holds) forget(target string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.at, target)
+}
