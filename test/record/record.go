@@ -60,8 +60,8 @@ func Start(t testing.TB, c client.WithWatch, list client.ObjectList, options ...
 	}
 }
 
-// Keep writes the record of that name, if it was asked to. It leaves out versions that no such tool can tell from the one
-// before.
+// Keep writes the record of that name, if it was asked to. It leaves out versions that no such tool can distinguish
+// from the one before.
 func Keep(t testing.TB, name string, versions []client.Object) {
 	t.Helper()
 	if os.Getenv(Variable) == "" {

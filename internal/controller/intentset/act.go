@@ -140,8 +140,8 @@ func (c *Controller) ensureClaim(ctx context.Context, f facts, node string) (*pr
 	return nil, nil
 }
 
-// refusal sorts the answer to a write: what the API server, or a webhook of it, does not take is a problem, and no error
-// with a backoff.
+// refusal sorts the answer to a write: what the API server, or a webhook of it, does not take is a problem, and no
+// error with a backoff.
 func refusal(what string, err error) (*problem, error) {
 	switch {
 	case err == nil:
