@@ -124,6 +124,7 @@ func (s *suite) repair(t *testing.T, p phase) {
 		return len(firing) == 0
 	}); err != nil {
 		t.Error(err)
+		return
 	}
 	say("every alert has resolved")
 }

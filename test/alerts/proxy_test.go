@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -117,6 +118,9 @@ func (s *suite) useProxy(ctx context.Context, node string, p *proxy) error {
 		}
 		server.Host = p.address
 		cluster.Server = server.String()
+	}
+	if err := s.AwaitAgent(ctx, node, time.Time{}); err != nil {
+		return err
 	}
 	since, err := s.AgentSince(ctx, node)
 	if err != nil {

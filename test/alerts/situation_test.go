@@ -47,7 +47,7 @@ func (s *suite) checkSituation(ctx context.Context, t *testing.T, f fault) {
 		}
 	}
 	s.shown.Store(row.Name, true)
-	say("situation %s: kubectl get vai, %s and why agree", row.Name, strings.Join(row.Alerts, ", "))
+	say("situation %s: %s fires, the intent is %s %s", row.Name, strings.Join(row.Alerts, ", "), row.Ready, row.Reason)
 }
 
 // listed is what kubectl get vai shows of an intent: its columns READY and REASON, before AGE.
